@@ -336,7 +336,7 @@ local function answer(self, strip, req, res, plan, ready)
         return table.unpack(results, 1, results.n)
       end
       if plan and plan:head(res, call) then return end
-      call, message, code, again, reused = core.proxy_go_on(res, call)
+      call, message, code, again, reused = core.proxy_resume(res, call)
       if call and plan then plan:complete(res) end
       if call then return end
     end

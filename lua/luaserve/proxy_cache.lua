@@ -7,7 +7,7 @@ local options = require "luaserve.options"
 local rules = require "luaserve.cache_rules"
 usage.mark_internal()
 
-local concat, type, time = table.concat, type, os.time
+local concat, type, time, max = table.concat, type, os.time, math.max
 
 local fname = "app:proxy"
 local uint32_max = 2 ^ 32 - 1
@@ -120,7 +120,7 @@ end
 local function remove(self, line, prefix)
   local count, removal = core.cache_remove(self.object, line and line .. "\n" or prefix, self.store ~= nil)
   if removal then
-    while core.cache_await(self.object, removal) do end
+    while core.cache_await(removal) do end
     (line and self.store.remove or self.store.clear)(line or prefix)
     core.cache_end(nil, removal, false, false)
   end
@@ -137,6 +137,29 @@ local function discard(self, line, prefix)
   return remove(self, line, prefix)
 end
 
+-- An entry of core.cache_list as bytes: the time of its age, in seconds since 1970, and its parts.
+local ENTRY, MAGIC = "<c8i8i8i8i8i8I2BBs4s4s4s4", "lsstore2"
+
+local function pack(entry)
+  return string.pack(ENTRY, MAGIC, time(), entry.age_ms, entry.lifetime_ms, entry.refresh_ms, entry.error_ms, entry.status,
+    entry.strict and 1 or 0, entry.for_all and 1 or 0, entry.key, entry.select, entry.lines, entry.body)
+end
+
+-- Restore the entries at bytes[from..]. -> their number; one that is damaged ends them.
+local function unpack_all(fill, bytes, from)
+  local count = 0
+  while from <= #bytes do
+    local whole, magic, stored_s, age_ms, lifetime_ms, refresh_ms, error_ms, status, strict, for_all, key, selects, lines,
+      body, after = pcall(string.unpack, ENTRY, bytes, from)
+    if not whole or magic ~= MAGIC then break end
+    local facts = { age_ms = max(age_ms + (time() - stored_s) * 1000, 0), lifetime_ms = max(lifetime_ms, 0),
+      refresh_ms = max(refresh_ms, 0), error_ms = max(error_ms, 0), strict = strict ~= 0, for_all = for_all ~= 0 }
+    if core.cache_restore(fill, status, facts, key, selects, lines, body) then count = count + 1 end
+    from = after
+  end
+  return count
+end
+
 -- Copy what is stored for the request to the second store.
 local function keep(self, res, key)
   local whole = key or core.cache_key(res)
@@ -147,8 +170,9 @@ local function keep(self, res, key)
     local claim
     repeat claim = core.cache_claim(nil, self.object, line .. "\n\0", nil, 0, math.huge) until type(claim) == "userdata"
     self.copies[whole] = nil -- what is stored from now on needs another copy
-    local bytes = core.cache_pack(self.object, whole)
-    if bytes == "" or not self.store.set(line, line .. "\n" .. bytes) then self.store.remove(line) end
+    local parts = { line .. "\n" }
+    for _, entry in ipairs(core.cache_list(self.object, whole)) do parts[#parts + 1] = pack(entry) end
+    if not parts[2] or not self.store.set(line, concat(parts)) then self.store.remove(line) end
     core.cache_end(nil, claim, false, false)
   end) or nil
 end
@@ -157,7 +181,7 @@ end
 local function restore(self, res, key, fill)
   local line = (key or core.cache_key(res)):match("^[^\n]*")
   local bytes = self.store.get(line)
-  return is_line(bytes, line) and core.cache_unpack(fill, bytes, #line + 2) > 0
+  return is_line(bytes, line) and unpack_all(fill, bytes, #line + 2) > 0
 end
 
 -- ---- a response on its way -----------------------------------------------------------------------------------------
@@ -209,6 +233,16 @@ local function invalidate(self, req, res)
   end
 end
 
+-- The fields of "Name: value\r\n"...: by names in lower case, several of one name joined with ", ".
+local function fields_of(lines)
+  local fields = {}
+  for name, value in lines:gmatch("([^:\r\n]+): *([^\r\n]*)\r\n") do
+    name = name:lower()
+    fields[name] = fields[name] and fields[name] .. ", " .. value or value
+  end
+  return fields
+end
+
 -- The head of the response of `call` was taken. -> true: the response is another one, and complete.
 function plan_meta:head(res, call)
   local status, fill, stored, req = res:status(), self.fill, false, self.req
@@ -219,7 +253,7 @@ function plan_meta:head(res, call)
   end
   if fill then
     local validated = status == 304 and self.validates
-    local fields = core.cache_fields(fill, call)
+    local fields = fields_of(core.cache_lines(fill, call))
     fields.age = res:header("age")
     local ready = self.ready
     local facts = rules.store(validated and 200 or status, fields,
@@ -281,8 +315,9 @@ local function begin_fill(plan, res, again)
       break
     end
   end
-  local stored, lines = core.cache_fields(plan.fill), {}
+  local stored, lines = core.cache_lines(plan.fill), {}
   if stored then
+    stored = fields_of(stored)
     if stored.etag then lines[1] = "If-None-Match: " .. stored.etag .. "\r\n" end
     if stored["last-modified"] then lines[#lines + 1] = "If-Modified-Since: " .. stored["last-modified"] .. "\r\n" end
   end

@@ -59,6 +59,104 @@ trusting:proxy("/", server, { cache = {} })
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 ls.listen { host = "127.0.0.1", port = 0, handler = trusting, trusted = { "127.0.0.1" } }
 """
+# Wrong handles for each function of luaserve.core that takes one; /handles returns what was not refused.
+HANDLES = r"""
+local ls = require "luaserve"
+local core, fetch, rules = require "luaserve.core", require "luaserve.fetch", require "luaserve.fetch_rules"
+local app, inner = ls.app(), ls.app()
+local at = rules.parse("http://127.0.0.1:@PORT@")
+local server = { at = at, origin = at.origin, connect_ms_max = 5000, of_client = false }
+local options = { origin = at.origin, key = fetch.key_of(server), prefix = "", timeout_ms = 60000, slow_ms = 0,
+  body_bytes_max = 1000, pauses = true, checked = false }
+local upstream, cache = core.proxy_upstream(options), core.cache("handles", 65536)
+local facts = { age_ms = 0, lifetime_ms = 1000, refresh_ms = 0, error_ms = 0, strict = false, for_all = false }
+local ended, failed = {}, {} -- handles of tasks that have ended; what was not refused
+
+local function refuses(what, expected, fn, ...)
+  local ok, message = pcall(fn, ...)
+  if ok or not tostring(message):find(expected, 1, true) then
+    failed[#failed + 1] = what .. ": " .. (ok and "accepted" or tostring(message))
+  end
+end
+
+local function send(res) return (assert(core.proxy_send(res, upstream, assert(fetch.dial(server)), 0, nil, nil, nil, true))) end
+local function claim(res, key) return core.cache_claim(res, cache, key, nil, 1000, nil, false) end
+
+-- The number of the argument that is a handle, its kind, and the function with it.
+local function calls(res, fill, call)
+  return {
+    { 2, "upstream", function(v) return core.proxy_send(res, v, nil, 0) end },
+    { 1, "upstream", core.proxy_load }, { 1, "upstream", core.proxy_back }, { 1, "upstream", core.proxy_refused },
+    { 1, "upstream", function(v) return core.proxy_failed(v, 1, 1) end },
+    { 1, "upstream", function(v) return core.proxy_mark(v, true) end },
+    { 2, "call", function(v) return core.proxy_resume(res, v) end },
+    { 2, "call", function(v) return core.proxy_refuse(res, v) end },
+    { 2, "call", function(v) return core.cache_lines(fill, v) end },
+    { 2, "call", function(v) return core.cache_keep(fill, v, facts, "") end },
+    { 1, "fill", function(v) return core.cache_lines(v, call) end },
+    { 1, "fill", function(v) return core.cache_keep(v, call, facts, "") end },
+    { 1, "fill", core.cache_stale },
+    { 1, "fill", function(v) return core.cache_restore(v, 200, facts, "k", "", "", "") end },
+    { 2, "fill", function(v) return core.cache_end(nil, v, false, false) end, "removal" },
+    { 1, "removal", core.cache_await },
+    { 2, "cache", function(v) return core.cache_serve(res, v) end },
+    { 2, "cache", function(v) return core.cache_claim(res, v, nil, nil, 1, nil, false) end },
+    { 1, "cache", function(v) return core.cache_list(v, "k") end },
+    { 1, "cache", function(v) return core.cache_remove(v, "k", false) end },
+  }
+end
+
+inner:get("/", function(_, res)
+  refuses("a call of another request", "bad argument #2", core.proxy_resume, res, ended.outer)
+  refuses("a call of another request", "bad argument #2", core.proxy_refuse, res, ended.outer)
+  return "ok"
+end)
+
+app:get("/handles", function(req, res)
+  failed = {}
+  local values = { upstream = upstream, cache = cache, res = res, req = req, call = send(res), fill = claim(res),
+    removal = select(2, core.cache_remove(cache, "none", true)), number = 1, text = "x", table = {}, flag = true,
+    print = print, file = io.stdout, ["old call"] = ended.call, ["old fill"] = ended.fill }
+  for n, one in ipairs(calls(res, values.fill, values.call)) do
+    local index, kind, fn, also = table.unpack(one)
+    for name, value in pairs(values) do
+      if name ~= kind and name ~= also then refuses(n .. " with " .. name, "bad argument #" .. index, fn, value) end
+    end
+  end
+  for _, fields in ipairs { { key = 1 }, { prefix = 1 }, { origin = false } } do
+    local given = setmetatable(fields, { __index = options })
+    refuses("an upstream", "bad argument #1", core.proxy_upstream, given)
+  end
+  refuses("a fill without an entry", "bad argument #2", core.cache_end, res, values.fill, false, false)
+  refuses("a copy that does not wait", "bad argument #6", core.cache_claim, res, cache, "k\0", nil, 1, nil, false)
+  refuses("changes", "table expected", core.cache_serve, res, cache, nil, 1)
+  ended.outer = values.call
+  core.inject(function(r, s) return inner:handle(r, s) end, error, "GET", "/", {})
+  -- A fill that has ended gets nothing of a response that is still on its way.
+  assert(core.cache_keep(values.fill, values.call, facts, ""))
+  refuses("a second response", "bad argument #1", core.cache_keep, values.fill, values.call, facts, "")
+  core.cache_end(nil, values.fill, true, false)
+  core.cache_end(nil, values.removal, false, false)
+  for n, one in ipairs(calls(res, values.fill, values.call)) do
+    if one[2] == "fill" then refuses(n .. " ended", "bad argument #" .. one[1], one[3], values.fill) end
+  end
+  ended.fill, ended.call = claim(res, "kept"), values.call
+  res:header("X-Failed", table.concat(failed, "; "))
+  assert(core.proxy_resume(res, values.call) == true)
+end)
+app:get("/refused", function(_, res)
+  local call = send(res)
+  core.proxy_refuse(res, call)
+  failed = {}
+  refuses("resume", "bad argument #2", core.proxy_resume, res, call)
+  refuses("refuse", "bad argument #2", core.proxy_refuse, res, call)
+  call = send(res)
+  call = nil
+  collectgarbage()
+  return #failed == 0 and "refused" or table.concat(failed, "; ")
+end)
+ls.listen { host = "127.0.0.1", port = 0, handler = app }
+"""
 FRESH = "Cache-Control: max-age=1000"
 STALE = ["Age: 1000", "Cache-Control: max-age=10"]  # on its arrival
 PAST, FUTURE = (email.utils.formatdate(time.time() + s, usegmt=True) for s in (-1000, 100000))
@@ -807,6 +905,17 @@ class Removed(CacheCase):
         self.assertEqual(conn.response().text, "old")
         self.up.on("/during", response(b"new", [FRESH]))
         self.assertEqual(self.ask("/during").text, "new")
+
+    def test_wrong_handles_are_refused(self):
+        server = self.serve(HANDLES.replace("@PORT@", str(self.up.port)))
+        self.up.on("/handles", response(b"hello", [FRESH]))
+        self.up.on("/refused", response(b"hello", [FRESH]))
+        with server.connect() as conn:
+            for _ in range(3):
+                got = conn.get("/handles")
+                self.assertEqual((got.status, got.text, got.header("x-failed")), (200, "hello", ""))
+                self.assertEqual(conn.get("/refused").text, "refused")
+        server.stop()
 
     @not_on_windows("Windows has no SIGHUP")
     def test_a_reload_keeps_what_is_stored(self):

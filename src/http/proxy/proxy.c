@@ -11,9 +11,11 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "http/proxy/proxy_internal.h"
 
 enum { SLICES = 16, LINE_BYTES = 20 };
 
@@ -64,18 +66,18 @@ static void drop_fields(ls_proxy *p)
 /* Keep the fields that the response has before those of the server. LS_OK or LS_ENOMEM. */
 static int keep_own(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    const uint32_t len = p->x->fields_len;
-    if (!p->pauses || len == 0) return LS_OK;
+    const uint32_t len = p->with.x->fields_len;
+    if (!p->with.pauses || len == 0) return LS_OK;
     p->own = ls_block_get(ctx->pool, len <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
     if (p->own == NULL) return LS_ENOMEM;
-    memcpy(p->own->data, p->x->fields->data, len);
+    memcpy(p->own->data, p->with.x->fields->data, len);
     return LS_OK;
 }
 
 /* The exchange is the caller's again. */
 static void give_back(ls_proxy *p)
 {
-    ls_exchange *x = p->x;
+    ls_exchange *x = p->with.x;
     if (p->wake == NULL) return; /* it is already */
     x->wake = p->wake;
     x->task = p->task;
@@ -92,15 +94,15 @@ static void close_both(ls_thread_ctx *ctx, ls_proxy *p)
 /* Another request may follow on the connection to the server. */
 static bool can_keep(const ls_proxy *p)
 {
-    return p->answered && p->last && p->reader.head.keep_alive && p->sent && !p->cut && p->in == NULL &&
-           !p->upgraded && !ls_stream_receiving(p->up) && ls_stream_queued(p->up) == 0;
+    return p->response == LS_PROXY_WHOLE && p->reader.head.keep_alive && p->request == LS_PROXY_SENT &&
+           p->in == NULL && !ls_stream_receiving(p->up) && ls_stream_queued(p->up) == 0;
 }
 
 /* Drop what was taken from the head of the response. */
 static void undo(ls_proxy *p)
 {
-    ls_exchange *x = p->x;
-    if (!p->answered) return;
+    ls_exchange *x = p->with.x;
+    if (!ls_proxy_has_head(p)) return;
     x->fields_len = p->own_fields_len;
     if (p->own != NULL) memcpy(x->fields->data, p->own->data, p->own_fields_len); /* a hook may have changed them */
     x->has_type = p->own_type;
@@ -114,30 +116,30 @@ static void keep_stream(ls_thread_ctx *ctx, ls_proxy *p)
     ls_stream *up = p->up;
     p->up = NULL;
     ls_stream_set_actor(up, NULL);
-    ls_stream_pool_put(ctx, p->pool, p->key, p->key_len, up);
-    atomic_fetch_sub(p->live, 1);
+    ls_stream_pool_put(ctx, p->with.pool, p->with.key, p->with.key_len, up);
+    atomic_fetch_sub(p->with.live, 1);
 }
 
 void ls_proxy_refuse(ls_thread_ctx *ctx, ls_proxy *p)
 {
     undo(p);
-    p->last = p->reader.head.framing == LS_FRAMING_NONE;
+    if (p->reader.head.framing == LS_FRAMING_NONE) p->response = LS_PROXY_WHOLE;
     if (p->up != NULL && can_keep(p)) keep_stream(ctx, p);
 }
 
 void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err)
 {
-    ls_exchange *x = p->x;
+    ls_exchange *x = p->with.x;
     p->err = err;
     give_back(p);
-    if (p->paused) return;
+    if (p->response == LS_PROXY_PAUSED) return;
     if (err < 0 && x->response == LS_RESPONSE_NONE) undo(p);
     drop_fields(p);
     if (err == LS_OK && p->up != NULL && can_keep(p)) keep_stream(ctx, p);
     close_both(ctx, p);
     /* Behind the pool: the next request of the client finds the connection there. */
-    if (err == LS_OK && !p->upgraded) (void)ls_exchange_flush(ctx, x);
-    if (err < 0 && !p->upgraded && x->response == LS_RESPONSE_OPEN) ls_exchange_abort(ctx, x);
+    if (err == LS_OK) (void)ls_exchange_flush(ctx, x);
+    if (err < 0 && p->response != LS_PROXY_TUNNEL && x->response == LS_RESPONSE_OPEN) ls_exchange_abort(ctx, x);
 }
 
 void ls_proxy_drop(ls_thread_ctx *ctx, ls_proxy *p)
@@ -145,7 +147,7 @@ void ls_proxy_drop(ls_thread_ctx *ctx, ls_proxy *p)
     give_back(p);
     close_both(ctx, p);
     drop_fields(p);
-    p->paused = false;
+    p->response = LS_PROXY_DROPPED;
 }
 
 static void abandon(ls_stream *s)
@@ -192,12 +194,12 @@ no_memory:
 static int put_end(ls_thread_ctx *ctx, const ls_proxy *p)
 {
     const size_t room =
-        5 + (p->x->trailers != NULL ? 2 * (size_t)p->x->trailers->to : 0); /* ": " may be longer than ":" */
+        5 + (p->with.x->trailers != NULL ? 2 * (size_t)p->with.x->trailers->to : 0); /* ": " may be longer than ":" */
     ls_pair field;
     char *const from = ls_stream_room(ctx, p->up, room), *to = from;
     if (from == NULL) return LS_ENOMEM;
     to = (char *)memcpy(to, "0\r\n", 3) + 3;
-    for (size_t at = 0; ls_exchange_next_trailer(p->x, &at, &field);) {
+    for (size_t at = 0; ls_exchange_next_trailer(p->with.x, &at, &field);) {
         to = (char *)memcpy(to, field.name, field.name_len) + field.name_len;
         to = (char *)memcpy(to, ": ", 2) + 2;
         to = (char *)memcpy(to, field.value, field.value_len) + field.value_len;
@@ -209,31 +211,42 @@ static int put_end(ls_thread_ctx *ctx, const ls_proxy *p)
 }
 
 /* The server takes no more of the request. It may have answered before. */
-static int cut(ls_proxy *p)
+static int truncate_request(ls_proxy *p)
 {
-    p->sent = p->cut = true;
+    p->request = LS_PROXY_TRUNCATED;
     return LS_DONE;
+}
+
+static bool is_sent(const ls_proxy *p)
+{
+    return p->request >= LS_PROXY_SENT;
+}
+
+/* The server awaits the body. */
+static void body_may_follow(ls_proxy *p)
+{
+    if (p->request == LS_PROXY_AWAITS_100) p->request = LS_PROXY_SENDING;
 }
 
 /* LS_DONE: the request is queued; LS_PENDING; LS_E*: the body of the client cannot be read. */
 static int send_request(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    while (!p->sent && !p->awaits_100) {
+    while (p->request == LS_PROXY_SENDING) {
         ls_slice part = {0};
         if (ls_stream_queued(p->up) >= LS_PROXY_QUEUE_BYTES) {
             const int err = ls_stream_flush(ctx, p->up);
-            if (err < 0) return cut(p);
+            if (err < 0) return truncate_request(p);
             if (err == LS_PENDING) return err;
         }
-        int err = p->given_count > 0 ? LS_DONE : ls_exchange_read(ctx, p->x, &part);
+        int err = p->with.given_count > 0 ? LS_DONE : ls_exchange_read(ctx, p->with.x, &part);
         if (err < 0) {
-            p->blame = LS_PROXY_CLIENT;
+            p->of_client = true;
             return err;
         }
         if (err == LS_PENDING) break;
-        if (p->given_count > 0) {
-            part = *p->given++;
-            p->given_count--;
+        if (p->with.given_count > 0) {
+            part = *p->with.given++;
+            p->with.given_count--;
             if (part.block != NULL) (void)ls_block_hold(part.block);
         } else if (part.len > 0) {
             p->body_read = true;
@@ -241,15 +254,16 @@ static int send_request(ls_thread_ctx *ctx, ls_proxy *p)
         p->progressed = true;
         if (part.len > 0) {
             err = put_part(ctx, p, &part);
-        } else if (p->x->body_done) {
+        } else if (p->with.x->body_done) {
             ls_slice_drop(&part);
-            p->sent = true;
+            p->request = LS_PROXY_SENT;
             if (p->chunked) err = put_end(ctx, p);
         }
         if (err < 0) return err;
     }
-    if (!p->cut && ls_stream_queued(p->up) > 0 && ls_stream_flush(ctx, p->up) < 0) return cut(p);
-    return p->sent ? LS_DONE : LS_PENDING;
+    if (p->request != LS_PROXY_TRUNCATED && ls_stream_queued(p->up) > 0 && ls_stream_flush(ctx, p->up) < 0)
+        return truncate_request(p);
+    return is_sent(p) ? LS_DONE : LS_PENDING;
 }
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
@@ -258,7 +272,7 @@ static int send_request(ls_thread_ctx *ctx, ls_proxy *p)
 static int store(ls_proxy *p, int64_t result)
 {
     if (result <= 0) return result == 0 ? LS_ECLOSED : (int)result;
-    p->silent = false;
+    if (p->response == LS_PROXY_SILENT) p->response = LS_PROXY_HEAD;
     p->waited_ms = 0;
     if (p->in == NULL) {
         const ls_slice slice = ls_stream_take(p->up);
@@ -293,8 +307,8 @@ static int receive(ls_thread_ctx *ctx, ls_proxy *p)
     int64_t result;
     int err;
     if (ls_stream_receiving(p->up)) return LS_PENDING;
-    const uint32_t left_ms = p->timeout_ms - p->waited_ms;
-    const bool limited = p->timeout_ms > 0 && !p->patient;
+    const uint32_t left_ms = p->with.timeout_ms - p->waited_ms;
+    const bool limited = p->with.timeout_ms > 0 && !p->patient;
     p->wait_ms = !p->watching && (!limited || left_ms > LS_PROXY_LOOK_MS) ? LS_PROXY_LOOK_MS : limited ? left_ms : 0;
     ls_stream_recv_within(p->up, p->wait_ms);
     if (p->in == NULL) {
@@ -309,13 +323,13 @@ static int receive(ls_thread_ctx *ctx, ls_proxy *p)
 /* The pending receive has ended without a byte. LS_OK: wait on. */
 static int waited(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    p->waited_ms = p->progressed || !p->sent ? 0 : p->waited_ms + p->wait_ms;
+    p->waited_ms = p->progressed || !is_sent(p) ? 0 : p->waited_ms + p->wait_ms;
     p->progressed = false;
-    p->awaits_100 = false; /* a server that does not know it: RFC 9110 section 10.1.1 */
-    if (p->timeout_ms > 0 && !p->patient && p->waited_ms >= p->timeout_ms) return LS_ETIMEDOUT;
-    if (p->watching || !p->sent || !p->x->body_done || p->reader.asked == LS_ASKED_UPGRADE) return LS_OK;
+    body_may_follow(p); /* a server that does not know it: RFC 9110 section 10.1.1 */
+    if (p->with.timeout_ms > 0 && !p->patient && p->waited_ms >= p->with.timeout_ms) return LS_ETIMEDOUT;
+    if (p->watching || !is_sent(p) || !p->with.x->body_done || p->reader.asked == LS_ASKED_UPGRADE) return LS_OK;
     p->watching = true;
-    return ls_exchange_expect_end(ctx, p->x) < 0 ? p->x->error : LS_OK;
+    return ls_exchange_expect_end(ctx, p->with.x) < 0 ? p->with.x->error : LS_OK;
 }
 
 /* ---- the response ----------------------------------------------------------------------------------------------- */
@@ -329,12 +343,12 @@ static void take_interims(ls_thread_ctx *ctx, ls_proxy *p, const char *bytes, si
         ls_hints hints = {.len = 0};
         ls_pair field;
         if (ls_http1_parse_response(from, len - at, 0, LS_PROXY_HEAD_BYTES_MAX, false, &head, NULL) <= 0) return;
-        if (head.status == 100) p->awaits_100 = false;
+        if (head.status == 100) body_may_follow(p);
         if (head.status != 103) continue;
         for (size_t n = 0; ls_http1_response_field(from, &head, &n, &field);)
             if (ls_text_same(field.name, field.name_len, "link", 4))
                 (void)ls_hints_add(&hints, field.name, field.name_len, field.value, field.value_len);
-        if (hints.len > 0) (void)ls_exchange_hints(ctx, p->x, &hints);
+        if (hints.len > 0) (void)ls_exchange_hints(ctx, p->with.x, &hints);
     }
 }
 
@@ -343,7 +357,7 @@ static bool overrules(const ls_proxy *p, const char *bytes, const ls_http_respon
 {
     ls_text text;
     return ls_proxy_response_field(bytes, head, name, &text) &&
-           ls_proxy_is_own(p->x, p->own_fields_len, name, strlen(name));
+           ls_proxy_is_own(p->with.x, p->own_fields_len, name, strlen(name));
 }
 
 /* LS_DONE: the head was taken; LS_EAGAIN: it is incomplete; LS_PENDING: the proxy is a tunnel; LS_E*. */
@@ -360,15 +374,16 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     bytes += skip;
     const ls_http_response *head = &p->reader.head;
     ls_text text = {NULL, 0};
-    p->answered = true;
-    p->awaits_100 = false;
-    p->own_fields_len = p->x->fields_len;
-    p->own_type = p->x->has_type;
+    p->response = LS_PROXY_BODY;
+    body_may_follow(p);
+    p->own_fields_len = p->with.x->fields_len;
+    p->own_type = p->with.x->has_type;
     int err = keep_own(ctx, p);
-    if (err == LS_OK) err = ls_proxy_take_response(ctx, p->x, bytes, head);
+    if (err == LS_OK) err = ls_proxy_take_response(ctx, p->with.x, bytes, head);
     if (err == LS_OK && ls_proxy_response_field(bytes, head, "content-type", &text))
         p->patient = text.len >= 17 && ls_text_same(text.ptr, 17, "text/event-stream", 17);
-    p->overruled = p->pauses && (overrules(p, bytes, head, "cache-control") || overrules(p, bytes, head, "expires"));
+    p->overruled =
+        p->with.pauses && (overrules(p, bytes, head, "cache-control") || overrules(p, bytes, head, "expires"));
     if (err == LS_OK && head->status == 101) return ls_proxy_tunnel(ctx, p);
     p->in->from += (uint32_t)length;
     if (p->in->from == p->in->to) drop_in(p);
@@ -383,16 +398,17 @@ static int take_trailers(ls_thread_ctx *ctx, ls_proxy *p, const char *lines, siz
     const int err = ls_trailers_add(ctx, &p->trailers, lines, len);
     if (err < 0 || !end) return err;
     for (size_t at = 0; ls_trailers_next(p->trailers, &at, &field);)
-        (void)ls_exchange_trailer(ctx, p->x, field.name, field.name_len, field.value, field.value_len);
+        (void)ls_exchange_trailer(ctx, p->with.x, field.name, field.name_len, field.value, field.value_len);
     return LS_OK;
 }
 
 /* Pass on what p->in has of the body. LS_DONE, LS_E*. */
 static int pass_body(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    ls_exchange *x = p->x;
+    ls_exchange *x = p->with.x;
     ls_slice slices[SLICES];
     unsigned count = 0;
+    bool last = false;
     int err = LS_OK;
     do {
         const size_t have = p->in != NULL ? p->in->to - p->in->from : 0;
@@ -403,63 +419,70 @@ static int pass_body(ls_thread_ctx *ctx, ls_proxy *p)
         if (part.trailers > 0) err = take_trailers(ctx, p, bytes + part.used - part.trailers, part.trailers, part.end);
         if (part.len > 0) slices[count++] = ls_slice_of(p->in, p->in->from + part.from, part.len);
         if (p->in != NULL) p->in->from += (uint32_t)part.used;
-        p->last = part.end;
-    } while (err == LS_OK && count < SLICES && !p->last);
+        last = part.end;
+    } while (err == LS_OK && count < SLICES && !last);
     if (err == LS_OK && p->in != NULL && p->in->from == p->in->to) drop_in(p);
     if (err < 0) {
         ls_slices_drop(slices, count);
         return err;
     }
-    if (p->tap != NULL) p->tap(p->tap_to, slices, count, p->last);
-    if (p->last && x->response == LS_RESPONSE_NONE && x->head.method != LS_HTTP_HEAD &&
-        ls_status_has_content(x->status))
+    if (last) p->response = LS_PROXY_WHOLE;
+    if (p->tap != NULL) p->tap->take(p->tap, slices, count, last);
+    if (last && x->response == LS_RESPONSE_NONE && x->head.method != LS_HTTP_HEAD && ls_status_has_content(x->status))
         return ls_exchange_respond(ctx, x, slices, count);
     if (count > 0 || x->response == LS_RESPONSE_NONE) err = ls_exchange_write(ctx, x, slices, count);
     return err < 0 ? err : LS_DONE;
 }
 
+/* The server has closed the connection. LS_OK: so the body is whole; LS_ECLOSED, LS_ETRUNCATED. */
+static int stream_ended(ls_proxy *p)
+{
+    if (!ls_proxy_has_head(p) || ls_http1_read_end(&p->reader) < 0)
+        return p->response == LS_PROXY_SILENT ? LS_ECLOSED : LS_ETRUNCATED;
+    p->response = LS_PROXY_WHOLE;
+    return LS_OK;
+}
+
 /* LS_DONE: the response is complete, or paused; LS_PENDING; LS_E*. */
 static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    ls_exchange *x = p->x;
+    ls_exchange *x = p->with.x;
     for (;;) {
         int err = LS_DONE;
-        if (!p->answered) {
+        if (!ls_proxy_has_head(p)) {
             err = p->in != NULL ? take_head(ctx, p) : LS_EAGAIN;
-            if (err == LS_DONE && p->pauses) {
-                p->paused = true;
+            if (err == LS_DONE && p->with.pauses) {
+                p->response = LS_PROXY_PAUSED;
                 return LS_DONE;
             }
-        } else if (!p->last) {
+        } else if (p->response == LS_PROXY_BODY) {
             err = pass_body(ctx, p);
-            if (err < 0 && x->error != 0) p->blame = LS_PROXY_CLIENT;
+            if (err < 0 && x->error != 0) p->of_client = true;
         }
         if (err < 0 && err != LS_EAGAIN) return err;
         if (err == LS_PENDING) return err;
-        if (p->last) {
+        if (p->response == LS_PROXY_WHOLE) {
             err = x->response == LS_RESPONSE_DONE ? LS_DONE : ls_exchange_finish(ctx, x);
-            if (err < 0) p->blame = LS_PROXY_CLIENT;
+            if (err < 0) p->of_client = true;
             return err < 0 ? err : LS_DONE;
         }
         /* A part leaves at once, such as an event; behind a receive that filled its block, with what can be received now. */
         if (x->response != LS_RESPONSE_NONE && (!p->filled || ls_exchange_queued(x) >= LS_PROXY_QUEUE_BYTES)) {
             err = ls_exchange_flush(ctx, x);
-            if (err < 0) p->blame = LS_PROXY_CLIENT;
+            if (err < 0) p->of_client = true;
             if (err != LS_DONE) return err;
         }
-        if (p->answered && p->in != NULL) continue; /* more slices than SLICES, or the start of the body */
-        if (p->answered && x->response == LS_RESPONSE_NONE && p->reader.head.framing == LS_FRAMING_NONE) continue;
+        const bool has_head = ls_proxy_has_head(p);
+        if (has_head && p->in != NULL) continue; /* more slices than SLICES, or the start of the body */
+        if (has_head && x->response == LS_RESPONSE_NONE && p->reader.head.framing == LS_FRAMING_NONE) continue;
         err = receive(ctx, p);
-        if (err == LS_ECLOSED && p->answered && ls_http1_read_end(&p->reader) == LS_OK) {
-            p->last = true;
-            continue;
-        }
-        if (err == LS_ECLOSED && !p->silent) return LS_ETRUNCATED;
-        if (err == LS_PENDING && p->answered && (x->response == LS_RESPONSE_NONE || ls_exchange_queued(x) > 0)) {
+        if (err == LS_ECLOSED) err = stream_ended(p);
+        if (err == LS_OK) continue;
+        if (err == LS_PENDING && has_head && (x->response == LS_RESPONSE_NONE || ls_exchange_queued(x) > 0)) {
             /* The head does not wait for the body, nor what was received for more. */
             err = x->response == LS_RESPONSE_NONE ? ls_exchange_write(ctx, x, NULL, 0) : LS_DONE;
             if (err >= 0) err = ls_exchange_flush(ctx, x);
-            if (err < 0) p->blame = LS_PROXY_CLIENT;
+            if (err < 0) p->of_client = true;
             return err < 0 ? err : LS_PENDING;
         }
         if (err != LS_DONE) return err;
@@ -469,12 +492,13 @@ static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
 /* Move both directions. LS_DONE: it has ended. */
 static int move(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    int err = p->x->error;
-    if (err != 0) p->blame = LS_PROXY_CLIENT;
-    if (err == 0 && !p->upgrade_waits) err = send_request(ctx, p);
-    if (err >= 0) err = p->upgrade_waits ? ls_proxy_tunnel(ctx, p) : take_response(ctx, p);
-    if (err == LS_PENDING && (p->upgraded || p->upgrade_waits)) return err;
-    if (err >= 0 && !p->answered && !p->awaits_100 && !p->sent) { /* 100 may have come just now */
+    int err = p->with.x->error;
+    if (err != 0) p->of_client = true;
+    const bool upgrading = p->response == LS_PROXY_UPGRADING;
+    if (err == 0 && !upgrading) err = send_request(ctx, p);
+    if (err >= 0) err = upgrading ? ls_proxy_tunnel(ctx, p) : take_response(ctx, p);
+    if (err == LS_PENDING && p->response >= LS_PROXY_UPGRADING) return err;
+    if (err >= 0 && !ls_proxy_has_head(p) && p->request == LS_PROXY_SENDING) { /* 100 may have come just now */
         err = send_request(ctx, p);
         if (err >= 0) err = LS_PENDING;
     }
@@ -485,7 +509,7 @@ static int move(ls_thread_ctx *ctx, ls_proxy *p)
 
 static void run(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    if (move(ctx, p) == LS_DONE) p->done(ctx, p); /* may free it */
+    if (move(ctx, p) == LS_DONE) p->with.done(ctx, p); /* may free it */
 }
 
 /* ---- packets ---------------------------------------------------------------------------------------------------- */
@@ -494,15 +518,11 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_proxy *p = ((ls_proxy_room *)ls_stream_user(s))->proxy;
     int err = result == LS_ETIMEDOUT ? waited(ctx, p) : store(p, result);
-    if (err == LS_ECLOSED && p->answered && ls_http1_read_end(&p->reader) == LS_OK) {
-        p->last = true;
-        err = LS_OK;
-    }
-    if (err == LS_ECLOSED && !p->silent) err = LS_ETRUNCATED;
+    if (err == LS_ECLOSED) err = stream_ended(p);
     if (err < 0) {
-        if (p->x->error != 0) p->blame = LS_PROXY_CLIENT;
+        if (p->with.x->error != 0) p->of_client = true;
         ls_proxy_end(ctx, p, err);
-        p->done(ctx, p);
+        p->with.done(ctx, p);
     } else {
         run(ctx, p);
     }
@@ -511,9 +531,9 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     ls_proxy *p = ((ls_proxy_room *)ls_stream_user(s))->proxy;
-    if (err < 0) (void)cut(p);
+    if (err < 0) (void)truncate_request(p);
     p->progressed = true;
-    if (!p->paused) run(ctx, p);
+    if (p->response != LS_PROXY_PAUSED) run(ctx, p);
 }
 
 static void client_ready(ls_thread_ctx *ctx, ls_exchange *x)
@@ -525,39 +545,113 @@ static void client_ready(ls_thread_ctx *ctx, ls_exchange *x)
 
 static void take_exchange(ls_proxy *p)
 {
-    p->wake = p->x->wake;
-    p->task = p->x->task;
-    p->x->wake = client_ready;
-    p->x->task = p;
+    p->wake = p->with.x->wake;
+    p->task = p->with.x->task;
+    p->with.x->wake = client_ready;
+    p->with.x->task = p;
 }
 
 int ls_proxy_start(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *up, const ls_proxy_change *change)
 {
-    ls_exchange *x = p->x;
+    ls_exchange *x = p->with.x;
     bool chunked;
     const int err = ls_proxy_put_request(ctx, x, up, change, &chunked);
     if (err < 0) return err;
     ls_proxy_room *room = ls_stream_user(up);
-    *room = (ls_proxy_room){.proxy = p, .live = p->live};
-    atomic_fetch_add(p->live, 1);
+    *room = (ls_proxy_room){.proxy = p, .live = p->with.live};
+    atomic_fetch_add(p->with.live, 1);
     ls_stream_handover(up, &handler);
     ls_stream_set_actor(up, x->actor);
-    ls_stream_send_within(up, p->timeout_ms);
+    ls_stream_send_within(up, p->with.timeout_ms);
     p->up = up;
     p->chunked = chunked;
-    p->silent = true;
-    p->awaits_100 = x->continue_due;
+    p->request = x->continue_due ? LS_PROXY_AWAITS_100 : LS_PROXY_SENDING;
     ls_http1_reader_init(&p->reader, x->head.method == LS_HTTP_HEAD ? LS_ASKED_HEAD
                                      : ls_proxy_upgrade(x) != NULL  ? LS_ASKED_UPGRADE
                                                                     : LS_ASKED_BODY);
     take_exchange(p);
-    if (p->awaits_100 && ls_stream_flush(ctx, up) < 0) (void)cut(p);
+    if (x->continue_due && ls_stream_flush(ctx, up) < 0) (void)truncate_request(p);
     return move(ctx, p);
 }
 
-int ls_proxy_go_on(ls_thread_ctx *ctx, ls_proxy *p)
+int ls_proxy_resume(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    p->paused = p->pauses = false;
+    assert(p->response == LS_PROXY_PAUSED);
+    p->response = LS_PROXY_BODY;
+    p->with.pauses = false;
     take_exchange(p);
     return move(ctx, p);
+}
+
+ls_proxy *ls_proxy_new(const ls_proxy_options *options, size_t user_bytes)
+{
+    ls_proxy *p = calloc(1, sizeof *p + user_bytes);
+    if (p != NULL) p->with = *options;
+    return p;
+}
+
+void *ls_proxy_user(ls_proxy *p)
+{
+    return p + 1;
+}
+
+void ls_proxy_free(ls_proxy *p)
+{
+    if (p->tap != NULL) ls_proxy_tap_remove(p->tap);
+    free(p);
+}
+
+/* ---- what the caller asks ---------------------------------------------------------------------------------------- */
+
+ls_proxy_result ls_proxy_result_of(const ls_proxy *p)
+{
+    return (ls_proxy_result){.err = p->err,
+                             .why = p->why,
+                             .of_client = p->of_client,
+                             .unanswered = p->response == LS_PROXY_SILENT && !p->body_read,
+                             .body_read = p->body_read,
+                             .upgraded = p->response == LS_PROXY_TUNNEL};
+}
+
+bool ls_proxy_has_head(const ls_proxy *p)
+{
+    return p->response >= LS_PROXY_PAUSED;
+}
+
+bool ls_proxy_is_paused(const ls_proxy *p)
+{
+    return p->response == LS_PROXY_PAUSED;
+}
+
+ls_exchange *ls_proxy_exchange(const ls_proxy *p)
+{
+    return p->with.x;
+}
+
+ls_text ls_proxy_own_fields(const ls_proxy *p)
+{
+    return p->own != NULL ? (ls_text){p->own->data, p->own_fields_len} : (ls_text){NULL, 0};
+}
+
+bool ls_proxy_is_overruled(const ls_proxy *p)
+{
+    return p->overruled;
+}
+
+bool ls_proxy_ends_with_stream(const ls_proxy *p)
+{
+    return p->reader.head.framing == LS_FRAMING_TO_END;
+}
+
+void ls_proxy_tap_set(ls_proxy *p, ls_proxy_tap *tap)
+{
+    if (p->tap != NULL) p->tap->of = NULL;
+    p->tap = tap;
+    tap->of = p;
+}
+
+void ls_proxy_tap_remove(ls_proxy_tap *tap)
+{
+    if (tap->of != NULL) tap->of->tap = NULL;
+    tap->of = NULL;
 }

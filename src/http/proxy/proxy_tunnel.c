@@ -1,7 +1,7 @@
 /* proxy_tunnel.c - the connections of a proxy after a response 101 (RFC 9110 section 7.8): what one side sends goes to the
  * other one, without a copy. The end of a direction is passed on when its bytes were sent; an error of a side closes both. */
 #include "base/err.h"
-#include "http/proxy/proxy.h"
+#include "http/proxy/proxy_internal.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
@@ -37,10 +37,10 @@ static int move(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to)
     for (;;) {
         int err = ls_stream_flush(ctx, to);
         if (err < 0) return err;
-        if (p->ended[of_server]) {
+        if (p->ended[of_server] != LS_PROXY_OPEN) {
             if (err == LS_PENDING) return err;
-            if (p->ended[of_server] == 1) err = ls_stream_shutdown(ctx, to);
-            p->ended[of_server] = 2;
+            if (p->ended[of_server] == LS_PROXY_ENDED) err = ls_stream_shutdown(ctx, to);
+            p->ended[of_server] = LS_PROXY_ENDED_BOTH;
             return err < 0 ? err : LS_DONE;
         }
         if (ls_stream_queued(to) >= LS_PROXY_QUEUE_BYTES || ls_stream_receiving(from)) return LS_PENDING;
@@ -49,7 +49,7 @@ static int move(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to)
         if (err == LS_PENDING) return err;
         err = pass(ctx, p, from, to, err < 0 ? err : result);
         if (err == LS_ECLOSED)
-            p->ended[of_server] = 1;
+            p->ended[of_server] = LS_PROXY_ENDED;
         else if (err < 0)
             return err;
     }
@@ -68,14 +68,14 @@ static void run(ls_thread_ctx *ctx, ls_proxy *p, int err)
 {
     if (err == LS_OK && (err = move_both(ctx, p)) == LS_PENDING) return;
     ls_proxy_end(ctx, p, err);
-    p->done(ctx, p);
+    p->with.done(ctx, p);
 }
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_proxy *p = proxy_of(s);
     int err = pass(ctx, p, s, is_up(p, s) ? p->client : p->up, result);
-    if (err == LS_ECLOSED) p->ended[is_up(p, s)] = 1;
+    if (err == LS_ECLOSED) p->ended[is_up(p, s)] = LS_PROXY_ENDED;
     run(ctx, p, err == LS_ECLOSED ? LS_OK : err);
 }
 
@@ -88,22 +88,23 @@ int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p)
 {
     ls_upgraded client;
     ls_text protocol;
-    int err = ls_exchange_unexpect_end(ctx, p->x);
+    int err = ls_exchange_unexpect_end(ctx, p->with.x);
     if (err == LS_DONE && ls_stream_sending(p->up)) err = LS_PENDING; /* its packet comes behind the response */
-    p->upgrade_waits = err == LS_PENDING;
+    p->response = LS_PROXY_UPGRADING;
     if (err != LS_DONE) return err;
     if (!ls_proxy_response_field(p->in->data + p->in->from, &p->reader.head, "upgrade", &protocol)) {
         p->why = "a response 101 without Upgrade";
         return LS_EPROTO;
     }
-    err = ls_exchange_upgrade(ctx, p->x, protocol.ptr, protocol.len, &handler, sizeof(ls_proxy_room), &client);
+    err = ls_exchange_upgrade(ctx, p->with.x, protocol.ptr, protocol.len, &handler, sizeof(ls_proxy_room), &client);
     if (err == LS_EINVAL) p->why = "a response 101 for a protocol that was not asked for";
     if (err < 0) return err == LS_EINVAL ? LS_EPROTO : err;
-    p->upgraded = true;
+    p->response = LS_PROXY_TUNNEL;
     p->in->from += p->reader.head.bytes;
     p->client = client.stream;
-    *(ls_proxy_room *)ls_stream_user(p->client) = (ls_proxy_room){.proxy = p, .live = p->live, .limit = client.limit};
-    atomic_fetch_add(p->live, 1);
+    *(ls_proxy_room *)ls_stream_user(p->client) =
+        (ls_proxy_room){.proxy = p, .live = p->with.live, .limit = client.limit};
+    atomic_fetch_add(p->with.live, 1);
     ls_stream_handover(p->up, &handler);
     if (p->in->from < p->in->to) {
         ls_slice rest = {p->in, p->in->data + p->in->from, p->in->to - p->in->from};

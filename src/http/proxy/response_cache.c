@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/os/thread.h"
 #include "codec/http_text.h"
-#include "base/hash.h"
 
 enum { BUCKETS = 4096, APART = 1024, BODY_BYTES_FIRST = 4096 };
 
@@ -391,6 +391,11 @@ void ls_fill_validate(ls_fill *fill, ls_stored *entry)
 ls_stored *ls_fill_validates(const ls_fill *fill)
 {
     return fill->validates;
+}
+
+ls_response_cache *ls_fill_cache(const ls_fill *fill)
+{
+    return fill->cache;
 }
 
 ls_text ls_fill_key(const ls_fill *fill)

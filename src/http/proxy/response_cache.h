@@ -28,10 +28,10 @@
 #define LS_HTTP_RESPONSE_CACHE_H
 
 #include "base/buf.h"
-#include "base/text.h"
-#include "codec/http_condition.h"
 #include "base/shared.h"
+#include "base/text.h"
 #include "base/waiter.h"
+#include "codec/http_condition.h"
 
 enum {
     LS_CACHE_WAITS = 1, /* a result */
@@ -116,6 +116,7 @@ bool ls_response_cache_cancel(void *cache, ls_waiter *waiter); /* as ls_semaphor
 /* The entry that the fill may validate, until its end; NULL: no entry. The first function takes the reference. */
 void ls_fill_validate(ls_fill *fill, ls_stored *entry);
 ls_stored *ls_fill_validates(const ls_fill *fill);
+ls_response_cache *ls_fill_cache(const ls_fill *fill);
 ls_text ls_fill_key(const ls_fill *fill);
 size_t ls_fill_body_bytes_max(const ls_fill *fill);
 /* Collect bytes of the body. When it is too long, or there is no memory, nothing is stored, and the others go on. */

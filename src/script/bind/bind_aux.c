@@ -8,8 +8,8 @@
 #include "net/sock/addr.h"
 #include "port/file/file.h"
 #include "script/core/lua/lua_modules.h"
-#include "script/core/state.h"
 #include "script/core/lua/udata.h"
+#include "script/core/state.h"
 
 int ls_push_failure(lua_State *L, int err)
 {
@@ -191,6 +191,13 @@ void *ls_object_new(lua_State *L, size_t bytes, int user_values, const void *tag
     *object = tag;
     lua_rawgeti(L, LUA_REGISTRYINDEX, meta_ref);
     lua_setmetatable(L, -2);
+    return object;
+}
+
+void *ls_object_check(lua_State *L, int index, size_t bytes, const ls_object_type *type)
+{
+    void *object = ls_udata_test(L, index, type, bytes);
+    if (object == NULL) luaL_typeerror(L, index, type->name);
     return object;
 }
 

@@ -71,5 +71,7 @@ bool ls_push_method(lua_State *L, const char *object);
 void *ls_object_push(lua_State *L, size_t bytes, int user_values, const ls_object_type *type);
 /* The same for objects that are made often: with a tag, and the metatable that ls_object_define has made. */
 void *ls_object_new(lua_State *L, size_t bytes, int user_values, const void *tag, int meta_ref);
+/* The object of ls_object_push at `index`, an argument of a function. Raises "bad argument" for another value. */
+void *ls_object_check(lua_State *L, int index, size_t bytes, const ls_object_type *type);
 
 #endif

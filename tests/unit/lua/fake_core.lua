@@ -14,7 +14,7 @@ end
 
 for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "log", "buffer", "now",
   "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
-  "cache", "proxy_send", "proxy_go_on", "proxy_refuse", "proxy_failed", "proxy_mark",
+  "cache", "proxy_send", "proxy_resume", "proxy_refuse", "proxy_failed", "proxy_mark",
   "proxy_back", "proxy_refused",
   "dict", "dict_read", "dict_swap", "dict_scan",
   "redis_connection", "safe_join" } do

@@ -3,26 +3,25 @@
  *
  * A hit is one call, core.cache_serve: the stored lines become those of the response, and its body is sent from where it
  * lies. It belongs to the exchange; Lua sees nothing of it. A fill belongs to its task: when that ends first, nothing is
- * stored. Thread: the one that holds the state's actor. */
+ * stored, and the handle that Lua has of it raises from then on. Thread: the one that holds the state's actor. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "codec/http_chars.h"
 #include "codec/http_range.h"
 #include "codec/http_text.h"
-#include "http/proxy/proxy.h"
+#include "http/proxy/response_cache.h"
 #include "script/bind/bind_aux.h"
-#include "script/core/wait.h"
 #include "script/bind/http/compress.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
 #include "script/bind/option.h"
-#include "script/core/runtime.h"
+#include "script/bind/proxy/proxy_object.h"
 #include "script/core/lua/udata.h"
-#include "base/hash.h"
-#include "http/proxy/response_cache.h"
+#include "script/core/runtime.h"
+#include "script/core/wait.h"
 
 static const ls_object_type cache_type = {.name = "cache"};
 
@@ -31,21 +30,21 @@ typedef struct cache_handle {
     ls_response_cache *cache;
 } cache_handle;
 
+enum fill_state { FILL_OPEN, FILL_STORED, FILL_ENDED };
+
 typedef struct fill_call {
+    const void *tag;
     ls_task_end end;
-    ls_fill *fill;   /* NULL: the response was stored, see collect() */
-    ls_stored *made; /* NULL: nothing is stored. Without its body until that is whole */
+    ls_proxy_tap tap; /* of the call whose response is stored */
+    ls_fill *fill;    /* of FILL_OPEN */
+    ls_stored *made;  /* NULL: nothing is stored. Without its body until that is whole */
+    enum fill_state state;
+    bool removes; /* it is a removal */
 } fill_call;
 
 static cache_handle *check_cache(lua_State *L, int index)
 {
-    return ls_udata_check(L, index, &cache_type, sizeof(cache_handle), "cache");
-}
-
-static fill_call *check_fill(lua_State *L, int index)
-{
-    luaL_checktype(L, index, LUA_TLIGHTUSERDATA);
-    return lua_touserdata(L, index);
+    return ls_object_check(L, index, sizeof(cache_handle), &cache_type);
 }
 
 #define IS(name, len, literal) ls_text_same(name, len, literal, sizeof(literal) - 1)
@@ -221,7 +220,9 @@ static ls_text text_field(lua_State *L, int index, const char *name)
 {
     ls_text text = {"", 0};
     if (lua_isnoneornil(L, index)) return text;
-    if (lua_getfield(L, index, name) == LUA_TSTRING) text.ptr = lua_tolstring(L, -1, &text.len);
+    luaL_checktype(L, index, LUA_TTABLE);
+    lua_pushstring(L, name);
+    if (lua_rawget(L, index) == LUA_TSTRING) text.ptr = lua_tolstring(L, -1, &text.len);
     lua_pop(L, 1);
     return text;
 }
@@ -262,17 +263,24 @@ static int64_t limit_ms(lua_State *L, int index, int64_t without)
     return seconds < 0 ? without : seconds > 1e12 ? INT64_MAX / 4 : (int64_t)(seconds * 1000);
 }
 
+typedef struct limits { /* of a request */
+    int64_t age_ms, left_ms, stale_ms;
+    bool given;
+} limits;
+
+static const limits no_limits = {INT64_MAX / 2, 0, 0, false};
+
 /* Whether the entry may be served. *refresh: it is stale, and should be refreshed meanwhile. */
-static bool may_serve(lua_State *L, const ls_stored *entry, bool *refresh)
+static bool may_serve(const ls_stored *entry, const limits *of, bool *refresh)
 {
     const ls_freshness *f = &entry->fresh;
     const int64_t age_ms = ls_response_cache_now_ms() - f->born_ms, left_ms = f->lifetime_ms - age_ms;
-    const int64_t stale_ms = f->strict ? 0 : limit_ms(L, 7, 0);
     *refresh = false;
-    if (age_ms > limit_ms(L, 5, INT64_MAX / 2) || (left_ms > 0 && left_ms < limit_ms(L, 6, 0))) return false;
+    if (age_ms > of->age_ms || (left_ms > 0 && left_ms < of->left_ms)) return false;
     if (left_ms > 0) return true;
-    if (lua_isnoneornil(L, 6) && !f->strict && -left_ms < f->refresh_ms) *refresh = true;
-    return *refresh || -left_ms < stale_ms;
+    if (f->strict) return false;
+    *refresh = !of->given && -left_ms < f->refresh_ms;
+    return *refresh || -left_ms < of->stale_ms;
 }
 
 /* core.cache_serve(res, cache, key|nil, changes|nil [, age_max, fresh_min, stale_max]) -> true: the stored response is the response |
@@ -293,11 +301,11 @@ static int cache_serve(lua_State *L)
     if (head->method != LS_HTTP_GET && head->method != LS_HTTP_HEAD) return ls_push_nil_text(L, "method");
     if (head->has_body || head->upgrade || !make_key(L, 3, r, &k)) return ls_push_nil_text(L, "bypass");
     if (a.control && lua_gettop(L) < 7) return ls_push_nil_text(L, "asks");
+    const limits of = {limit_ms(L, 5, no_limits.age_ms), limit_ms(L, 6, 0), limit_ms(L, 7, 0), !lua_isnoneornil(L, 6)};
     const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, &by, &entry);
     if (found != LS_OK) return ls_push_nil_text(L, found == LS_ECHANGED ? "vary-miss" : "uri-miss");
-    lua_settop(L, 7);
     const bool usable = !a.authorized || entry->fresh.for_all;
-    if (!usable || !may_serve(L, entry, &refresh)) {
+    if (!usable || !may_serve(entry, &of, &refresh)) {
         ls_stored_drop(entry);
         return ls_push_nil_text(L, usable ? "stale" : "bypass");
     }
@@ -310,14 +318,39 @@ static int cache_serve(lua_State *L)
 static void end_fill(fill_call *call, ls_stored *entry, bool apart)
 {
     ls_task_end_remove(&call->end);
-    if (call->fill != NULL) ls_fill_end(call->fill, entry, apart);
+    ls_proxy_tap_remove(&call->tap);
+    if (call->state == FILL_OPEN) ls_fill_end(call->fill, entry, apart);
+    call->state = FILL_ENDED;
     if (call->made != NULL) ls_stored_drop(call->made);
-    free(call);
+    call->made = NULL;
 }
 
 static void task_ended(ls_task_end *end)
 {
     end_fill(LS_CONTAINER(end, fill_call, end), NULL, false);
+}
+
+static int drop_fill(lua_State *L)
+{
+    end_fill(lua_touserdata(L, 1), NULL, false);
+    return 0;
+}
+
+static const ls_object_type fill_type = {.name = "fill", .drop = drop_fill};
+
+/* The fill at `index`, also one that has stored its response. */
+static fill_call *check_unended(lua_State *L, int index)
+{
+    fill_call *call = ls_object_check(L, index, sizeof *call, &fill_type);
+    luaL_argcheck(L, call->state != FILL_ENDED, index, "the fill has ended");
+    return call;
+}
+
+static fill_call *check_fill(lua_State *L, int index)
+{
+    fill_call *call = check_unended(L, index);
+    luaL_argcheck(L, call->state == FILL_OPEN && !call->removes, index, "the fill has stored its response");
+    return call;
 }
 
 static const ls_wait_kind wait_kind = {.cancel = ls_response_cache_cancel, .takes = true};
@@ -330,18 +363,22 @@ static int waited(lua_State *L, int status, lua_KContext context)
     return ls_push_text(L, result == LS_OK ? "again" : "late");
 }
 
-/* Make the fill that of the current task. It is NULL if there was no memory. */
-static fill_call *own_fill(lua_State *L, ls_fill *fill)
+/* Push a handle without a fill, of the current task. */
+static fill_call *push_fill(lua_State *L)
 {
-    fill_call *call = fill != NULL ? calloc(1, sizeof *call) : NULL;
-    if (call == NULL) {
-        if (fill != NULL) ls_fill_end(fill, NULL, false);
-        (void)luaL_error(L, "not enough memory");
-        return NULL;
-    }
-    *call = (fill_call){.fill = fill, .end.run = task_ended};
-    ls_task_end_add(ls_state_of(L)->current, &call->end);
+    fill_call *call = ls_object_push(L, sizeof *call, 0, &fill_type);
+    call->end.run = task_ended;
+    call->state = FILL_ENDED;
     return call;
+}
+
+/* Begin: NULL is a fill for which there was no memory. */
+static void begin_fill(lua_State *L, fill_call *call, ls_fill *fill)
+{
+    if (fill == NULL) luaL_error(L, "not enough memory");
+    call->fill = fill;
+    call->state = FILL_OPEN;
+    ls_task_end_add(ls_state_of(L)->current, &call->end);
 }
 
 /* core.cache_claim(res|nil, cache, key|nil, changes|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again": another one has ended |
@@ -366,26 +403,26 @@ static int cache_claim(lua_State *L)
         text.len = k.len;
     else
         return luaL_error(L, "the key is too long");
+    luaL_argcheck(L, wait_s >= 0 || (r != NULL && (text.len == 0 || text.ptr[text.len - 1] != '\0')), 6,
+                  "the fill of a copy waits");
     if (late) ls_response_cache_part(cache, text);
     ls_task_may_wait(L);
+    lua_settop(L, 7);
+    fill_call *call = push_fill(L);
     ls_wait *wait = wait_s >= 0 ? ls_wait_get(L, &wait_kind, cache) : NULL;
     if (wait_s >= 0 && wait == NULL) return luaL_error(L, "not enough memory");
     if (ls_response_cache_claim(cache, text, body_bytes_max, wait != NULL ? &wait->waiter : NULL, &fill) ==
         LS_CACHE_WAITS)
         return ls_wait_suspend(L, wait, wait_s, false, waited);
     if (wait != NULL) ls_wait_drop(wait);
-    fill_call *call = own_fill(L, fill);
-    /* Behind the claim: what another fill has stored before it is found. */
+    begin_fill(L, call, fill);
+    /* After the claim: what another fill has stored before it is found. */
     const ls_selecting by = r != NULL ? selecting(L, 4, r->x) : (ls_selecting){0};
     if (r != NULL && ls_response_cache_find(cache, text, &by, &entry) == LS_OK) ls_fill_validate(call->fill, entry);
-    lua_settop(L, 7);
-    const bool anyway = lua_toboolean(L, 7);
-    lua_settop(L, 4);
-    if (!anyway && entry != NULL && may_serve(L, entry, &refresh) && !refresh) { /* since the caller has looked */
+    if (!lua_toboolean(L, 7) && entry != NULL && may_serve(entry, &no_limits, &refresh) &&
+        !refresh) { /* since the caller has looked */
         end_fill(call, NULL, false);
         lua_pushliteral(L, "again");
-    } else {
-        lua_pushlightuserdata(L, call);
     }
     return 1;
 }
@@ -435,8 +472,8 @@ static size_t stored_room(const fill_call *call, const ls_exchange *x)
  * what describes the content (RFC 9111 section 3.2). `out` has stored_room bytes. Returns their length. */
 static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
 {
-    const ls_exchange *x = p->x;
-    const ls_text own = {p->own != NULL ? p->own->data : NULL, p->own != NULL ? p->own_fields_len : 0};
+    const ls_exchange *x = ls_proxy_exchange(p);
+    const ls_text own = ls_proxy_own_fields(p);
     const ls_stored *entry = validated(call, x);
     ls_pair field;
     size_t len = 0;
@@ -454,68 +491,32 @@ static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
     return len;
 }
 
-static ls_proxy *check_call(lua_State *L, int index)
-{
-    luaL_checktype(L, index, LUA_TLIGHTUSERDATA);
-    return lua_touserdata(L, index); /* its first field */
-}
-
-/* core.cache_fields(fill [, call]) -> the fields that would be stored of the response of the call, whose head was taken; or
- * those of the entry that may be validated; nil: no entry. Their names are in lower case; several of one name are joined
- * with ", ". */
-static int cache_fields(lua_State *L)
+/* core.cache_lines(fill [, call]) -> the lines "Name: value\r\n"... that would be stored of the response of the call, whose head
+ * was taken; or those of the entry that may be validated; nil: no entry. */
+static int cache_lines(lua_State *L)
 {
     const fill_call *call = check_fill(L, 1);
     const ls_stored *entry = ls_fill_validates(call->fill);
-    ls_text lines;
-    ls_pair field;
     luaL_Buffer text;
-    if (!lua_isnoneornil(L, 2)) {
-        const ls_proxy *p = check_call(L, 2);
-        char *const to = luaL_buffinitsize(L, &text, stored_room(call, p->x));
-        lines.len = stored_lines(call, p, to);
-        luaL_pushresultsize(&text, lines.len);
-        lines.ptr = lua_tostring(L, -1);
-    } else if (entry != NULL) {
-        lines = entry->lines;
-    } else {
-        return 0;
-    }
-    lua_newtable(L);
-    for (size_t at = 0; next_line(lines, &at, &field);) {
-        char lower[64];
-        if (field.name_len > sizeof lower) continue;
-        for (size_t n = 0; n < field.name_len; n++) lower[n] = ls_char_lower(field.name[n]);
-        lua_pushlstring(L, lower, field.name_len);
-        lua_pushvalue(L, -1);
-        if (lua_rawget(L, -3) == LUA_TSTRING) {
-            lua_pushliteral(L, ", ");
-            lua_pushlstring(L, field.value, field.value_len);
-            lua_concat(L, 3);
-        } else {
-            lua_pop(L, 1);
-            lua_pushlstring(L, field.value, field.value_len);
-        }
-        lua_rawset(L, -3);
-    }
+    if (lua_isnoneornil(L, 2)) return entry != NULL ? ls_push_bytes(L, entry->lines.ptr, entry->lines.len) : 0;
+    const ls_proxy *p = ls_proxy_check_paused(L, 2);
+    char *const to = luaL_buffinitsize(L, &text, stored_room(call, ls_proxy_exchange(p)));
+    luaL_pushresultsize(&text, stored_lines(call, p, to));
     return 1;
 }
 
 /* Store the response before the client has its last part: who has all of it finds it stored. */
-static void collect(void *to, const ls_slice *slices, unsigned count, bool last)
+static void collect(ls_proxy_tap *tap, const ls_slice *slices, unsigned count, bool last)
 {
-    fill_call *call = to;
+    fill_call *call = LS_CONTAINER(tap, fill_call, tap);
     for (unsigned n = 0; n < count; n++) ls_fill_add(call->fill, slices[n].ptr, slices[n].len);
     if (!last) return;
     ls_fill_store(call->fill, call->made);
-    call->fill = NULL;
+    call->state = FILL_STORED;
 }
 
-/* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken, will be
- * stored: by cache_end if it validates an entry, else with its last byte. facts: ages and lifetimes, see ls_freshness; vary:
- * names of fields, between commas. Not a body that ends with the connection: it may be cut off. Nor one whose server has
- * said something about caches that is not among the fields. */
-static int cache_keep(lua_State *L)
+/* The ages and lifetimes at `index`. */
+static ls_freshness check_freshness(lua_State *L, int index)
 {
     static const ls_option options[] = {LS_OPTION_AS("age_ms", ls_freshness, born_ms),
                                         LS_OPTION(ls_freshness, lifetime_ms),
@@ -524,33 +525,45 @@ static int cache_keep(lua_State *L)
                                         LS_OPTION(ls_freshness, strict),
                                         LS_OPTION(ls_freshness, for_all),
                                         LS_OPTIONS_END};
-    fill_call *call = check_fill(L, 1);
-    ls_proxy *p = check_call(L, 2);
-    const ls_exchange *x = p->x;
-    const ls_stored *entry = validated(call, x);
     ls_freshness fresh = {0};
+    luaL_checktype(L, index, LUA_TTABLE);
+    ls_options_read(L, index, options, &fresh);
+    fresh.born_ms = ls_response_cache_now_ms() - fresh.born_ms;
+    return fresh;
+}
+
+/* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken, will be
+ * stored: by cache_end if it validates an entry, else with its last byte. facts: ages and lifetimes, see ls_freshness; vary:
+ * names of fields, between commas. Not a body that ends with the connection: it may be cut off. Nor one whose server has
+ * said something about caches that is not among the fields. */
+static int cache_keep(lua_State *L)
+{
+    fill_call *call = check_fill(L, 1);
+    ls_proxy *p = ls_proxy_check_paused(L, 2);
+    const ls_exchange *x = ls_proxy_exchange(p);
+    const ls_stored *entry = validated(call, x);
     char values[LS_CACHE_KEY_BYTES_MAX];
     ls_text select = {values, 0};
     ls_slice body = {NULL, NULL, 0};
     luaL_Buffer text;
-    ls_options_read(L, 3, options, &fresh);
-    fresh.born_ms = ls_response_cache_now_ms() - fresh.born_ms;
+    luaL_argcheck(L, call->made == NULL, 1, "the fill has a response");
+    const ls_freshness fresh = check_freshness(L, 3);
     const ls_text vary = ls_check_text(L, 4);
     const ls_selecting by = selecting(L, 5, x);
     select.len = ls_select_make(&by, vary.ptr, vary.len, values, sizeof values);
     char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
     const ls_text lines = {to, stored_lines(call, p, to)};
-    if (select.len > sizeof values || (entry == NULL && p->reader.head.framing == LS_FRAMING_TO_END) ||
+    if (select.len > sizeof values || (entry == NULL && ls_proxy_ends_with_stream(p)) ||
         (x->length >= 0 && (uint64_t)x->length > ls_fill_body_bytes_max(call->fill)) ||
-        (p->overruled && !has_name(lines, "cache-control")))
+        (ls_proxy_is_overruled(p) && !has_name(lines, "cache-control")))
         return ls_push_boolean(L, false);
     if (entry != NULL) body = entry->body;
     if (body.block != NULL) (void)ls_block_hold(body.block);
     call->made = ls_stored_make(entry != NULL ? entry->status : x->status, &fresh, ls_fill_key(call->fill), select,
                                 lines, &body);
     if (call->made != NULL && entry == NULL) {
-        p->tap = collect;
-        p->tap_to = call;
+        call->tap.take = collect;
+        ls_proxy_tap_set(p, &call->tap);
     }
     luaL_pushresultsize(&text, 0);
     return ls_push_boolean(L, call->made != NULL);
@@ -571,51 +584,19 @@ static int cache_stale(lua_State *L)
 static int cache_end(lua_State *L)
 {
     ls_request *r = lua_isnil(L, 1) ? NULL : ls_res_check_open(L);
-    fill_call *call = check_fill(L, 2);
-    const bool apart = lua_toboolean(L, 4);
+    fill_call *call = check_unended(L, 2);
+    const bool apart = lua_toboolean(L, 4), open = call->state == FILL_OPEN;
+    const bool has_body = !open || call->tap.take == NULL;
     const char *how = luaL_optstring(L, 5, "hit");
-    ls_stored *made = lua_toboolean(L, 3) ? call->made : NULL;
-    ls_stored *entry = made != NULL ? made : r != NULL ? ls_fill_validates(call->fill) : NULL;
+    ls_stored *made = lua_toboolean(L, 3) && has_body ? call->made : NULL;
+    ls_stored *entry = made != NULL ? made : r != NULL && open ? ls_fill_validates(call->fill) : NULL;
+    luaL_argcheck(L, r == NULL || entry != NULL, 2, "the fill has no response");
     if (r != NULL) (void)ls_block_hold(ls_external_block(&entry->external));
     end_fill(call, made, apart);
     return r != NULL ? finish(L, r, entry, respond(r, entry, how), served) : 0;
 }
 
-/* ---- entries as bytes, for a store that outlives the process ---------------------------------------------------- */
-
-#define MAGIC UINT64_C(0x3165726f7473736c) /* also of another order of bytes */
-
-typedef struct packed { /* before the bytes of key, select, lines and body */
-    uint64_t magic;
-    int64_t born_ms, lifetime_ms, refresh_ms, error_ms; /* born_ms: since 1970 */
-    uint32_t status, flags, key, select, lines;
-    uint32_t body;
-} packed;
-
-static int64_t wall_before_site_ms(void) /* between the origins of the two clocks */
-{
-    return ls_clock_wall_us() / 1000 - ls_response_cache_now_ms();
-}
-
-static void add_entry(luaL_Buffer *to, const ls_stored *e)
-{
-    const packed head = {.magic = MAGIC,
-                         .born_ms = e->fresh.born_ms + wall_before_site_ms(),
-                         .lifetime_ms = e->fresh.lifetime_ms,
-                         .refresh_ms = e->fresh.refresh_ms,
-                         .error_ms = e->fresh.error_ms,
-                         .status = (uint32_t)e->status,
-                         .flags = (uint32_t)e->fresh.strict | (uint32_t)e->fresh.for_all << 1,
-                         .key = (uint32_t)e->key.len,
-                         .select = (uint32_t)e->select.len,
-                         .lines = (uint32_t)e->lines.len,
-                         .body = (uint32_t)e->body.len};
-    luaL_addlstring(to, (const char *)&head, sizeof head);
-    luaL_addlstring(to, e->key.ptr, e->key.len);
-    luaL_addlstring(to, e->select.ptr, e->select.len);
-    luaL_addlstring(to, e->lines.ptr, e->lines.len);
-    luaL_addlstring(to, e->body.ptr, e->body.len);
-}
+/* ---- entries for a second store --------------------------------------------------------------------------------- */
 
 /* core.cache_key(res) -> the key of a request that has none of its own; nil: it is too long */
 static int cache_key(lua_State *L)
@@ -630,29 +611,58 @@ typedef struct listed {
     ls_stored *entries[LS_VARIANTS_MAX];
 } listed;
 
-/* (listed) -> the bytes */
-static int pack(lua_State *L)
+static void set_text(lua_State *L, const char *name, const char *bytes, size_t len)
+{
+    lua_pushlstring(L, bytes, len);
+    lua_setfield(L, -2, name);
+}
+
+static void set_integer(lua_State *L, const char *name, lua_Integer value)
+{
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, name);
+}
+
+static void set_flag(lua_State *L, const char *name, bool value)
+{
+    lua_pushboolean(L, value);
+    lua_setfield(L, -2, name);
+}
+
+/* (listed) -> the list */
+static int push_list(lua_State *L)
 {
     const listed *list = lua_touserdata(L, 1);
-    luaL_Buffer text;
-    size_t bytes = 0;
-    for (unsigned n = 0; n < list->count; n++) bytes += sizeof(packed) + list->entries[n]->bytes;
-    (void)luaL_buffinitsize(L, &text, bytes);
-    for (unsigned n = 0; n < list->count; n++)
-        if (list->entries[n]->body.len <= UINT32_MAX) add_entry(&text, list->entries[n]);
-    luaL_pushresult(&text);
+    lua_createtable(L, (int)list->count, 0);
+    for (unsigned n = 0; n < list->count; n++) {
+        const ls_stored *e = list->entries[n];
+        lua_newtable(L);
+        set_integer(L, "status", e->status);
+        set_integer(L, "age_ms", ls_response_cache_now_ms() - e->fresh.born_ms);
+        set_integer(L, "lifetime_ms", e->fresh.lifetime_ms);
+        set_integer(L, "refresh_ms", e->fresh.refresh_ms);
+        set_integer(L, "error_ms", e->fresh.error_ms);
+        set_flag(L, "strict", e->fresh.strict);
+        set_flag(L, "for_all", e->fresh.for_all);
+        set_text(L, "key", e->key.ptr, e->key.len);
+        set_text(L, "select", e->select.ptr, e->select.len);
+        set_text(L, "lines", e->lines.ptr, e->lines.len);
+        set_text(L, "body", e->body.ptr, e->body.len);
+        lua_rawseti(L, -2, n + 1);
+    }
     return 1;
 }
 
-/* core.cache_pack(cache, key) -> the entries of the key as bytes, "": none */
-static int cache_pack(lua_State *L)
+/* core.cache_list(cache, key) -> the entries of the key, a list of { status =, key =, select =, lines =, body =, and the facts
+ * of cache_keep }. */
+static int cache_list(lua_State *L)
 {
     listed list;
     const ls_text of_key = ls_check_text(L, 2);
     ls_response_cache *cache = check_cache(L, 1)->cache;
     luaL_checkstack(L, 2, NULL);
     list.count = ls_response_cache_list(cache, of_key, list.entries);
-    const int status = ls_pcall(L, pack, &list, 1); /* the references are dropped also without memory */
+    const int status = ls_pcall(L, push_list, &list, 1); /* the references are dropped also without memory */
     for (unsigned n = 0; n < list.count; n++) ls_stored_drop(list.entries[n]);
     return status == LUA_OK ? 1 : lua_error(L);
 }
@@ -671,52 +681,21 @@ static bool are_lines(ls_text lines)
     return true;
 }
 
-static ls_text next_part(const char **at, uint32_t len)
-{
-    const ls_text part = {*at, len};
-    *at += len;
-    return part;
-}
-
-/* The entry at bytes[0..len), and its length in *used; NULL: it is damaged, or there is no memory. */
-static ls_stored *read_entry(const char *bytes, size_t len, size_t *used)
-{
-    packed head;
-    if (len < sizeof head) return NULL;
-    memcpy(&head, bytes, sizeof head);
-    const uint64_t all = sizeof head + (uint64_t)head.key + head.select + head.lines + head.body;
-    const char *at = bytes + sizeof head;
-    if (head.magic != MAGIC || all > len || head.status < 200 || head.status > 599 || head.lines > LS_BLOCK_LARGE ||
-        head.key > LS_CACHE_KEY_BYTES_MAX)
-        return NULL;
-    const ls_freshness fresh = {.born_ms = head.born_ms - wall_before_site_ms(),
-                                .lifetime_ms = head.lifetime_ms,
-                                .refresh_ms = head.refresh_ms,
-                                .error_ms = head.error_ms,
-                                .strict = head.flags & 1,
-                                .for_all = (head.flags & 2) != 0};
-    const ls_text of_key = next_part(&at, head.key), select = next_part(&at, head.select);
-    const ls_text lines = next_part(&at, head.lines);
-    if (!are_lines(lines) || (select.len > 0 && select.ptr[select.len - 1] != '\n')) return NULL;
-    *used = (size_t)all;
-    return ls_stored_read((int)head.status, &fresh, of_key, select, lines, (ls_text){at, head.body});
-}
-
-/* core.cache_unpack(fill, bytes, from) -> the number of entries of cache_pack at position `from` that are restored, see
+/* core.cache_restore(fill, status, facts, key, select, lines, body) -> whether an entry of cache_list is valid and restored, see
  * ls_fill_restore */
-static int cache_unpack(lua_State *L)
+static int cache_restore(lua_State *L)
 {
     ls_fill *fill = check_fill(L, 1)->fill;
-    size_t len, used = 0;
-    const char *bytes = luaL_checklstring(L, 2, &len);
-    ls_stored *entry;
-    int count = 0;
-    for (size_t at = (size_t)luaL_checkinteger(L, 3) - 1;
-         at < len && (entry = read_entry(bytes + at, len - at, &used)) != NULL; at += used) {
-        count += ls_fill_restore(fill, entry);
-        ls_stored_drop(entry);
-    }
-    return ls_push_integer(L, count);
+    const lua_Integer status = luaL_checkinteger(L, 2);
+    const ls_freshness fresh = check_freshness(L, 3);
+    const ls_text of_key = ls_check_text(L, 4), select = ls_check_text(L, 5), lines = ls_check_text(L, 6);
+    if (status < 200 || status > 599 || of_key.len > LS_CACHE_KEY_BYTES_MAX || lines.len > LS_BLOCK_LARGE ||
+        !are_lines(lines) || (select.len > 0 && select.ptr[select.len - 1] != '\n'))
+        return ls_push_boolean(L, false);
+    ls_stored *entry = ls_stored_read((int)status, &fresh, of_key, select, lines, ls_check_text(L, 7));
+    const bool restored = entry != NULL && ls_fill_restore(fill, entry);
+    if (entry != NULL) ls_stored_drop(entry);
+    return ls_push_boolean(L, restored);
 }
 
 /* core.cache_name(text) -> 32 hexadecimal digits, the same in all processes */
@@ -739,21 +718,29 @@ static int cache_remove(lua_State *L)
     const bool holds = lua_toboolean(L, 3);
     unsigned count;
     if (holds) ls_task_may_wait(L);
+    fill_call *call = holds ? push_fill(L) : NULL;
     ls_fill *const removal = ls_response_cache_remove(cache, prefix, &count);
+    if (call != NULL) {
+        call->removes = true;
+        begin_fill(L, call, removal);
+    } else if (removal != NULL) {
+        ls_fill_end(removal, NULL, false);
+    }
     lua_pushinteger(L, count);
-    if (holds) lua_pushlightuserdata(L, own_fill(L, removal));
-    if (!holds && removal != NULL) ls_fill_end(removal, NULL, false);
+    if (holds) lua_rotate(L, -2, 1);
     return holds ? 2 : 1;
 }
 
-/* core.cache_await(cache, removal) -> whether it has waited for a copy that was being written, and there may be another */
+/* core.cache_await(removal) -> whether it has waited for a copy that was being written, and there may be another */
 static int cache_await(lua_State *L)
 {
-    ls_fill *removal = check_fill(L, 2)->fill;
+    const fill_call *call = check_unended(L, 1);
+    luaL_argcheck(L, call->removes, 1, "removal expected");
     ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &removal_kind, check_cache(L, 1)->cache);
+    ls_wait *wait = ls_wait_get(L, &removal_kind, ls_fill_cache(call->fill));
     if (wait == NULL) return luaL_error(L, "not enough memory");
-    if (ls_removal_wait(removal, &wait->waiter) == LS_CACHE_WAITS) return ls_wait_suspend(L, wait, -1, false, waited);
+    if (ls_removal_wait(call->fill, &wait->waiter) == LS_CACHE_WAITS)
+        return ls_wait_suspend(L, wait, -1, false, waited);
     ls_wait_drop(wait);
     return ls_push_boolean(L, false);
 }
@@ -773,12 +760,19 @@ static int core_cache(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {{"cache", core_cache},          {"cache_serve", cache_serve},
-                                     {"cache_claim", cache_claim},   {"cache_fields", cache_fields},
-                                     {"cache_keep", cache_keep},     {"cache_stale", cache_stale},
-                                     {"cache_end", cache_end},       {"cache_remove", cache_remove},
-                                     {"cache_key", cache_key},       {"cache_pack", cache_pack},
-                                     {"cache_unpack", cache_unpack}, {"cache_name", cache_name},
-                                     {"cache_await", cache_await},   {NULL, NULL}};
+static const luaL_Reg functions[] = {{"cache", core_cache},
+                                     {"cache_serve", cache_serve},
+                                     {"cache_claim", cache_claim},
+                                     {"cache_lines", cache_lines},
+                                     {"cache_keep", cache_keep},
+                                     {"cache_stale", cache_stale},
+                                     {"cache_end", cache_end},
+                                     {"cache_remove", cache_remove},
+                                     {"cache_key", cache_key},
+                                     {"cache_list", cache_list},
+                                     {"cache_restore", cache_restore},
+                                     {"cache_name", cache_name},
+                                     {"cache_await", cache_await},
+                                     {NULL, NULL}};
 
 const ls_module ls_cache_module = {.name = "cache", .functions = functions};

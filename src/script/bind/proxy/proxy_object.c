@@ -2,25 +2,29 @@
  *
  * lua/luaserve/proxy.lua decides: it picks an upstream server, dials when no connection is idle, repeats what may be
  * repeated, and answers when nothing else does. A call belongs to the task that makes it: when the task ends first, both
- * connections are closed. Thread: the one that holds the state's actor. */
+ * connections are closed. Lua sees a call only while it is paused, by a handle that knows when the call has ended.
+ * Thread: the one that holds the state's actor. */
+#include "script/bind/proxy/proxy_object.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "http/proxy/proxy.h"
+#include "base/hash.h"
+#include "http/proxy/peer.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/core/runtime.h"
 #include "script/core/lua/udata.h"
-#include "base/hash.h"
-#include "http/proxy/peer.h"
+#include "script/core/runtime.h"
 
 static const ls_object_type upstream_type = {.name = "upstream"};
 
-typedef struct upstream { /* the strings are those of the table of options, user value 1 */
+enum { UPSTREAM_STRINGS = 3 }; /* user values that hold key, host and prefix */
+
+typedef struct upstream {
     const void *tag;
     ls_peer *peer;
     const char *key, *host, *prefix; /* host NULL: that of the client */
@@ -30,8 +34,9 @@ typedef struct upstream { /* the strings are those of the table of options, user
     bool pauses, checked;
 } upstream;
 
-typedef struct proxy_call {
-    ls_proxy p; /* first */
+typedef struct proxy_call { /* the room of the user of a proxy */
+    ls_proxy *p;
+    struct call_handle *handle; /* NULL: Lua has none */
     ls_node node;
     ls_state *state;
     ls_request *request;
@@ -43,6 +48,11 @@ typedef struct proxy_call {
     bool over;            /* of the proxy */
     bool reads;           /* the body of the request, which no one else may read meanwhile */
 } proxy_call;
+
+typedef struct call_handle {
+    const void *tag;
+    proxy_call *call; /* NULL: it has ended */
+} call_handle;
 
 typedef struct proxy_data { /* of a state */
     ls_node open;
@@ -60,13 +70,14 @@ static void call_free(proxy_call *call)
 {
     ls_state *state = call->state;
     if (state->port != NULL)
-        ls_proxy_drop(state->ctx, &call->p);
+        ls_proxy_drop(state->ctx, call->p);
     else
-        ls_proxy_abandon(&call->p);
+        ls_proxy_abandon(call->p);
+    if (call->handle != NULL) call->handle->call = NULL;
     ls_task_end_remove(&call->end);
     ls_list_remove(&call->node);
     atomic_fetch_sub(&call->peer->active, 1);
-    free(call);
+    ls_proxy_free(call->p);
 }
 
 static void task_ended(ls_task_end *end)
@@ -76,7 +87,7 @@ static void task_ended(ls_task_end *end)
 
 static void done(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    proxy_call *call = (proxy_call *)(void *)p;
+    proxy_call *call = ls_proxy_user(p);
     call->over = true;
     ls_task_wake(ctx, call->task, LS_OK);
 }
@@ -84,16 +95,17 @@ static void done(ls_thread_ctx *ctx, ls_proxy *p)
 /* The proxy reads no more of the body. */
 static void release_body(const proxy_call *call)
 {
-    if (call->reads) call->request->body_state = call->p.body_read ? LS_BODY_STREAMED : LS_BODY_UNREAD;
+    if (call->reads)
+        call->request->body_state = ls_proxy_result_of(call->p).body_read ? LS_BODY_STREAMED : LS_BODY_UNREAD;
 }
 
 /* nil, message, code, whether the request may be sent again, whether the connection was used before. Raises when the
  * client is the reason. */
 static int push_failure(lua_State *L, proxy_call *call)
 {
-    const ls_proxy p = call->p;
+    const ls_proxy_result p = ls_proxy_result_of(call->p);
     ls_request *r = call->request;
-    const bool reused = call->reused, client = p.blame == LS_PROXY_CLIENT;
+    const bool reused = call->reused, client = p.of_client;
     const bool left = client && r->x->error != 0;
     release_body(call);
     call_free(call);
@@ -113,24 +125,57 @@ static int push_failure(lua_State *L, proxy_call *call)
     else
         (void)ls_push_failure(L, p.err);
     if (r->x->response == LS_RESPONSE_NONE)
-        lua_pushboolean(L, p.silent && !p.body_read);
+        lua_pushboolean(L, p.unanswered);
     else
         lua_pushnil(L);
     lua_pushboolean(L, reused);
     return 5;
 }
 
+/* ---- the handle ------------------------------------------------------------------------------------------------- */
+
+static int drop_handle(lua_State *L)
+{
+    const call_handle *handle = lua_touserdata(L, 1);
+    if (handle->call != NULL) handle->call->handle = NULL;
+    return 0;
+}
+
+static const ls_object_type call_type = {.name = "proxy call", .drop = drop_handle};
+
+static int push_handle(lua_State *L, proxy_call *call)
+{
+    call_handle *handle = ls_object_push(L, sizeof *handle, 0, &call_type);
+    handle->call = call;
+    call->handle = handle;
+    return 1;
+}
+
+static proxy_call *check_paused(lua_State *L, int index)
+{
+    const call_handle *handle = ls_object_check(L, index, sizeof *handle, &call_type);
+    luaL_argcheck(L, handle->call != NULL && ls_proxy_is_paused(handle->call->p), index, "the call is not paused");
+    return handle->call;
+}
+
+ls_proxy *ls_proxy_check_paused(lua_State *L, int index)
+{
+    return check_paused(L, index)->p;
+}
+
+/* ---- the result of a call --------------------------------------------------------------------------------------- */
+
 static int push_result(lua_State *L, proxy_call *call)
 {
+    const ls_proxy_result result = ls_proxy_result_of(call->p);
     call->task->time_ms_max = call->time_ms_max;
-    if (call->p.answered) ls_peer_answered(call->peer);
-    if (call->p.paused) {
+    if (ls_proxy_has_head(call->p)) ls_peer_answered(call->peer);
+    if (ls_proxy_is_paused(call->p)) {
         /* The call that follows sets it again, but none follows an error of the site. */
         if (call->reads) call->request->body_state = LS_BODY_STREAMED;
-        lua_pushlightuserdata(L, call);
-        return 1;
+        return push_handle(L, call);
     }
-    if (call->p.err < 0 && !call->p.upgraded) return push_failure(L, call);
+    if (result.err < 0 && !result.upgraded) return push_failure(L, call);
     release_body(call);
     call_free(call);
     return ls_push_boolean(L, true);
@@ -187,14 +232,14 @@ static int push_unsent(lua_State *L, const ls_state *state, const upstream *u, l
 
 /* core.proxy_send(res, upstream, sock|nil, strip, lines|nil, drops|nil, target|nil, pauses) -> true | call | false | nil, message,
  * code, whether the request may be sent again (nil: its response has begun), whether the connection was used before. Sends the request of `res` to the
- * upstream server and passes its response on. A light userdata: the head of the response was taken, see proxy_go_on.
+ * upstream server and passes its response on. A call: the head of the response was taken, see proxy_resume.
  * Without a sock, an idle connection is taken; false: no connection is idle. strip, lines, drops, target: see
  * ls_proxy_change. */
 static int proxy_send(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
     ls_state *state = r->state;
-    const upstream *u = ls_udata_check(L, 2, &upstream_type, sizeof *u, "upstream");
+    const upstream *u = ls_object_check(L, 2, sizeof *u, &upstream_type);
     ls_proxy_change change = {.host = {u->host, u->host_len},
                               .prefix = {u->prefix, u->prefix_len},
                               .strip = (unsigned)luaL_checkinteger(L, 4),
@@ -209,34 +254,36 @@ static int proxy_send(lua_State *L)
     if (r->body_state == LS_BODY_UNREAD && r->x->head.content_length > u->body_bytes_max)
         return ls_request_body_failed(L, r, LS_EMSGSIZE);
     if (!ls_proxy_path_stays(r->x, &change)) return push_unsent(L, state, u, NULL, LS_EINVAL);
-    proxy_call *call = calloc(1, sizeof *call);
-    if (call == NULL) return luaL_error(L, "not enough memory");
-    ls_stream *up = take_stream(L, 3, state, u);
-    if (up == NULL) {
-        free(call);
-        if (!lua_isnoneornil(L, 3)) return push_unsent(L, state, u, NULL, LS_ECLOSED);
-        return ls_push_boolean(L, false);
-    }
-    call->p = (ls_proxy){.x = r->x,
-                         .pool = ls_state_runtime(state)->streams,
-                         .key = u->key,
-                         .key_len = u->key_len,
-                         .live = &data_of(state)->live,
-                         .timeout_ms = u->timeout_ms,
-                         .pauses = u->pauses || lua_toboolean(L, 8),
-                         .done = done};
+    ls_proxy_options options = {.x = r->x,
+                                .pool = ls_state_runtime(state)->streams,
+                                .key = u->key,
+                                .key_len = u->key_len,
+                                .live = &data_of(state)->live,
+                                .timeout_ms = u->timeout_ms,
+                                .pauses = u->pauses || lua_toboolean(L, 8),
+                                .done = done};
     if (r->body_state == LS_BODY_WHOLE) {
-        call->p.given = r->body;
-        call->p.given_count = r->body_count;
+        options.given = r->body;
+        options.given_count = r->body_count;
         change.has_length = r->x->head.has_body;
         change.length = r->body_len;
         change.decoded = r->coding != NULL;
     }
-    const int err = ls_proxy_start(state->ctx, &call->p, up, &change);
+    ls_proxy *p = ls_proxy_new(&options, sizeof(proxy_call));
+    if (p == NULL) return luaL_error(L, "not enough memory");
+    ls_stream *up = take_stream(L, 3, state, u);
+    if (up == NULL) {
+        ls_proxy_free(p);
+        if (!lua_isnoneornil(L, 3)) return push_unsent(L, state, u, NULL, LS_ECLOSED);
+        return ls_push_boolean(L, false);
+    }
+    const int err = ls_proxy_start(state->ctx, p, up, &change);
     if (err < 0) {
-        free(call);
+        ls_proxy_free(p);
         return push_unsent(L, state, u, up, err);
     }
+    proxy_call *call = ls_proxy_user(p);
+    call->p = p;
     call->state = state;
     call->request = r;
     call->task = state->current;
@@ -252,28 +299,30 @@ static int proxy_send(lua_State *L)
     return wait_for(L, call, err);
 }
 
-static proxy_call *check_call(lua_State *L)
+/* The call at index 2, of the request. */
+static proxy_call *check_call_of(lua_State *L, const ls_request *r)
 {
-    luaL_checktype(L, 2, LUA_TLIGHTUSERDATA);
-    return lua_touserdata(L, 2);
+    proxy_call *call = check_paused(L, 2);
+    luaL_argcheck(L, call->request == r && call->task == r->state->current, 2, "the call is of another request");
+    return call;
 }
 
-/* core.proxy_go_on(res, call) -> as proxy_send: pass the response on, with the status and the fields that res has now. */
-static int proxy_go_on(lua_State *L)
+/* core.proxy_resume(res, call) -> as proxy_send: pass the response on, with the status and the fields that res has now. */
+static int proxy_resume(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
-    proxy_call *call = check_call(L);
+    proxy_call *call = check_call_of(L, r);
     ls_task_may_wait(L);
     r->status_set = true;
-    return wait_for(L, call, ls_proxy_go_on(r->state->ctx, &call->p));
+    return wait_for(L, call, ls_proxy_resume(r->state->ctx, call->p));
 }
 
 /* core.proxy_refuse(res, call): drop the response; nothing of it is in res. */
 static int proxy_refuse(lua_State *L)
 {
     const ls_request *r = ls_res_check_open(L);
-    proxy_call *call = check_call(L);
-    ls_proxy_refuse(r->state->ctx, &call->p);
+    proxy_call *call = check_call_of(L, r);
+    ls_proxy_refuse(r->state->ctx, call->p);
     release_body(call);
     call_free(call);
     return 0;
@@ -281,11 +330,16 @@ static int proxy_refuse(lua_State *L)
 
 /* ---- upstream servers ------------------------------------------------------------------------------------------- */
 
-static const char *field_text(lua_State *L, const char *name, size_t *len)
+/* The field of the options, which user value `slot` of the upstream on the top keeps. */
+static const char *keep_field(lua_State *L, const char *name, int slot, size_t *len)
 {
-    lua_getfield(L, 1, name);
-    const char *text = lua_tolstring(L, -1, len); /* the table holds it */
-    lua_pop(L, 1);
+    lua_pushstring(L, name);
+    if (lua_rawget(L, 1) != LUA_TSTRING) {
+        lua_pop(L, 1);
+        return NULL;
+    }
+    const char *text = lua_tolstring(L, -1, len);
+    (void)lua_setiuservalue(L, -2, slot);
     return text;
 }
 
@@ -299,16 +353,15 @@ static int proxy_upstream(lua_State *L)
     ls_state *state = ls_state_of(L);
     char before[LS_SHARED_WHERE_BYTES];
     ls_shared_object *object;
-    size_t len;
     luaL_checktype(L, 1, LUA_TTABLE);
-    const char *origin = field_text(L, "origin", &len);
-    upstream *u = ls_object_push(L, sizeof *u, 1, &upstream_type);
-    lua_pushvalue(L, 1);
-    (void)lua_setiuservalue(L, -2, 1);
+    lua_getfield(L, 1, "origin");
+    const char *origin = lua_tostring(L, -1);
+    upstream *u = ls_object_push(L, sizeof *u, UPSTREAM_STRINGS, &upstream_type);
     ls_options_read(L, 1, options, u);
-    u->key = field_text(L, "key", &u->key_len);
-    u->host = field_text(L, "host", &u->host_len);
-    u->prefix = field_text(L, "prefix", &u->prefix_len);
+    u->key = keep_field(L, "key", 1, &u->key_len);
+    u->host = keep_field(L, "host", 2, &u->host_len);
+    u->prefix = keep_field(L, "prefix", 3, &u->prefix_len);
+    luaL_argcheck(L, origin != NULL && u->key != NULL && u->prefix != NULL, 1, "origin, key and prefix expected");
     if (ls_shared_get(ls_state_runtime(state)->shared, &ls_peer_kind, origin, "", NULL, &object, before) < 0)
         return luaL_error(L, "not enough memory");
     u->peer = (ls_peer *)(void *)object;
@@ -317,7 +370,7 @@ static int proxy_upstream(lua_State *L)
 
 static upstream *check_upstream(lua_State *L)
 {
-    return ls_udata_check(L, 1, &upstream_type, sizeof(upstream), "upstream");
+    return ls_object_check(L, 1, sizeof(upstream), &upstream_type);
 }
 
 /* core.proxy_load(upstream) -> the number of its requests, the share of its weight (0: it is down), the end of the time
@@ -377,7 +430,7 @@ static void proxy_define(lua_State *L, ls_state *state)
 static void proxy_close(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_node *node = data_of(state)->open.next; node != &data_of(state)->open; node = node->next)
-        ls_proxy_drop(ctx, &LS_CONTAINER(node, proxy_call, node)->p); /* its task ends when it runs next */
+        ls_proxy_drop(ctx, LS_CONTAINER(node, proxy_call, node)->p); /* its task ends when it runs next */
 }
 
 static bool proxy_closed(ls_state *state)
@@ -388,11 +441,11 @@ static bool proxy_closed(ls_state *state)
 static void proxy_abandon(ls_state *state)
 {
     for (ls_node *node = data_of(state)->open.next; node != &data_of(state)->open; node = node->next)
-        ls_proxy_abandon(&LS_CONTAINER(node, proxy_call, node)->p);
+        ls_proxy_abandon(LS_CONTAINER(node, proxy_call, node)->p);
 }
 
 static const luaL_Reg functions[] = {{"proxy_send", proxy_send},
-                                     {"proxy_go_on", proxy_go_on},
+                                     {"proxy_resume", proxy_resume},
                                      {"proxy_refuse", proxy_refuse},
                                      {"proxy_upstream", proxy_upstream},
                                      {"proxy_load", proxy_load},
