@@ -14,6 +14,14 @@
     X(core)           \
     X(config)         \
     X(request)        \
+    X(req)            \
+    X(res)            \
+    X(body)           \
+    X(body_save)      \
+    X(body_coding)    \
+    X(etag)           \
+    X(middleware)     \
+    X(upgrade)        \
     X(compress)       \
     X(text)           \
     X(crypto)         \

@@ -186,8 +186,8 @@ static int res_attachment(lua_State *L)
 
 static void file_define(lua_State *L, ls_state *state)
 {
-    ls_response_method(L, state, "file", res_file);
-    ls_response_method(L, state, "attachment", res_attachment);
+    static const luaL_Reg methods[] = {{"file", res_file}, {"attachment", res_attachment}, {NULL, NULL}};
+    ls_request_methods(L, ls_requests_of(state)->res_meta_ref, methods);
 }
 
 const ls_module ls_file_module = {.name = "file", .define = file_define};

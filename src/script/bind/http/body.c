@@ -10,7 +10,6 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "codec/http_text.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
@@ -495,7 +494,7 @@ static int chunks_whole(lua_State *L)
 }
 
 /* core.request_chunks(req) -> an iterator over the parts of the body, which may be called again after its end. */
-int ls_core_request_chunks(lua_State *L)
+static int core_request_chunks(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     switch ((enum ls_body_state)r->body_state) {
@@ -519,7 +518,7 @@ int ls_core_request_chunks(lua_State *L)
 static int req_chunks(lua_State *L)
 {
     ls_check_arguments(L, 1, "req:chunks()");
-    ls_core_request_chunks(L);
+    core_request_chunks(L);
     ls_push_function(L, "luaserve.once", "iterator");
     lua_insert(L, -2);
     lua_pushliteral(L, "req:chunks()");
@@ -546,12 +545,8 @@ static int req_parts(lua_State *L)
     return 1;
 }
 
-const luaL_Reg ls_body_methods[] = {
-    {"body", req_body},         {"buffer", req_buffer}, {"json", req_json},   {"form", req_form},
-    {"form_all", req_form_all}, {"chunks", req_chunks}, {"parts", req_parts}, {NULL, NULL}};
-
 /* core.refuse(req, status, reason): raises the reason, which is the response unless the site catches the error. */
-int ls_core_refuse(lua_State *L)
+static int core_refuse(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     const int status = (int)luaL_checkinteger(L, 2);
@@ -561,7 +556,7 @@ int ls_core_refuse(lua_State *L)
 }
 
 /* core.body_max(req, bytes|nil) -> whether the announced Content-Length exceeds the new limit. nil: no limit. */
-int ls_core_body_max(lua_State *L)
+static int core_body_max(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
     ls_exchange *x = r->x;
@@ -574,3 +569,16 @@ int ls_core_body_max(lua_State *L)
     }
     return ls_push_boolean(L, x->head.has_length && x->head.content_length > x->body_bytes_max);
 }
+
+static void define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg methods[] = {
+        {"body", req_body},         {"buffer", req_buffer}, {"json", req_json},   {"form", req_form},
+        {"form_all", req_form_all}, {"chunks", req_chunks}, {"parts", req_parts}, {NULL, NULL}};
+    ls_request_methods(L, ls_requests_of(state)->req_meta_ref, methods);
+}
+
+static const luaL_Reg functions[] = {
+    {"body_max", core_body_max}, {"refuse", core_refuse}, {"request_chunks", core_request_chunks}, {NULL, NULL}};
+
+const ls_module ls_body_module = {.name = "body", .functions = functions, .define = define};

@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "codec/coding/http_coding.h"
 #include "codec/http_text.h"
-#include "script/bind/bind.h"
 #include "script/bind/http/req.h"
 
 struct ls_body_coding {
@@ -109,7 +108,7 @@ static int refuse(lua_State *L, ls_request *r, ls_span value)
 
 /* core.decompress(req): the body is decoded when it is read. Raises a refusal for an unknown coding, and an error if the body
  * was read before. */
-int ls_core_decompress(lua_State *L)
+static int core_decompress(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     ls_span value = {0};
@@ -127,3 +126,7 @@ int ls_core_decompress(lua_State *L)
     r->coding = made;
     return 0;
 }
+
+static const luaL_Reg functions[] = {{"decompress", core_decompress}, {NULL, NULL}};
+
+const ls_module ls_body_coding_module = {.name = "body_coding", .functions = functions};

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "codec/delimiter.h"
 #include "port/file/file.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/http/req.h"
@@ -139,7 +138,7 @@ static int read_on(lua_State *L, int status, lua_KContext context)
  * that of the body. Messages show `name`. `rest`: the bytes that were read behind the data, which begin with the delimiter
  * or with a part of it; nil: the body has ended. `bytes`: those of the data; more than `max` (nil: no limit): there is more.
  * `kept`: the last ones, which were not written. Waits, and raises as req:chunks. */
-int ls_core_body_save(lua_State *L)
+static int core_body_save(lua_State *L)
 {
     lua_settop(L, MAX);
     body_save *s = ls_object_push(L, sizeof *s, 0, &save_type);
@@ -151,3 +150,7 @@ int ls_core_body_save(lua_State *L)
     const ls_slice text = ls_slice_static(luaL_checkstring(L, TEXT), lua_rawlen(L, TEXT));
     return take(L, s, text) || s->bytes > s->bytes_max ? end(L, s) : read_on(L, LUA_OK, 0);
 }
+
+static const luaL_Reg functions[] = {{"body_save", core_body_save}, {NULL, NULL}};
+
+const ls_module ls_body_save_module = {.name = "body_save", .functions = functions};

@@ -3,14 +3,13 @@
 #include "base/clock.h"
 #include "codec/base64.h"
 #include "codec/http_condition.h"
-#include "script/bind/bind.h"
 #include "script/bind/http/request.h"
 #include "script/core/lua/push.h"
 #include "base/hash.h"
 
 /* core.etag(req, body, type) -> the strong tag of the bytes with this media type, 304 | 412 | nil. It has 128 bits, the same
  * on each server and after each start. */
-int ls_core_etag(lua_State *L)
+static int core_etag(lua_State *L)
 {
     enum { HEX_BYTES = 16 };
     static const uint64_t seeds[2][2] = {{0x6c75617365727665, 0x65746167}, {0x65746167, 0x6c75617365727665}};
@@ -38,3 +37,7 @@ int ls_core_etag(lua_State *L)
     default: return 1;
     }
 }
+
+static const luaL_Reg functions[] = {{"etag", core_etag}, {NULL, NULL}};
+
+const ls_module ls_etag_module = {.name = "etag", .functions = functions};

@@ -1,4 +1,9 @@
-/* middleware.c - see middleware.h.
+/* middleware.c - the middleware around a handler, and the function `next` that it gets.
+ *
+ * A chain is made once for a route: the functions of app:use, outermost first, then the handler. A request runs it in
+ * one task without making tables or closures. next() runs the rest of the chain and records what it answers in `res`
+ * (ls_http_result_record); the errors of the rest become responses there. Thread: the one that holds the state's
+ * actor.
  *
  *     run       calls middleware 0                            in the task of the request
  *     next      calls function n + 1, protected               called by middleware n
@@ -6,8 +11,6 @@
  *
  * `next` finds the functions in its upvalues and the place in the request: chain_at. A limit that ends a function behind
  * next() is an error there: the middleware goes on. */
-#include "script/bind/http/middleware.h"
-
 #include <stdint.h>
 #include <string.h>
 
@@ -328,7 +331,9 @@ static int chain_run(lua_State *L) /* (req, res), those of the task */
     return run_returned(L, LUA_OK, 0);
 }
 
-int ls_core_chain(lua_State *L)
+/* core.chain(functions, places) -> run(req, res): the middleware functions and, last, the handler; the places of the
+ * middleware, such as "site.lua:12", for messages. */
+static int core_chain(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TTABLE);
@@ -349,3 +354,7 @@ int ls_core_chain(lua_State *L)
     lua_pushcclosure(L, chain_run, FUNCTIONS);
     return 1;
 }
+
+static const luaL_Reg functions[] = {{"chain", core_chain}, {NULL, NULL}};
+
+const ls_module ls_middleware_module = {.name = "middleware", .functions = functions};

@@ -12,7 +12,7 @@
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 #include "net/sock/addr.h"
-#include "script/bind/bind.h"
+#include "script/bind/tls/tls_object.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/request.h"
@@ -168,7 +168,7 @@ static void push_cookies(lua_State *L, const ls_exchange *x)
 }
 
 /* core.cookie(req, name, tail) -> its value, as req.cookies[name] but without the table; its last `tail` bytes | nil */
-int ls_core_cookie(lua_State *L)
+static int core_cookie(lua_State *L)
 {
     const ls_exchange *x = ls_request_check_req(L, 1)->x;
     size_t len;
@@ -379,7 +379,7 @@ static bool is_request_id(const char *text, size_t len)
 
 /* core.request_id(req, name) -> the value of the field `name`, in lower case, if a trusted proxy sends one that can name a
  * request: the log names the request by it; else req.id. */
-int ls_core_request_id(lua_State *L)
+static int core_request_id(lua_State *L)
 {
     size_t len;
     const ls_request *r = ls_request_check_req(L, 1);
@@ -427,7 +427,7 @@ void ls_request_push_ip(lua_State *L, const ls_request *r)
 
 /* core.client(req) -> who the client is, in few bytes: its IPv4 address, or its IPv6 network of 64 bits, which one client has
  * as a whole; else req.ip */
-int ls_core_client(lua_State *L)
+static int core_client(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     ls_addr forwarded;
@@ -586,7 +586,7 @@ static int make(lua_State *L, const ls_request *r)
 
 /* core.maker(fn) -> a value for core.own: the first access to the field calls fn(req, res), whose result it
  * becomes; res is nil behind a WebSocket. */
-int ls_core_maker(lua_State *L)
+static int core_maker(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);
     lua_settop(L, 1);
@@ -596,7 +596,7 @@ int ls_core_maker(lua_State *L)
 
 /* core.own(req, name [, value]) -> what the site or luaserve has assigned to req.NAME, a maker as it is; the metatable of a
  * table. Assigns a value. */
-int ls_core_own(lua_State *L)
+static int core_own(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     const bool assigns = lua_gettop(L) > 2;
@@ -696,7 +696,7 @@ static int req_tostring(lua_State *L)
 /* core.last_segment(req, path, leaves) -> leaf | nil. Cuts `path` before its last segment: leaf = leaves["/prefix/"],
  * and req.params becomes { [leaf[1]] = segment }. Returns nil without an effect when there is no such leaf, when the
  * last segment is empty, or when the path contains a "%". */
-int ls_core_last_segment(lua_State *L)
+static int core_last_segment(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     size_t len;
@@ -718,7 +718,7 @@ int ls_core_last_segment(lua_State *L)
 }
 
 /* core.params(req, table|nil): sets req.params. */
-int ls_core_params(lua_State *L)
+static int core_params(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     if (!lua_isnoneornil(L, 2)) luaL_checktype(L, 2, LUA_TTABLE);
@@ -731,15 +731,28 @@ int ls_core_params(lua_State *L)
     return 0;
 }
 
-void ls_request_define_req(lua_State *L, ls_requests *requests)
+/* core.query(text, lists) -> the decoded parameters of a query string: as req.query, or as req.query_all. */
+static int core_query(lua_State *L)
+{
+    const ls_text text = ls_check_text(L, 1);
+    if (lua_toboolean(L, 2))
+        ls_request_push_lists(L, text.ptr, text.len);
+    else
+        ls_request_push_pairs(L, text.ptr, text.len);
+    return 1;
+}
+
+/* ---- the module -------------------------------------------------------------------------------------------- */
+
+static void define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"header", req_header}, {"accepts", req_accepts}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", req_gc}, {"__tostring", req_tostring}, {NULL, NULL}};
     static const luaL_Reg headers[] = {{"__index", headers_index}, {NULL, NULL}};
     static const luaL_Reg lists[] = {{"__index", lists_index}, {NULL, NULL}};
+    ls_requests *all = ls_requests_of(state);
     luaL_newlib(L, meta);
     luaL_newlib(L, methods);
-    luaL_setfuncs(L, ls_body_methods, 0);
     for (size_t n = REQ_METHOD; n < sizeof field_names / sizeof field_names[0]; n++)
         ls_set_integer(L, field_names[n], (lua_Integer)n);
     lua_newtable(L);
@@ -749,9 +762,21 @@ void ls_request_define_req(lua_State *L, ls_requests *requests)
     lua_setfield(L, -4, "__index");
     lua_pushcclosure(L, req_newindex, 2);
     lua_setfield(L, -2, "__newindex");
-    ls_udata_define(L, "request", &requests->req_meta_ref);
+    ls_udata_define(L, "request", &all->req_meta_ref);
     luaL_newlib(L, headers);
-    requests->headers_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    all->headers_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     luaL_newlib(L, lists);
-    requests->lists_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    all->lists_meta_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
+
+static const luaL_Reg functions[] = {{"params", core_params},
+                                     {"last_segment", core_last_segment},
+                                     {"query", core_query},
+                                     {"request_id", core_request_id},
+                                     {"client", core_client},
+                                     {"cookie", core_cookie},
+                                     {"maker", core_maker},
+                                     {"own", core_own},
+                                     {NULL, NULL}};
+
+const ls_module ls_req_module = {.name = "req", .functions = functions, .define = define};

@@ -6,9 +6,6 @@
 
 #include "script/bind/http/request.h"
 
-/* Create the metatable of req. Raises when out of memory. */
-void ls_request_define_req(lua_State *L, ls_requests *requests);
-
 /* Make req.tls, if the connection uses TLS, before the exchange loses its session (ls_exchange_upgrade). Leaves the
  * stack as it is. */
 void ls_request_keep_tls(lua_State *L, ls_request *request);

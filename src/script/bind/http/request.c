@@ -10,15 +10,12 @@
 #include "base/io/log.h"
 #include "codec/http_text.h"
 #include "net/refused.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
 #include "script/core/wait.h"
 #include "script/bind/http/http_task.h"
-#include "script/bind/http/middleware.h"
 #include "script/bind/http/req.h"
-#include "script/bind/http/res.h"
 #include "script/bind/work/hooks.h"
 #include "script/core/lua/udata.h"
 #include "base/shared.h"
@@ -518,6 +515,15 @@ void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const
     lua_settop(L, top);
 }
 
+void ls_request_methods(lua_State *L, int meta_ref, const luaL_Reg *methods)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, meta_ref);
+    lua_getfield(L, -1, "__index");
+    (void)lua_getupvalue(L, -1, 1);
+    luaL_setfuncs(L, methods, 0);
+    lua_pop(L, 3);
+}
+
 /* ---- the module -------------------------------------------------------------------------------------------- */
 
 static void request_define(lua_State *L, ls_state *state)
@@ -530,8 +536,6 @@ static void request_define(lua_State *L, ls_state *state)
         lua_pushstring(L, methods[n]);
         all->method_refs[n] = luaL_ref(L, LUA_REGISTRYINDEX);
     }
-    ls_request_define_req(L, all);
-    ls_request_define_res(L, all);
 }
 
 /* A live task whose request has a transport that has not been aborted; NULL: none. */
@@ -622,40 +626,11 @@ static int core_time_max(lua_State *L)
     return 0;
 }
 
-/* core.query(text, lists) -> the decoded parameters of a query string: as req.query, or as req.query_all. */
-static int core_query(lua_State *L)
-{
-    const ls_text text = ls_check_text(L, 1);
-    if (lua_toboolean(L, 2))
-        ls_request_push_lists(L, text.ptr, text.len);
-    else
-        ls_request_push_pairs(L, text.ptr, text.len);
-    return 1;
-}
-
-static const luaL_Reg request_functions[] = {{"params", ls_core_params},
-                                             {"last_segment", ls_core_last_segment},
-                                             {"body_max", ls_core_body_max},
-                                             {"body_save", ls_core_body_save},
-                                             {"refuse", ls_core_refuse},
-                                             {"request_chunks", ls_core_request_chunks},
-                                             {"time_max", core_time_max},
-                                             {"too_large", core_too_large},
-                                             {"chain", ls_core_chain},
-                                             {"query", core_query},
-                                             {"etag", ls_core_etag},
-                                             {"decompress", ls_core_decompress},
-                                             {"request_id", ls_core_request_id},
-                                             {"client", ls_core_client},
-                                             {"cookie", ls_core_cookie},
-                                             {"maker", ls_core_maker},
-                                             {"own", ls_core_own},
-                                             {"be_private", ls_core_be_private},
-                                             {NULL, NULL}};
+static const luaL_Reg functions[] = {{"time_max", core_time_max}, {"too_large", core_too_large}, {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",
                                      .bytes = sizeof(ls_requests),
-                                     .functions = request_functions,
+                                     .functions = functions,
                                      .define = request_define,
                                      .report = request_report,
                                      .close = request_close};

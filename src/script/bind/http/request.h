@@ -129,6 +129,10 @@ static inline ls_requests *ls_requests_of(const ls_state *state)
 
 extern const char ls_request_tag;
 
+/* Add methods to the objects of the state whose metatable is `meta_ref`, req_meta_ref or res_meta_ref. For modules
+ * behind `res`. May raise. */
+void ls_request_methods(lua_State *L, int meta_ref, const luaL_Reg *methods);
+
 /* The request of the req or res object at `index`. Raises if the value has another type, the request has ended, or the
  * current task does not belong to it. */
 ls_request *ls_request_check_req(lua_State *L, int index);

@@ -7,7 +7,6 @@
 #include "base/err.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/http/request.h"
@@ -150,7 +149,7 @@ static int push_header(lua_State *L, const ls_request *r)
 
 /* core.be_private(res) -> whether the response has not begun: then no cache may give it to others, unless it has a
  * Cache-Control of its own. nil, behind a WebSocket: it has. */
-int ls_core_be_private(lua_State *L)
+static int core_be_private(lua_State *L)
 {
     if (lua_isnoneornil(L, 1)) return 0;
     const ls_request *r = ls_request_check_res(L, 1);
@@ -564,7 +563,7 @@ static int res_newindex(lua_State *L)
     return luaL_error(L, "res.%s cannot be set; use a method, such as res:status(201)", luaL_tolstring(L, 2, NULL));
 }
 
-void ls_request_define_res(lua_State *L, ls_requests *requests)
+static void define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"status", res_status},
                                        {"header", res_header},
@@ -578,7 +577,6 @@ void ls_request_define_res(lua_State *L, ls_requests *requests)
                                        {"render", res_render},
                                        {"type", res_type},
                                        {"redirect", res_redirect},
-                                       {"upgrade", ls_res_upgrade},
                                        {"abort", res_abort},
                                        {"trailer", res_trailer},
                                        {"early_hints", res_early_hints},
@@ -589,14 +587,9 @@ void ls_request_define_res(lua_State *L, ls_requests *requests)
     lua_pushcclosure(L, res_index, 1);
     lua_setfield(L, -2, "__index");
     ls_set_function(L, "__newindex", res_newindex);
-    ls_udata_define(L, "response", &requests->res_meta_ref);
+    ls_udata_define(L, "response", &ls_requests_of(state)->res_meta_ref);
 }
 
-void ls_response_method(lua_State *L, const ls_state *state, const char *name, lua_CFunction method)
-{
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(state)->res_meta_ref);
-    lua_getfield(L, -1, "__index");
-    (void)lua_getupvalue(L, -1, 1);
-    ls_set_function(L, name, method);
-    lua_pop(L, 3);
-}
+static const luaL_Reg functions[] = {{"be_private", core_be_private}, {NULL, NULL}};
+
+const ls_module ls_res_module = {.name = "res", .functions = functions, .define = define};

@@ -4,9 +4,6 @@
 
 #include "script/bind/http/request.h"
 
-/* Create the metatable of res. Raises when out of memory. */
-void ls_request_define_res(lua_State *L, ls_requests *requests);
-
 /* The request of the res object at index 1. Raises when the head of the response was already sent. */
 ls_request *ls_res_check_open(lua_State *L);
 
@@ -17,8 +14,5 @@ void ls_res_check_undescribed(lua_State *L, const ls_request *request, const cha
 void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
 /* Set the headers of the table at `index`, which may be nil or none. Raises. */
 void ls_request_set_headers(lua_State *L, ls_request *request, int index);
-
-/* Add the method res:`name` to the objects of the state. For modules that are defined after `request`. May raise. */
-void ls_response_method(lua_State *L, const ls_state *state, const char *name, lua_CFunction method);
 
 #endif

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "codec/http_text.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/req.h"
@@ -50,9 +49,11 @@ static int push_refusal(lua_State *L, const ls_exchange *x, const char *protocol
     return ls_push_failure_text(L, err, "the client did not ask for the protocol '%s'", protocol);
 }
 
+static int res_upgrade(lua_State *L);
+
 static int upgrade_again(lua_State *L, int status, lua_KContext context)
 {
-    return ls_res_upgrade(L);
+    return res_upgrade(L);
 }
 
 /* res:upgrade([protocol: string]) -> sock | nil, message, code
@@ -60,7 +61,7 @@ static int upgrade_again(lua_State *L, int status, lua_KContext context)
  * connection over. The sock belongs to the handler: it closes when the handler ends. EINVAL: the client did not ask for
  * the protocol (Upgrade and Connection of HTTP/1.1), or the body was not read; ENOTSUP: a listener of http.sys, or
  * app:inject; the codes of a lost connection. Raises when the response has begun. RFC 9110 sections 7.8 and 9.3.6. */
-int ls_res_upgrade(lua_State *L)
+static int res_upgrade(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
     ls_exchange *const x = r->x;
@@ -85,3 +86,11 @@ int ls_res_upgrade(lua_State *L)
     ls_http_task_owns(r, tcp, drop);
     return 1;
 }
+
+static void define(lua_State *L, ls_state *state)
+{
+    static const luaL_Reg methods[] = {{"upgrade", res_upgrade}, {NULL, NULL}};
+    ls_request_methods(L, ls_requests_of(state)->res_meta_ref, methods);
+}
+
+const ls_module ls_upgrade_module = {.name = "upgrade", .define = define};

@@ -390,11 +390,12 @@ static int res_sse(lua_State *L)
 
 static void sse_define(lua_State *L, ls_state *state)
 {
+    static const luaL_Reg methods[] = {{"sse", res_sse}, {NULL, NULL}};
     sse_data *data = data_of(state);
     ls_node_init(&data->open);
     data->timer.op.actor = &state->actor;
     data->timer.op.done = tick;
-    ls_response_method(L, state, "sse", res_sse);
+    ls_request_methods(L, ls_requests_of(state)->res_meta_ref, methods);
 }
 
 /* The clients connect again: to the new site, or to another server. */

@@ -8,7 +8,6 @@
 
 #include "base/err.h"
 #include "net/dial.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 #include "script/core/wait.h"
 #include "script/bind/modules.h"
@@ -17,6 +16,7 @@
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
 #include "script/bind/tls/tls_contexts.h"
+#include "script/bind/tls/tls_object.h"
 #include "script/core/cpu_poll.h"
 
 typedef struct connect_data { /* of a state */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "script/bind/bind.h"
+#include "script/bind/tls/tls_object.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"

@@ -2,7 +2,7 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "script/bind/bind.h"
+#include "script/bind/tls/tls_object.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
 #include "script/bind/tls/option_tls.h"

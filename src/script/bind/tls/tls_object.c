@@ -1,8 +1,8 @@
 /* tls_object.c - what TLS has negotiated, as a table: req.tls and sock.tls; and why a handshake has failed. */
+#include "script/bind/tls/tls_object.h"
 
 #include "base/err.h"
 #include "net/tls/tls.h"
-#include "script/bind/bind.h"
 #include "script/bind/bind_aux.h"
 
 static void set_text(lua_State *L, const char *name, const char *text)

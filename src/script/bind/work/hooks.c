@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "script/bind/bind.h"
+#include "script/bind/work/job.h"
 #include "script/bind/bind_aux.h"
 #include "script/core/task.h"
 
