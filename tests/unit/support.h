@@ -11,6 +11,43 @@
 
 #include <cmocka.h>
 
+/* TEST(name) { ... } defines a test of the program. The tests of a file run in the order of their lines. */
+typedef struct test_entry test_entry;
+struct test_entry {
+    struct CMUnitTest test;
+    int line;
+    test_entry *next;
+};
+
+void test_join(test_entry *entry);
+int test_run(CMFixtureFunction set_up, CMFixtureFunction tear_down); /* all of them -> the exit status */
+
+#define TEST_ENTRY(title, function)                                                                    \
+    __attribute__((constructor)) static void title##_joins(void)                                       \
+    {                                                                                                  \
+        static test_entry entry = {.test = {.name = #title, .test_func = function}, .line = __LINE__}; \
+        test_join(&entry);                                                                             \
+    }
+
+#define TEST(name)                         \
+    static void name(void **unused_state); \
+    TEST_ENTRY(name, name)                 \
+    static void name(void **unused_state)
+
+/* TEST_IN(place, p, name, arguments...) { ... } defines a test with a fixture: its body has `place *p`, which
+ * place_open(p, arguments...) has opened, and place_close(p) closes it when the test has passed. */
+#define TEST_IN(type, fixture, name, ...)      \
+    static void name(type *fixture);           \
+    static void name##_in(void **unused_state) \
+    {                                          \
+        type fixture;                          \
+        type##_open(&fixture, ##__VA_ARGS__);  \
+        name(&fixture);                        \
+        type##_close(&fixture);                \
+    }                                          \
+    TEST_ENTRY(name, name##_in)                \
+    static void name(type *fixture)
+
 /* Patterns of mkdtemp(3) and mkstemp(3), which replace the X: relative to a directory, and in /tmp. */
 #define TEST_SCRATCH_NAME "luaserve-test-XXXXXX"
 #define TEST_SCRATCH_PATH "/tmp/" TEST_SCRATCH_NAME

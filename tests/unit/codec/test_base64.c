@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-static void examples(void **unused)
+TEST(examples)
 {
     static const struct {
         const char *bytes, *text, *url;
@@ -16,7 +16,6 @@ static void examples(void **unused)
                  {"fooba", "Zm9vYmE=", "Zm9vYmE"},
                  {"foobar", "Zm9vYmFy", "Zm9vYmFy"},
                  {"\xfb\xff\xbf", "+/+/", "-_-_"}};
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         for (int url = 0; url < 2; url++) {
             const char *expected = url ? cases[n].url : cases[n].text;
@@ -33,11 +32,10 @@ static void examples(void **unused)
     }
 }
 
-static void every_length_comes_back(void **unused)
+TEST(every_length_comes_back)
 {
     uint8_t bytes[256], back[256 + 8];
     char text[LS_BASE64_CHARS(256)], hex[512];
-    (void)unused;
     for (size_t n = 0; n < sizeof bytes; n++) bytes[n] = (uint8_t)(n * 151);
     for (size_t len = 0; len <= sizeof bytes; len++) {
         for (int url = 0; url < 2; url++) {
@@ -51,14 +49,13 @@ static void every_length_comes_back(void **unused)
     }
 }
 
-static void what_is_refused(void **unused)
+TEST(what_is_refused)
 {
     static const char *const wrong[] = {"Z",     "Zg=", "Zh", "Zh==", "Zm9=", "Zm9",  "Zg==Zg==", "Zm 9v",   "Zm9v\n",
                                         "Zm9vZ", "=",   "==", "====", "Z===", "Zm-v", "Zm_v",     "Zm9v===="};
     static const char *const wrong_url[] = {"Zm+v", "Zm/v", "Zh", "Z", "Zm9v="};
     static const char *const wrong_hex[] = {"0", "0g", "g0", "0x", "000", " 0", "0/", "0:", "0@", "0G", "0`"};
     char out[32];
-    (void)unused;
     for (size_t n = 0; n < sizeof wrong / sizeof wrong[0]; n++)
         assert_int_equal(ls_base64_read(wrong[n], strlen(wrong[n]), false, out), -1);
     for (size_t n = 0; n < sizeof wrong_url / sizeof wrong_url[0]; n++)
@@ -70,11 +67,4 @@ static void what_is_refused(void **unused)
     assert_int_equal(ls_base64_read("Zg==", 4, true, out), 1);
     assert_true(ls_hex_read("aF", 2, out));
     assert_int_equal((uint8_t)out[0], 0xaf);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(examples), cmocka_unit_test(every_length_comes_back),
-                                       cmocka_unit_test(what_is_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,9 +49,8 @@ static const struct {
     {"\r\nx--b\r-\n--b", "\r\nx--b\r-\n--b"},
 };
 
-static void the_delimiter_is_found_wherever_the_body_is_cut(void **state)
+TEST(the_delimiter_is_found_wherever_the_body_is_cut)
 {
-    (void)state;
     for (unsigned n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         const char *const body = cases[n].body, *const expected = cases[n].result;
         const size_t len = strlen(body);
@@ -66,11 +65,10 @@ static void the_delimiter_is_found_wherever_the_body_is_cut(void **state)
 }
 
 /* All bodies of seven bytes of those of the delimiter, which has another length each time, in two pieces. */
-static void no_body_has_another_result_than_a_plain_search(void **state)
+TEST(no_body_has_another_result_than_a_plain_search)
 {
     static const char bytes[] = "\r\n-b", *const delimiters[] = {"\r\n--", "\r\n--b", "\r\n---b"};
     char body[8] = "", expected[32];
-    (void)state;
     for (unsigned n = 0; n < 1U << 14; n++) {
         for (unsigned i = 0; i < 7; i++) body[i] = bytes[n >> (2 * i) & 3];
         for (unsigned m = 0; m < 3; m++) {
@@ -86,11 +84,4 @@ static void no_body_has_another_result_than_a_plain_search(void **state)
             assert_string_equal(result_of(delimiters[m], body, &cut, 1), expected);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_delimiter_is_found_wherever_the_body_is_cut),
-                                       cmocka_unit_test(no_body_has_another_result_than_a_plain_search)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

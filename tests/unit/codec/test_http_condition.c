@@ -42,7 +42,7 @@ static const char *answer(const char *method, const char *fields, const char *et
     return names[result];
 }
 
-static void the_table(void **state)
+TEST(the_table)
 {
     static const char strong[] = "\"xyzzy\"", weak[] = "W/\"xyzzy\"";
     static const struct {
@@ -109,7 +109,6 @@ static void the_table(void **state)
         {"GET", "If-Unmodified-Since: " SAME "\r\nIf-Modified-Since: " SAME "\r\n", strong, "304"},
         {"GET", "If-Matches: \"other\"\r\nXf-None-Match: *\r\n", strong, "200"}, /* other fields */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *got = answer(cases[i].method, cases[i].fields, cases[i].etag, true);
         if (strcmp(got, cases[i].result) != 0) print_error("%s %s: %s\n", cases[i].method, cases[i].fields, got);
@@ -120,12 +119,11 @@ static void the_table(void **state)
     assert_string_equal(answer("GET", "If-Unmodified-Since: " EARLIER "\r\n", strong, false), "200");
 }
 
-static void any_says_whether_there_is_something_to_evaluate(void **state)
+TEST(any_says_whether_there_is_something_to_evaluate)
 {
     static const char *const with[] = {"Range: bytes=0-1\r\n", "If-Match: *\r\n", "If-None-Match: *\r\n",
                                        "If-Modified-Since: x\r\n", "If-Unmodified-Since: x\r\n"};
     asked a;
-    (void)state;
     for (size_t i = 0; i < sizeof with / sizeof with[0]; i++) {
         ask(&a, "GET", with[i]);
         assert_true(a.conditions.any);
@@ -139,7 +137,7 @@ static void any_says_whether_there_is_something_to_evaluate(void **state)
     free(a.text);
 }
 
-static void if_range(void **state)
+TEST(if_range)
 {
     static const char strong[] = "\"xyzzy\"", weak[] = "W/\"xyzzy\"";
     static const struct {
@@ -164,7 +162,6 @@ static void if_range(void **state)
         {"If-Range:\r\n", strong, NOW_S, false},
         {"If-Range: \"xyzzy\"\r\nIf-Range: \"xyzzy\"\r\n", strong, NOW_S, false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *etag = cases[i].etag;
         const ls_validators v = {etag, etag != NULL ? strlen(etag) : 0, true, MODIFIED_S};
@@ -175,10 +172,9 @@ static void if_range(void **state)
     }
 }
 
-static void tags_of_files(void **state)
+TEST(tags_of_files)
 {
     char out[LS_ETAG_BYTES + 1], suffix[LS_ETAG_SUFFIX_BYTES];
-    (void)state;
     out[ls_etag_of_file(0x1f4, 0x65000000, 0xabc, "", 0, out)] = '\0';
     assert_string_equal(out, "\"1f4-6500000000000abc\"");
     out[ls_etag_of_file(0, 0, 0, "-br", 3, out)] = '\0';
@@ -203,7 +199,7 @@ static bool date(const char *text, size_t len, int64_t *out)
     return valid;
 }
 
-static void dates_in_three_formats(void **state)
+TEST(dates_in_three_formats)
 {
     static const struct {
         const char *text;
@@ -226,7 +222,6 @@ static void dates_in_three_formats(void **state)
         {"Monday, 01-Jan-74 00:00:00 GMT", 126230400}, /* 1974 */
         {"Wednesday, 01-Jan-00 00:00:00 GMT", 946684800},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t s = 1;
         assert_true(date(cases[i].text, strlen(cases[i].text), &s));
@@ -234,7 +229,7 @@ static void dates_in_three_formats(void **state)
     }
 }
 
-static void other_texts_are_no_dates(void **state)
+TEST(other_texts_are_no_dates)
 {
     static const char *const texts[] = {
         "sun, 06 Nov 1994 08:49:37 GMT",
@@ -264,7 +259,6 @@ static void other_texts_are_no_dates(void **state)
         "Sun Nov    08:49:37 1994",
         "Xyz, 06 Nov 1994 08:49:37 GMT",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         int64_t s = 12345;
         assert_false(date(texts[i], strlen(texts[i]), &s));
@@ -272,11 +266,10 @@ static void other_texts_are_no_dates(void **state)
     }
 }
 
-static void no_prefix_is_a_date(void **state)
+TEST(no_prefix_is_a_date)
 {
     static const char *const texts[] = {"Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT",
                                         "Sun Nov  6 08:49:37 1994"};
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         int64_t s;
         for (size_t n = 0; n < strlen(texts[i]); n++) assert_false(date(texts[i], n, &s));
@@ -284,9 +277,8 @@ static void no_prefix_is_a_date(void **state)
     }
 }
 
-static void written_dates_are_parsed(void **state)
+TEST(written_dates_are_parsed)
 {
-    (void)state;
     for (int64_t s = -62167219200; s < 253402300799; s += 86400 * 97 + 12345) {
         char text[LS_HTTP_DATE_BYTES];
         int64_t back = 0;
@@ -294,19 +286,4 @@ static void written_dates_are_parsed(void **state)
         assert_true(date(text, sizeof text, &back));
         assert_true(back == s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table),
-        cmocka_unit_test(any_says_whether_there_is_something_to_evaluate),
-        cmocka_unit_test(if_range),
-        cmocka_unit_test(tags_of_files),
-        cmocka_unit_test(dates_in_three_formats),
-        cmocka_unit_test(other_texts_are_no_dates),
-        cmocka_unit_test(no_prefix_is_a_date),
-        cmocka_unit_test(written_dates_are_parsed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

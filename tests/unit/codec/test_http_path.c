@@ -14,7 +14,7 @@ static const char *wrong(const char *path, size_t len)
     return why;
 }
 
-static void valid_paths(void **state)
+TEST(valid_paths)
 {
     static const char *const paths[] = {
         "a",
@@ -72,14 +72,13 @@ static void valid_paths(void **state)
         "com\xe2\x81\xb4",
         "\xef\xbc\x8e\xef\xbc\x8e/a", /* full-width dots are not dots */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         const char *why = wrong(paths[i], strlen(paths[i]));
         if (why != NULL) fail_msg("\"%s\": %s", paths[i], why);
     }
 }
 
-static void invalid_paths(void **state)
+TEST(invalid_paths)
 {
     static const struct {
         const char *path, *why;
@@ -165,7 +164,6 @@ static void invalid_paths(void **state)
         {"a\xc3", "UTF-8"},
         {"\xf4\x90\x80\x80", "UTF-8"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *why = wrong(rows[i].path, strlen(rows[i].path));
         if (why == NULL || strstr(why, rows[i].why) == NULL)
@@ -173,9 +171,8 @@ static void invalid_paths(void **state)
     }
 }
 
-static void every_byte(void **state)
+TEST(every_byte)
 {
-    (void)state;
     for (unsigned c = 0; c < 256; c++) {
         const char path[3] = {'a', (char)c, 'b'};
         const bool is_good = c >= 0x20 && c < 0x7f && strchr("\\:*?\"<>|", (int)c) == NULL;
@@ -185,10 +182,9 @@ static void every_byte(void **state)
     assert_non_null(wrong("a\0", 2));
 }
 
-static void at_the_limits_and_one_above(void **state)
+TEST(at_the_limits_and_one_above)
 {
     static char path[LS_PATH_BYTES_MAX + 1];
-    (void)state;
     memset(path, 'a', sizeof path);
     assert_null(wrong(path, LS_PATH_SEGMENT_BYTES_MAX));
     assert_non_null(wrong(path, LS_PATH_SEGMENT_BYTES_MAX + 1));
@@ -198,15 +194,4 @@ static void at_the_limits_and_one_above(void **state)
     path[LS_PATH_BYTES_MAX - 2] = '/';
     assert_null(wrong(path, LS_PATH_BYTES_MAX));
     assert_non_null(wrong(path, LS_PATH_BYTES_MAX + 1));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(valid_paths),
-        cmocka_unit_test(invalid_paths),
-        cmocka_unit_test(every_byte),
-        cmocka_unit_test(at_the_limits_and_one_above),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

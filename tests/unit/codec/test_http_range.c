@@ -30,7 +30,7 @@ static const char *result_of(const char *value, size_t len, uint64_t size)
     return text;
 }
 
-static void the_examples_of_the_rfc(void **state)
+TEST(the_examples_of_the_rfc)
 {
     static const struct {
         const char *value, *result;
@@ -95,14 +95,12 @@ static void the_examples_of_the_rfc(void **state)
         {"bytes=5-5,3-3,4-4", "3-5"},
         {"bytes=0-9,11-19", "0-9,11-19"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_string_equal(result_of(cases[i].value, strlen(cases[i].value), 10000), cases[i].result);
 }
 
-static void small_and_empty_representations(void **state)
+TEST(small_and_empty_representations)
 {
-    (void)state;
     assert_string_equal(result_of("bytes=0-", 8, 1), "0-0");
     assert_string_equal(result_of("bytes=-1", 8, 1), "0-0");
     assert_string_equal(result_of("bytes=1-", 8, 1), "416");
@@ -114,7 +112,7 @@ static void small_and_empty_representations(void **state)
 }
 
 /* The cut text is evaluated as a whole: it never reads past its end, and gives what its own syntax says. */
-static void every_prefix(void **state)
+TEST(every_prefix)
 {
     static const char text[] = "bytes=10-19,30-39,-5";
     static const char *const results[] = {
@@ -122,14 +120,12 @@ static void every_prefix(void **state)
         "whole", "whole", "10-99",       "whole", "10-19",       "10-19", /* "1", "10", "10-", "10-1", "10-19", "," */
         "whole", "whole", "10-19,30-99", "whole", "10-19,30-39", "10-19,30-39", "whole", "10-19,30-39,95-99",
     };
-    (void)state;
     for (size_t n = 0; n < sizeof text; n++) assert_string_equal(result_of(text, n, 100), results[n]);
 }
 
-static void the_number_of_ranges_is_limited(void **state)
+TEST(the_number_of_ranges_is_limited)
 {
     char text[256] = "bytes=0-0", *to = text + strlen(text);
-    (void)state;
     for (unsigned n = 1; n < LS_RANGES_MAX; n++) to += sprintf(to, ",%u-%u", 2 * n, 2 * n);
     assert_int_equal(strncmp(result_of(text, strlen(text), 100), "0-0,2-2,4-4,", 12), 0);
     (void)sprintf(to, ",98-98");
@@ -138,11 +134,10 @@ static void the_number_of_ranges_is_limited(void **state)
     assert_string_equal(result_of(text, strlen(text), 100), "whole");
 }
 
-static void content_range(void **state)
+TEST(content_range)
 {
     const ls_range range = {42, 1192}, most = {UINT64_MAX - 2, 2};
     char out[LS_CONTENT_RANGE_BYTES + 1];
-    (void)state;
     out[ls_content_range(&range, 1234, out)] = '\0';
     assert_string_equal(out, "bytes 42-1233/1234");
     out[ls_content_range(NULL, 1234, out)] = '\0';
@@ -151,12 +146,11 @@ static void content_range(void **state)
     assert_string_equal(out, "bytes 18446744073709551613-18446744073709551614/18446744073709551615");
 }
 
-static void parts(void **state)
+TEST(parts)
 {
     const uint64_t random[2] = {0x123456789abcdef0, 0xf};
     const ls_range range = {500, 500};
     char boundary[LS_BOUNDARY_BYTES], head[LS_PART_HEAD_BYTES + 15 + 1], end[LS_PARTS_END_BYTES + 1];
-    (void)state;
     ls_boundary(random, boundary);
     assert_memory_equal(boundary, "0fedcba987654321f000000000000000", LS_BOUNDARY_BYTES);
     head[ls_part_head(boundary, true, "application/pdf", 15, &range, 8000, head)] = '\0';
@@ -170,28 +164,13 @@ static void parts(void **state)
     assert_string_equal(end, "\r\n--0fedcba987654321f000000000000000--\r\n");
 }
 
-static void the_longest_head_of_a_part_has_room(void **state)
+TEST(the_longest_head_of_a_part_has_room)
 {
     const uint64_t random[2] = {0, 0};
     const ls_range range = {UINT64_MAX - 2, 2};
     char boundary[LS_BOUNDARY_BYTES], *head = malloc(LS_PART_HEAD_BYTES + 3);
-    (void)state;
     assert_non_null(head);
     ls_boundary(random, boundary);
     assert_in_range(ls_part_head(boundary, false, "a/b", 3, &range, UINT64_MAX, head), 1, LS_PART_HEAD_BYTES + 3);
     free(head);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_examples_of_the_rfc),
-        cmocka_unit_test(small_and_empty_representations),
-        cmocka_unit_test(every_prefix),
-        cmocka_unit_test(the_number_of_ranges_is_limited),
-        cmocka_unit_test(content_range),
-        cmocka_unit_test(parts),
-        cmocka_unit_test(the_longest_head_of_a_part_has_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

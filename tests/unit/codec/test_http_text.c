@@ -24,10 +24,9 @@ static void decodes_to(const char *text, size_t len, bool plus, const char *want
     free(copy);
 }
 
-static void percent_decode(void **state)
+TEST(percent_decode)
 {
     static const char *const bad[] = {"%", "%4", "a%", "%4g", "%g4", "%%41", "%00", "a%00b", "% 41", "%-1", "%+1"};
-    (void)state;
     decodes_to("", 0, false, "", 0);
     decodes_to("abc", 3, false, "abc", 3);
     decodes_to("a%20b%2Fc%2f", 12, false, "a b/c/", 6);
@@ -58,9 +57,8 @@ static void pairs_are(next_fn *next, const char *text, const char *wanted)
     free(copy);
 }
 
-static void query(void **state)
+TEST(query)
 {
-    (void)state;
     pairs_are(ls_query_next, "", "");
     pairs_are(ls_query_next, "&&&", "");
     pairs_are(ls_query_next, "a=1", "a|1\n");
@@ -70,9 +68,8 @@ static void query(void **state)
     pairs_are(ls_query_next, "a%3D=%26+;x", "a%3D|%26+;x\n");
 }
 
-static void cookies(void **state)
+TEST(cookies)
 {
-    (void)state;
     pairs_are(ls_cookie_next, "", "");
     pairs_are(ls_cookie_next, "a=1", "a|1\n");
     pairs_are(ls_cookie_next, "a=1; b=2;c=3 ;\td=4", "a|1\nb|2\nc|3\nd|4\n");
@@ -82,9 +79,8 @@ static void cookies(void **state)
     pairs_are(ls_cookie_next, "a=", "a|\n");
 }
 
-static void lines(void **state)
+TEST(lines)
 {
-    (void)state;
     pairs_are(ls_lines_next, "", "");
     pairs_are(ls_lines_next, "A: b\r\nX-Empty: \r\nTwo:  a: b \r\n", "A|b\nX-Empty|\nTwo| a: b \n");
     pairs_are(ls_lines_next_received, "", "");
@@ -92,10 +88,9 @@ static void lines(void **state)
     pairs_are(ls_lines_next_received, "A:b\r\n\r\nC: d\r\n", "A|b\n");
 }
 
-static void classes_follow_the_grammars(void **state)
+TEST(classes_follow_the_grammars)
 {
     static const char alnum[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-    (void)state;
     for (int i = 0; i < 256; i++) {
         const char c = (char)i;
         const bool is_alnum = i != 0 && strchr(alnum, i) != NULL;
@@ -112,9 +107,8 @@ static void classes_follow_the_grammars(void **state)
     }
 }
 
-static void tokens_and_values(void **state)
+TEST(tokens_and_values)
 {
-    (void)state;
     assert_true(ls_is_token("X-a.b", 5));
     assert_false(ls_is_token("", 0));
     assert_false(ls_is_token("a b", 3));
@@ -133,9 +127,8 @@ static void tokens_and_values(void **state)
     assert_true(ls_text_same("", 0, "", 0));
 }
 
-static void phrases(void **state)
+TEST(phrases)
 {
-    (void)state;
     assert_string_equal(ls_status_text(200), "OK");
     assert_string_equal(ls_status_text(413), "Content Too Large");
     assert_string_equal(ls_status_text(505), "HTTP Version Not Supported");
@@ -144,11 +137,10 @@ static void phrases(void **state)
     for (int status = -1; status < 1000; status++) assert_true(strlen(ls_status_text(status)) < 40);
 }
 
-static void statuses_with_and_without_content(void **state)
+TEST(statuses_with_and_without_content)
 {
     static const int neither[] = {100, 101, 103, 199, 204, 304},
                      both[] = {200, 203, 206, 299, 301, 303, 305, 404, 599, 999};
-    (void)state;
     for (size_t i = 0; i < sizeof neither / sizeof neither[0]; i++) {
         assert_false(ls_status_is_framed(neither[i]));
         assert_false(ls_status_has_content(neither[i]));
@@ -169,9 +161,8 @@ static void date_is(int64_t wall_s, const char *wanted)
     assert_string_equal(out, wanted);
 }
 
-static void dates(void **state)
+TEST(dates)
 {
-    (void)state;
     date_is(784111777, "Sun, 06 Nov 1994 08:49:37 GMT"); /* the example of RFC 9110 */
     date_is(0, "Thu, 01 Jan 1970 00:00:00 GMT");
     date_is(-1, "Wed, 31 Dec 1969 23:59:59 GMT");
@@ -188,12 +179,11 @@ static void dates(void **state)
     date_is(INT64_MIN, "Sat, 01 Jan 0000 00:00:00 GMT");
 }
 
-static void lists(void **state)
+TEST(lists)
 {
     static const char text[] = " a ,\tb c\t,, d";
     static const char *const elements[] = {"a", "b c", "", "d"};
     const char *at = text, *from, *to;
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         assert_true(ls_list_next(&at, text + sizeof text - 1, &from, &to));
         assert_int_equal(to - from, strlen(elements[i]));
@@ -206,11 +196,10 @@ static void lists(void **state)
     assert_false(ls_list_next(&at, text, &from, &to));
 }
 
-static void lengths(void **state)
+TEST(lengths)
 {
     static const char *const wrong[] = {"", "-1", "+1", "1 ", "0x1", "9223372036854775808", "00000000000000000001"};
     uint64_t length = 7;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_false(ls_length_parse(wrong[i], strlen(wrong[i]), &length));
     assert_int_equal(length, 7);
@@ -221,13 +210,12 @@ static void lengths(void **state)
 }
 
 /* Every day of the years 1900 to 2500 follows the day before. */
-static void days_follow_each_other(void **state)
+TEST(days_follow_each_other)
 {
     static const int month_days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec", weekdays[] = "MonTueWedThuFriSatSun";
     int64_t day = -25567; /* 1900-01-01, a Monday */
     int weekday = 0;
-    (void)state;
     for (int year = 1900; year <= 2500; year++) {
         const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
         for (int month = 0; month < 12; month++) {
@@ -240,23 +228,4 @@ static void days_follow_each_other(void **state)
             }
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(percent_decode),
-        cmocka_unit_test(query),
-        cmocka_unit_test(cookies),
-        cmocka_unit_test(lines),
-        cmocka_unit_test(classes_follow_the_grammars),
-        cmocka_unit_test(tokens_and_values),
-        cmocka_unit_test(phrases),
-        cmocka_unit_test(statuses_with_and_without_content),
-        cmocka_unit_test(lists),
-        cmocka_unit_test(lengths),
-        cmocka_unit_test(dates),
-        cmocka_unit_test(days_follow_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

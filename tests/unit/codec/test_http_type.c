@@ -4,39 +4,26 @@
 
 #include "codec/http_type.h"
 
-static void extensions_have_their_types(void **state)
+TEST(extensions_have_their_types)
 {
-    (void)state;
     assert_string_equal(ls_http_type_of("index.html"), "text/html; charset=utf-8");
     assert_string_equal(ls_http_type_of("/srv/a.b/app.min.js"), "text/javascript; charset=utf-8");
     assert_string_equal(ls_http_type_of("C:\\site\\PHOTO.JPG"), "image/jpeg");
     assert_string_equal(ls_http_type_of("x.webm"), "video/webm");
 }
 
-static void other_names_are_octet_streams(void **state)
+TEST(other_names_are_octet_streams)
 {
     static const char *const names[] = {"", "html", "html.", ".", "a.htmlx", "a.ht", "dir.html/file", "dir.css\\file"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_string_equal(ls_http_type_of(names[i]), "application/octet-stream");
 }
 
-static void extensions_alone(void **state)
+TEST(extensions_alone)
 {
-    (void)state;
     assert_string_equal(ls_http_type_of_extension("html"), "text/html; charset=utf-8");
     assert_string_equal(ls_http_type_of_extension("JSON"), "application/json");
     assert_null(ls_http_type_of_extension(""));
     assert_null(ls_http_type_of_extension(".html"));
     assert_null(ls_http_type_of_extension("htmlx"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(extensions_have_their_types),
-        cmocka_unit_test(other_names_are_octet_streams),
-        cmocka_unit_test(extensions_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,9 +25,8 @@ static void data_is(const char *data, const char *text)
     event_is(&event, text);
 }
 
-static void every_line_of_the_data_has_its_label(void **state)
+TEST(every_line_of_the_data_has_its_label)
 {
-    (void)state;
     data_is("hello", "data: hello\n\n");
     data_is("", "data: \n\n");
     data_is("a\nb", "data: a\ndata: b\n\n");
@@ -41,9 +40,8 @@ static void every_line_of_the_data_has_its_label(void **state)
     data_is(" x", "data:  x\n\n"); /* a client removes one space */
 }
 
-static void bytes_behind_the_data_are_not_read(void **state)
+TEST(bytes_behind_the_data_are_not_read)
 {
-    (void)state;
     for (size_t len = 0; len <= 6; len++) { /* exact copies: the sanitizer sees a read past the end */
         char *copy = test_copy_exact("a\r\nb\r\n", len);
         const ls_sse_event event = {.data = copy, .data_len = len, .retry_ms = -1};
@@ -70,11 +68,10 @@ static void put_model(const char *text, char *to)
     strcpy(to, "\n\n");
 }
 
-static void all_short_texts(void **state)
+TEST(all_short_texts)
 {
     static const char chars[] = "x\r\n";
     char text[8] = "", wanted[sizeof text * 8];
-    (void)state;
     for (unsigned len = 0, texts = 1; len < sizeof text; len++, texts *= 3) {
         for (unsigned n = 0; n < texts; n++) {
             for (unsigned i = 0, left = n; i < len; i++, left /= 3) text[i] = chars[left % 3];
@@ -86,10 +83,9 @@ static void all_short_texts(void **state)
 }
 
 /* A text of a client that is all line ends. If each line were searched to the end of the text, this would take hours. */
-static void millions_of_short_lines(void **state)
+TEST(millions_of_short_lines)
 {
     enum { BYTES = 16 << 20 };
-    (void)state;
     for (const char *end = "\r\n"; *end != '\0'; end++) {
         char *text = malloc(BYTES);
         assert_non_null(text);
@@ -100,9 +96,8 @@ static void millions_of_short_lines(void **state)
     }
 }
 
-static void all_fields(void **state)
+TEST(all_fields)
 {
-    (void)state;
     ls_sse_event event = {
         .name = "tick", .name_len = 4, .id = "7", .id_len = 1, .data = "x", .data_len = 1, .retry_ms = 2500};
     event_is(&event, "retry: 2500\nevent: tick\nid: 7\ndata: x\n\n");
@@ -117,9 +112,8 @@ static void all_fields(void **state)
     event_is(&event, "retry: 9223372036854775807\n\n");
 }
 
-static void fields_of_one_line(void **state)
+TEST(fields_of_one_line)
 {
-    (void)state;
     assert_true(ls_sse_is_field("", 0));
     assert_true(ls_sse_is_field("a b: \xc3\xa4", 7));
     assert_false(ls_sse_is_field("a\n", 2));
@@ -137,24 +131,9 @@ static void comment_is(const char *comment, const char *text)
     assert_memory_equal(to, text, bytes);
 }
 
-static void comments(void **state)
+TEST(comments)
 {
-    (void)state;
     comment_is("", ": \n\n");
     comment_is("hello", ": hello\n\n");
     comment_is("a\ndata: b\r\nc", ": a\n: data: b\n: c\n\n");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_line_of_the_data_has_its_label),
-        cmocka_unit_test(bytes_behind_the_data_are_not_read),
-        cmocka_unit_test(all_short_texts),
-        cmocka_unit_test(millions_of_short_lines),
-        cmocka_unit_test(all_fields),
-        cmocka_unit_test(fields_of_one_line),
-        cmocka_unit_test(comments),
-    };
-    return cmocka_run_group_tests_name("codec/sse_event", tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static inline fixture *fixture_open(fixture_run *run, size_t pool_bytes)
     assert_non_null(r);
     r->text = malloc(FIXTURE_TEXT_MAX);
     assert_non_null(r->text);
-    net_open(&r->place);
+    net_place_open(&r->place);
     if (pool_bytes > 0) {
         ls_pool_close(r->place.ctx.pool);
         ls_pools_close(r->place.pools);
@@ -223,7 +223,7 @@ static inline void fixture_close(fixture *r)
     r->http->ops->close(r->http);
     ls_conn_limit_close(&r->conn_limit);
     fixture_pump(r); /* the tick of a deadline that is not needed any more */
-    net_release(&r->place);
+    net_place_release(&r->place);
     ls_deadlines_close(r->deadlines);
     free(r->text);
     free(r);

@@ -10,8 +10,8 @@
 #include "base/os/rlimit.h"
 #include "base/os/thread.h"
 #include "net/acceptor.h"
-#include "net/stream/deadline.h"
 #include "net/proxy_header.h"
+#include "net/stream/deadline.h"
 #include "net/tls/tls_fake.h"
 #include "sched/actor.h"
 
@@ -49,7 +49,6 @@ typedef struct conn { /* the user's room of a started stream */
 
 static void conn_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx;
     ls_stream_free(s);
     ls_conn_limit_leave(&the_place->limit);
 }
@@ -74,9 +73,6 @@ static void conn_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 
 static void conn_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    (void)ctx;
-    (void)s;
-    (void)err;
 }
 
 static const ls_stream_handler conn_handler = {.received = conn_received, .sent = conn_sent, .closed = conn_closed};
@@ -113,7 +109,6 @@ static const ls_acceptor_protocol protocol = {start, "d", sizeof(conn)};
 static void log_line(int level, const char *line, size_t len, void *user)
 {
     place *p = user;
-    (void)level;
     ls_mutex_lock(&p->mutex);
     const size_t at = strlen(p->log);
     snprintf(p->log + at, sizeof p->log - at, "%.*s\n", (int)len, line);
@@ -148,7 +143,7 @@ static void place_open(place *p, unsigned what, ls_acceptor_service_options opti
     ls_addr at;
     memset(p, 0, sizeof *p);
     the_place = p;
-    net_open(&p->net);
+    net_place_open(&p->net);
     if (what & (SMALL_PORT | LARGE_PORT)) {
         const ls_port_options sizes = {.sockets_max = what & SMALL_PORT ? 2 : 2048};
         ls_port *const usual = p->net.port;
@@ -277,7 +272,7 @@ static void place_close(place *p)
     assert_int_equal(p->tls.refs, 0);
     assert_int_equal(atomic_load(&sessions_live), 0);
     ls_conn_limit_close(&p->limit);
-    net_release(&p->net);
+    net_place_release(&p->net);
     ls_deadlines_close(p->deadlines);
     ls_log_set_level(LS_LOG_INFO);
     ls_log_set_sink(NULL, NULL);
@@ -288,12 +283,11 @@ static const ls_acceptor_service_options defaults = {.handshakes_max = 0};
 
 /* ---- plain -------------------------------------------------------------------------------------------------- */
 
-static void plain_connections_start_at_once(void **state)
+TEST(plain_connections_start_at_once)
 {
     place p;
     char peer[LS_ADDR_TEXT_BYTES];
     ls_addr own;
-    (void)state;
     place_open(&p, 0, defaults);
     const int client = dial_with(&p, "");
     UNTIL(&p, p.count == 1);
@@ -309,31 +303,26 @@ static void plain_connections_start_at_once(void **state)
     assert_string_equal(p.log, "");
 }
 
-static void a_full_port_costs_one_connection(void **state)
+TEST_IN(place, p, a_full_port_costs_one_connection, SMALL_PORT, defaults)
 {
-    place p;
-    (void)state;
-    place_open(&p, SMALL_PORT, defaults);
-    const int first = dial_with(&p, "one");
-    UNTIL(&p, text_is(&p, 0, "one"));
-    expect_closed(&p, dial_with(&p, ""));
-    assert_non_null(strstr(p.log, "connection refused: "));
-    assert_int_equal(open_count(&p), 1);
-    say(&p, first, " more");
-    UNTIL(&p, text_is(&p, 0, "one more"));
+    const int first = dial_with(p, "one");
+    UNTIL(p, text_is(p, 0, "one"));
+    expect_closed(p, dial_with(p, ""));
+    assert_non_null(strstr(p->log, "connection refused: "));
+    assert_int_equal(open_count(p), 1);
+    say(p, first, " more");
+    UNTIL(p, text_is(p, 0, "one more"));
     close(first);
-    UNTIL(&p, open_count(&p) == 0);
-    place_close(&p);
+    UNTIL(p, open_count(p) == 0);
 }
 
 /* ---- PROXY -------------------------------------------------------------------------------------------------- */
 
 #define LINE "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n"
 
-static void a_header_names_the_peer(void **state)
+TEST(a_header_names_the_peer)
 {
     place p;
-    (void)state;
     place_open(&p, PROXY, defaults);
     int clients[3];
     clients[0] = dial_with(&p, LINE "GET /");
@@ -359,45 +348,40 @@ static void a_header_names_the_peer(void **state)
     assert_string_equal(p.log, "");
 }
 
-static void a_header_may_arrive_in_pieces(void **state)
+TEST_IN(place, p, a_header_may_arrive_in_pieces, PROXY, defaults)
 {
     static const char text[] = LINE "x";
-    place p;
-    (void)state;
-    place_open(&p, PROXY, defaults);
-    const int client = dial(&p);
+    const int client = dial(p);
     for (size_t i = 0; i + 1 < sizeof text; i++) {
         net_write(client, text + i, 1);
         if (i + 2 < sizeof text - 1) {
-            pump_all(&p);
-            assert_int_equal(p.count, 0);
+            pump_all(p);
+            assert_int_equal(p->count, 0);
         }
     }
-    UNTIL(&p, text_is(&p, 0, "x"));
-    assert_string_equal(p.started[0].peer, "192.0.2.1:56324");
+    UNTIL(p, text_is(p, 0, "x"));
+    assert_string_equal(p->started[0].peer, "192.0.2.1:56324");
 
     /* The longest one of version 2, cut at every 1000 bytes; the last piece has one byte more. */
     char bytes[LS_PROXY_V2_BYTES_MAX + 1] =
         "\r\n\r\n\0\r\nQUIT\n\x21\x11\x0f\xf0\xc6\x33\x64\x07\x0a\0\0\1\0\x50\1\xbb";
     bytes[LS_PROXY_V2_BYTES_MAX] = 'y';
-    const int second = dial(&p);
+    const int second = dial(p);
     for (size_t at = 0, len; at < sizeof bytes; at += len) {
         len = sizeof bytes - at < 1000 ? sizeof bytes - at : 1000;
         net_write(second, bytes + at, len);
-        pump_all(&p);
+        pump_all(p);
     }
-    UNTIL(&p, text_is(&p, 1, "y"));
-    assert_string_equal(p.started[1].peer, "198.51.100.7:80");
+    UNTIL(p, text_is(p, 1, "y"));
+    assert_string_equal(p->started[1].peer, "198.51.100.7:80");
     close(client);
     close(second);
-    place_close(&p);
 }
 
-static void a_header_of_others_is_not_parsed(void **state)
+TEST(a_header_of_others_is_not_parsed)
 {
     place p;
     ls_network other;
-    (void)state;
     assert_int_equal(ls_network_parse("192.0.2.0/24", &other), LS_OK);
     place_open(&p, PROXY, (ls_acceptor_service_options){.trusted = &other, .trusted_count = 1});
     const int client = dial_with(&p, "PROXY UNKNOWN\r\n");
@@ -406,49 +390,40 @@ static void a_header_of_others_is_not_parsed(void **state)
     place_close(&p);
 }
 
-static void an_invalid_header_closes(void **state)
+TEST_IN(place, p, an_invalid_header_closes, PROXY, defaults)
 {
-    place p;
-    (void)state;
-    place_open(&p, PROXY, defaults);
-    expect_closed(&p, dial_with(&p, "GET / HTTP/1.1\r\n\r\n"));
-    assert_non_null(strstr(p.log, "refused 127.0.0.1 PROXY header: "));
-    assert_non_null(strstr(p.log, ": neither \"PROXY \" nor the signature of version 2\n"));
-    const int client = dial_with(&p, "PROXY TCP4 1.2.3");
-    say(&p, client, ".4.5 1.2.3.4 1 2\r\n");
-    expect_closed(&p, client);
-    assert_non_null(strstr(p.log, ": invalid source address\n"));
-    assert_ptr_equal(strchr(strchr(p.log, '\n') + 1, '\n') + 1, p.log + strlen(p.log)); /* a line each */
-    close(dial_with(&p, "PROXY TC"));                                                   /* the client closes */
-    UNTIL(&p, strstr(p.log, "the peer closed the connection") != NULL);
-    assert_int_equal(p.count, 0);
-    place_close(&p);
+    expect_closed(p, dial_with(p, "GET / HTTP/1.1\r\n\r\n"));
+    assert_non_null(strstr(p->log, "refused 127.0.0.1 PROXY header: "));
+    assert_non_null(strstr(p->log, ": neither \"PROXY \" nor the signature of version 2\n"));
+    const int client = dial_with(p, "PROXY TCP4 1.2.3");
+    say(p, client, ".4.5 1.2.3.4 1 2\r\n");
+    expect_closed(p, client);
+    assert_non_null(strstr(p->log, ": invalid source address\n"));
+    assert_ptr_equal(strchr(strchr(p->log, '\n') + 1, '\n') + 1, p->log + strlen(p->log)); /* a line each */
+    close(dial_with(p, "PROXY TC"));                                                       /* the client closes */
+    UNTIL(p, strstr(p->log, "the peer closed the connection") != NULL);
+    assert_int_equal(p->count, 0);
 }
 
-static void the_time_is_limited(void **state)
+TEST_IN(place, p, the_time_is_limited, PROXY | TLS, (ls_acceptor_service_options){.handshake_ms_max = 50})
 {
-    place p;
-    (void)state;
-    place_open(&p, PROXY | TLS, (ls_acceptor_service_options){.handshake_ms_max = 50});
-    int clients[4] = {dial_with(&p, ""), dial_with(&p, "PROXY "), dial_with(&p, "PROXY UNKNOWN\r\n"),
-                      dial_with(&p, "PROXY UNKNOWN\r\nhello\n")};
-    expect_reply(&p, clients[3], "welcome\n");
-    for (int i = 0; i < 4; i++) expect_closed(&p, clients[i]);
-    assert_non_null(strstr(p.log, "refused 127.0.0.1 TLS handshake: "));
-    assert_non_null(strstr(p.log, "refused 127.0.0.1 PROXY header: "));
-    assert_non_null(strstr(p.log, ": timeout\n"));
-    assert_int_equal(p.count, 0);
-    UNTIL(&p, open_count(&p) == 0);
-    place_close(&p);
+    int clients[4] = {dial_with(p, ""), dial_with(p, "PROXY "), dial_with(p, "PROXY UNKNOWN\r\n"),
+                      dial_with(p, "PROXY UNKNOWN\r\nhello\n")};
+    expect_reply(p, clients[3], "welcome\n");
+    for (int i = 0; i < 4; i++) expect_closed(p, clients[i]);
+    assert_non_null(strstr(p->log, "refused 127.0.0.1 TLS handshake: "));
+    assert_non_null(strstr(p->log, "refused 127.0.0.1 PROXY header: "));
+    assert_non_null(strstr(p->log, ": timeout\n"));
+    assert_int_equal(p->count, 0);
+    UNTIL(p, open_count(p) == 0);
 }
 
 /* ---- the limit of handshakes -------------------------------------------------------------------------------- */
 
-static void past_the_limit_they_wait(void **state)
+TEST(past_the_limit_they_wait)
 {
     place p;
     int clients[6];
-    (void)state;
     place_open(
         &p, PROXY,
         (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
@@ -483,44 +458,38 @@ static void wait_ms(uint64_t ms)
     while (ls_clock_coarse_ms() < end_ms) continue;
 }
 
-static void the_oldest_is_closed_for_one_that_waits(void **state)
+TEST_IN(place, p, the_oldest_is_closed_for_one_that_waits, PROXY,
+        (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1})
 {
-    place p;
     int clients[4];
-    (void)state;
-    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 1});
-    for (int i = 0; i < 2; i++) clients[i] = dial_with(&p, "PROXY ");
-    UNTIL(&p, blocks_live(&p.net) == 2);
+    for (int i = 0; i < 2; i++) clients[i] = dial_with(p, "PROXY ");
+    UNTIL(p, blocks_live(&p->net) == 2);
     wait_ms(2);
-    clients[2] = dial_with(&p, LINE "two");
-    UNTIL(&p, text_is(&p, 0, "two"));
-    expect_closed(&p, clients[0]);
-    assert_non_null(strstr(p.log, ": too many handshakes at a time\n"));
-    clients[3] = dial_with(&p, LINE "three"); /* a slot is free */
-    UNTIL(&p, text_is(&p, 1, "three"));
-    say(&p, clients[1], "UNKNOWN\r\nstill here");
-    UNTIL(&p, text_is(&p, 2, "still here"));
+    clients[2] = dial_with(p, LINE "two");
+    UNTIL(p, text_is(p, 0, "two"));
+    expect_closed(p, clients[0]);
+    assert_non_null(strstr(p->log, ": too many handshakes at a time\n"));
+    clients[3] = dial_with(p, LINE "three"); /* a slot is free */
+    UNTIL(p, text_is(p, 1, "three"));
+    say(p, clients[1], "UNKNOWN\r\nstill here");
+    UNTIL(p, text_is(p, 2, "still here"));
     for (int i = 1; i < 4; i++) close(clients[i]);
-    place_close(&p);
 }
 
 /* Nothing arrives any more, and still all that wait get their turn. */
-static void those_that_wait_need_no_further_arrival(void **state)
+TEST_IN(place, p, those_that_wait_need_no_further_arrival, PROXY,
+        (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 20})
 {
     enum { FLOOD = 12 };
-    place p;
     int clients[FLOOD + 1];
-    (void)state;
-    place_open(&p, PROXY, (ls_acceptor_service_options){.handshakes_max = 2, .handshake_ms_min = 20});
-    for (int i = 0; i < FLOOD; i++) clients[i] = dial_with(&p, "PROXY ");
-    clients[FLOOD] = dial_with(&p, LINE "last");
-    UNTIL(&p, text_is(&p, 0, "last"));
+    for (int i = 0; i < FLOOD; i++) clients[i] = dial_with(p, "PROXY ");
+    clients[FLOOD] = dial_with(p, LINE "last");
+    UNTIL(p, text_is(p, 0, "last"));
     for (int i = 0; i <= FLOOD; i++) close(clients[i]);
-    place_close(&p);
 }
 
 /* The default: a quarter of the connection limit, at least 64, at most 1024. */
-static void the_default_limit(void **state)
+TEST(the_default_limit)
 {
     enum { MAX = 1024, DESCRIPTORS = 2 * MAX + 100 };
     static const struct {
@@ -528,7 +497,6 @@ static void the_default_limit(void **state)
     } cases[] = {{100, 64}, {1000, 250}, {1000000, MAX}};
     static int clients[MAX + 1];
     place p;
-    (void)state;
     if (ls_descriptors_raise(DESCRIPTORS) < DESCRIPTORS) skip();
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         const int max = (int)cases[n].handshakes;
@@ -548,12 +516,11 @@ static void the_default_limit(void **state)
 }
 
 /* A part of the first record of TLS takes a slot for a moment only, and no block. */
-static void a_part_of_the_first_record_needs_no_slot(void **state)
+TEST(a_part_of_the_first_record_needs_no_slot)
 {
     enum { FLOOD = 10 };
     place p;
     int clients[FLOOD + 1];
-    (void)state;
     place_open(
         &p, TLS,
         (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
@@ -572,10 +539,9 @@ static void a_part_of_the_first_record_needs_no_slot(void **state)
 
 /* ---- TLS ---------------------------------------------------------------------------------------------------- */
 
-static void the_protocol_follows_the_handshake(void **state)
+TEST(the_protocol_follows_the_handshake)
 {
     place p;
-    (void)state;
     place_open(&p, TLS, defaults);
     const int client = dial_with(&p, "hello\n");
     expect_reply(&p, client, "welcome\n");
@@ -593,11 +559,10 @@ static void the_protocol_follows_the_handshake(void **state)
 }
 
 /* Every split of the client's bytes, with the PROXY header in front and data behind. */
-static void bytes_may_arrive_together(void **state)
+TEST(bytes_may_arrive_together)
 {
     static const char text[] = "PROXY UNKNOWN\r\nhello\nfinish a\nDATA";
     place p;
-    (void)state;
     place_open(&p, PROXY | TLS, defaults);
     for (size_t cut = 1; cut < sizeof text; cut++) {
         p.count = 0;
@@ -615,121 +580,100 @@ static void bytes_may_arrive_together(void **state)
     assert_string_equal(p.log, "");
 }
 
-static void a_failed_handshake_sends_its_alert(void **state)
+TEST_IN(place, p, a_failed_handshake_sends_its_alert, TLS, (ls_acceptor_service_options){.handshakes_max = 1})
 {
-    place p;
-    (void)state;
-    place_open(&p, TLS, (ls_acceptor_service_options){.handshakes_max = 1});
-    const int client = dial_with(&p, "hello\nbad\nmore bytes");
-    expect_reply(&p, client, "welcome\nalert\n");
-    assert_int_equal(blocks_live(&p.net), 0);             /* while it lingers */
-    const int next = dial_with(&p, "hello\nfinish a\nX"); /* its slot is free */
-    UNTIL(&p, text_is(&p, 0, "x"));
-    expect_closed(&p, client);
-    assert_non_null(strstr(p.log, "refused 127.0.0.1 TLS handshake: "));
-    assert_non_null(strstr(p.log, ": unexpected record\n"));
-    close(dial_with(&p, "hello\n"));
-    UNTIL(&p, strstr(p.log, ": the peer closed the connection\n") != NULL ||
-                  strstr(p.log, ": connection reset by the peer\n") != NULL);
+    const int client = dial_with(p, "hello\nbad\nmore bytes");
+    expect_reply(p, client, "welcome\nalert\n");
+    assert_int_equal(blocks_live(&p->net), 0);           /* while it lingers */
+    const int next = dial_with(p, "hello\nfinish a\nX"); /* its slot is free */
+    UNTIL(p, text_is(p, 0, "x"));
+    expect_closed(p, client);
+    assert_non_null(strstr(p->log, "refused 127.0.0.1 TLS handshake: "));
+    assert_non_null(strstr(p->log, ": unexpected record\n"));
+    close(dial_with(p, "hello\n"));
+    UNTIL(p, strstr(p->log, ": the peer closed the connection\n") != NULL ||
+                 strstr(p->log, ": connection reset by the peer\n") != NULL);
     close(next);
-    place_close(&p);
 }
 
-static void plain_http_gets_an_explanation(void **state)
+TEST_IN(place, p, plain_http_gets_an_explanation, TLS, defaults)
 {
-    place p;
     char bytes[1024];
     size_t len = 0;
     ssize_t n;
-    (void)state;
-    place_open(&p, TLS, defaults);
-    const int client = dial_with(&p, "GET / HTTP/1.1\nHost: example.org\n\n");
-    UNTIL(&p, readable(client));
+    const int client = dial_with(p, "GET / HTTP/1.1\nHost: example.org\n\n");
+    UNTIL(p, readable(client));
     while ((n = read(client, bytes + len, sizeof bytes - 1 - len)) > 0) len += (size_t)n; /* up to the FIN */
     assert_int_equal(n, 0);
     bytes[len] = '\0';
     assert_string_equal(bytes, plain_response);
-    assert_non_null(strstr(p.log, ": the client speaks plain HTTP on a port for HTTPS\n"));
+    assert_non_null(strstr(p->log, ": the client speaks plain HTTP on a port for HTTPS\n"));
     close(client);
-    UNTIL(&p, open_count(&p) == 0);
-    place_close(&p);
+    UNTIL(p, open_count(p) == 0);
 }
 
 /* A protocol other than HTTP: the bytes are input of the handshake, which fails. */
-static void plain_http_for_another_protocol_is_garbage(void **state)
+TEST_IN(place, p, plain_http_for_another_protocol_is_garbage, TLS | NO_HTTP, defaults)
 {
-    place p;
-    (void)state;
-    place_open(&p, TLS | NO_HTTP, defaults);
-    const int client = dial_with(&p, "GET / HTTP/1.1\n");
-    expect_reply(&p, client, "alert\n");
-    UNTIL(&p, strstr(p.log, ": unexpected record\n") != NULL);
+    const int client = dial_with(p, "GET / HTTP/1.1\n");
+    expect_reply(p, client, "alert\n");
+    UNTIL(p, strstr(p->log, ": unexpected record\n") != NULL);
     close(client);
-    place_close(&p);
 }
 
-static void changed_certificates_are_looked_for(void **state)
+TEST_IN(place, p, changed_certificates_are_looked_for, TLS, defaults)
 {
-    place p;
-    (void)state;
-    place_open(&p, TLS, defaults);
-    close(dial_with(&p, ""));
-    assert_int_equal(p.tls.reloads, 0); /* they were read just now */
-    p.tls.reload_err = LS_EINVAL;
+    close(dial_with(p, ""));
+    assert_int_equal(p->tls.reloads, 0); /* they were read just now */
+    p->tls.reload_err = LS_EINVAL;
     for (int before = 0; before < 2; before++) {
         const uint64_t end_ms = ls_clock_coarse_ms() + WAIT_MS_MAX;
-        while (p.tls.reloads == before && ls_clock_coarse_ms() < end_ms) close(dial_with(&p, ""));
-        assert_int_equal(p.tls.reloads, before + 1);
+        while (p->tls.reloads == before && ls_clock_coarse_ms() < end_ms) close(dial_with(p, ""));
+        assert_int_equal(p->tls.reloads, before + 1);
     }
-    const char *const line = strstr(p.log, "cert.pem: no certificate in it; the certificates in use stay\n");
+    const char *const line = strstr(p->log, "cert.pem: no certificate in it; the certificates in use stay\n");
     assert_non_null(line);
     assert_null(strstr(line + 1, "cert.pem")); /* once */
-    place_close(&p);
 }
 
 /* ---- replace ------------------------------------------------------------------------------------------------ */
 
 /* Connections from now on are plain and get the other protocol; a handshake that has begun ends with its own. */
-static void a_replaced_service_serves_new_connections(void **state)
+TEST_IN(place, p, a_replaced_service_serves_new_connections, TLS, defaults)
 {
     const ls_acceptor_service_options plain = {.protocol = {start, "o", sizeof(conn)}};
     ls_acceptor_service *before, *service;
-    place p;
-    (void)state;
-    place_open(&p, TLS, defaults);
     assert_int_equal(ls_acceptor_service_open(&plain, &service), LS_OK);
-    assert_false(ls_acceptor_service_used(p.service));
-    const int silent = dial_with(&p, ""), begun = dial_with(&p, "hello\n");
-    expect_reply(&p, begun, "welcome\n");
-    assert_true(ls_acceptor_service_used(p.service));
+    assert_false(ls_acceptor_service_used(p->service));
+    const int silent = dial_with(p, ""), begun = dial_with(p, "hello\n");
+    expect_reply(p, begun, "welcome\n");
+    assert_true(ls_acceptor_service_used(p->service));
 
-    before = ls_acceptor_replace(p.acceptor, service);
-    assert_ptr_equal(before, p.service);
-    const int later = dial_with(&p, "hello\n");
-    UNTIL(&p, text_is(&p, 0, "hello\n"));
-    assert_int_equal(p.started[0].protocol, 'o');
+    before = ls_acceptor_replace(p->acceptor, service);
+    assert_ptr_equal(before, p->service);
+    const int later = dial_with(p, "hello\n");
+    UNTIL(p, text_is(p, 0, "hello\n"));
+    assert_int_equal(p->started[0].protocol, 'o');
     assert_false(ls_acceptor_service_used(service)); /* a plain connection has no handshake */
 
-    say(&p, begun, "finish a\n");
-    UNTIL(&p, p.count == 2);
-    assert_int_equal(p.started[1].protocol, 'd');
+    say(p, begun, "finish a\n");
+    UNTIL(p, p->count == 2);
+    assert_int_equal(p->started[1].protocol, 'd');
     assert_true(ls_acceptor_service_used(before)); /* by the silent one */
     close(silent);
-    UNTIL(&p, !ls_acceptor_service_used(before));
+    UNTIL(p, !ls_acceptor_service_used(before));
     ls_acceptor_service_drop(before);
-    p.service = service;
+    p->service = service;
     close(begun);
     close(later);
-    place_close(&p);
 }
 
 /* The slots count all handshakes of the acceptor. More slots serve those that wait. */
-static void a_replaced_service_has_other_limits(void **state)
+TEST(a_replaced_service_has_other_limits)
 {
     const ls_acceptor_service_options two = {.protocol = {start, "o", sizeof(conn)}, .handshakes_max = 2};
     ls_acceptor_service *before, *service;
     place p;
-    (void)state;
     place_open(
         &p, PROXY,
         (ls_acceptor_service_options){.handshakes_max = 1, .handshake_ms_max = 1000000, .handshake_ms_min = 1000000});
@@ -754,10 +698,9 @@ static void a_replaced_service_has_other_limits(void **state)
 
 /* ---- stop --------------------------------------------------------------------------------------------------- */
 
-static void a_drain_lets_handshakes_finish(void **state)
+TEST(a_drain_lets_handshakes_finish)
 {
     place p;
-    (void)state;
     place_open(&p, TLS, defaults);
     const int silent = dial_with(&p, ""), begun = dial_with(&p, "hello\n");
     expect_reply(&p, begun, "welcome\n");
@@ -813,15 +756,13 @@ static void drain_them(place *p)
     assert_int_equal(ls_acceptor_drain(p->acceptor, true), 6);
 }
 
-static void an_abort_closes_in_every_state(void **state)
+TEST(an_abort_closes_in_every_state)
 {
-    (void)state;
     closes_in_every_state(abort_them);
 }
 
-static void a_drain_of_all_closes_in_every_state(void **state)
+TEST(a_drain_of_all_closes_in_every_state)
 {
-    (void)state;
     closes_in_every_state(drain_them);
 }
 
@@ -845,7 +786,7 @@ static void work(void *arg)
 
 /* More handshakes than slots, of which some never end, on several threads; then an abort. Nothing leaks, and whoever
  * finishes is served. */
-static void threads_share_the_slots(void **state)
+TEST(threads_share_the_slots)
 {
     enum { WORKERS = 3, CLIENTS = 60 };
     static const char *const texts[] = {"PROXY UNKNOWN\r\nhello\nfinish a\nX",
@@ -857,7 +798,6 @@ static void threads_share_the_slots(void **state)
     place p;
     worker workers[WORKERS];
     int clients[CLIENTS];
-    (void)state;
     place_open(&p, PROXY | TLS, (ls_acceptor_service_options){.handshakes_max = 4, .handshake_ms_min = 1});
     for (unsigned i = 0; i < WORKERS; i++) {
         workers[i].p = &p;
@@ -896,35 +836,4 @@ static void threads_share_the_slots(void **state)
     p.acceptor = NULL;
     place_close(&p);
     for (unsigned i = 0; i < WORKERS; i++) ls_pool_close(workers[i].ctx.pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_connections_start_at_once),
-        cmocka_unit_test(a_full_port_costs_one_connection),
-        cmocka_unit_test(a_header_names_the_peer),
-        cmocka_unit_test(a_header_may_arrive_in_pieces),
-        cmocka_unit_test(a_header_of_others_is_not_parsed),
-        cmocka_unit_test(an_invalid_header_closes),
-        cmocka_unit_test(the_time_is_limited),
-        cmocka_unit_test(past_the_limit_they_wait),
-        cmocka_unit_test(the_oldest_is_closed_for_one_that_waits),
-        cmocka_unit_test(those_that_wait_need_no_further_arrival),
-        cmocka_unit_test(the_default_limit),
-        cmocka_unit_test(a_part_of_the_first_record_needs_no_slot),
-        cmocka_unit_test(the_protocol_follows_the_handshake),
-        cmocka_unit_test(bytes_may_arrive_together),
-        cmocka_unit_test(a_failed_handshake_sends_its_alert),
-        cmocka_unit_test(plain_http_gets_an_explanation),
-        cmocka_unit_test(plain_http_for_another_protocol_is_garbage),
-        cmocka_unit_test(changed_certificates_are_looked_for),
-        cmocka_unit_test(a_replaced_service_serves_new_connections),
-        cmocka_unit_test(a_replaced_service_has_other_limits),
-        cmocka_unit_test(a_drain_lets_handshakes_finish),
-        cmocka_unit_test(an_abort_closes_in_every_state),
-        cmocka_unit_test(a_drain_of_all_closes_in_every_state),
-        cmocka_unit_test(threads_share_the_slots),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <sys/un.h>
 
-#include "net/stream/deadline.h"
 #include "net/dial.h"
+#include "net/stream/deadline.h"
 #include "sched/actor.h"
 #include "system.h"
 
@@ -44,9 +44,6 @@ static void lookup_fill(ls_lookup *lookup)
 int __wrap_ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port,
                               ls_lookup_fn *done, void *user, ls_lookup **out)
 {
-    (void)ctx;
-    (void)resolver;
-    (void)port;
     (void)snprintf(names.name, sizeof names.name, "%s", name);
     if (names.result < 0) return names.result;
     assert_null(names.lookup);
@@ -156,17 +153,11 @@ static int emit(ls_filter_out *out, const char *text)
 
 static int64_t fake_write(ls_filter *f, const ls_slice *slices, unsigned count, ls_filter_out *out)
 {
-    (void)f;
-    (void)slices;
-    (void)count;
-    (void)out;
     return LS_EPROTO;
 }
 
 static int fake_end(ls_filter *f, ls_filter_out *out)
 {
-    (void)f;
-    (void)out;
     return LS_OK;
 }
 
@@ -262,14 +253,11 @@ typedef struct place {
 
 static void user_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    (void)ctx;
-    (void)result;
     ((user *)ls_stream_user(s))->received++;
 }
 
 static void user_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx;
     ls_stream_free(s);
 }
 
@@ -289,7 +277,7 @@ static void place_open(place *p)
 {
     memset(p, 0, sizeof *p);
     memset(&names, 0, sizeof names);
-    net_open(&p->net);
+    net_place_open(&p->net);
     ls_actor_init(&p->actor);
     assert_int_equal(ls_stream_deadlines_open(p->net.port, &p->deadlines), LS_OK);
     p->options = (ls_dial_options){.port = p->net.port,
@@ -321,7 +309,7 @@ static void place_close(place *p)
     assert_int_equal(p->tls.refs, 0);
     assert_int_equal(p->tls.sessions, 0);
     assert_int_equal(atomic_load(&p->live), 0);
-    net_release(&p->net);
+    net_place_release(&p->net);
     ls_deadlines_close(p->deadlines);
 }
 
@@ -453,142 +441,113 @@ static void mute_close(mute *m)
 
 /* ---- addresses ---------------------------------------------------------------------------------------------- */
 
-static void a_numeric_address_needs_no_resolver(void **state)
+TEST_IN(place, p, a_numeric_address_needs_no_resolver)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     const int listener = listen_as(LS_ADDR_IP4);
-    p.options.host = "127.0.0.1";
-    p.options.port_number = names.addrs[0].port;
+    p->options.host = "127.0.0.1";
+    p->options.port_number = names.addrs[0].port;
     for (int small = 0; small < 2; small++) {
-        assert_int_equal(start(&p), LS_OK);
-        expect_stream(&p, listener);
+        assert_int_equal(start(p), LS_OK);
+        expect_stream(p, listener);
     }
-    p.options.user_bytes = 0; /* less than an attempt takes */
-    assert_int_equal(start(&p), LS_OK);
-    await_done(&p);
-    assert_non_null(p.result.stream);
+    p->options.user_bytes = 0; /* less than an attempt takes */
+    assert_int_equal(start(p), LS_OK);
+    await_done(p);
+    assert_non_null(p->result.stream);
     ls_addr peer;
-    ls_stream_peer(p.result.stream, &peer);
+    ls_stream_peer(p->result.stream, &peer);
     assert_int_equal(peer.port, names.addrs[0].port);
     close(accept(listener, NULL, NULL));
-    close_stream(&p);
+    close_stream(p);
     close(listener);
-    place_close(&p);
 }
 
-static void a_refused_connection_fails(void **state)
+TEST_IN(place, p, a_refused_connection_fails)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     refuse_as(LS_ADDR_IP4);
     refuse_as(LS_ADDR_IP4);
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_EREFUSED);
-    assert_string_equal(p.why, "");
-    place_close(&p);
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_CONNECT, LS_EREFUSED);
+    assert_string_equal(p->why, "");
 }
 
 /* A name with addresses of this machine only, and an address as text. */
-static void only_public_addresses_when_asked(void **state)
+TEST_IN(place, p, only_public_addresses_when_asked)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     const int listeners[] = {listen_as(LS_ADDR_IP4), listen_as(LS_ADDR_IP6)};
-    p.options.public_only = true;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_EACCES);
-    p.options.host = "127.0.0.1";
-    p.options.port_number = names.addrs[0].port;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_EACCES);
-    p.options.public_only = false;
-    assert_int_equal(start(&p), LS_OK);
-    expect_stream(&p, listeners[0]);
+    p->options.public_only = true;
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_CONNECT, LS_EACCES);
+    p->options.host = "127.0.0.1";
+    p->options.port_number = names.addrs[0].port;
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_CONNECT, LS_EACCES);
+    p->options.public_only = false;
+    assert_int_equal(start(p), LS_OK);
+    expect_stream(p, listeners[0]);
     close(listeners[0]);
     close(listeners[1]);
-    place_close(&p);
 }
 
-static void the_next_address_is_tried_at_once_after_a_failure(void **state)
+TEST_IN(place, p, the_next_address_is_tried_at_once_after_a_failure)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     for (int n = 0; n < 6; n++) refuse_as(n % 2 ? LS_ADDR_IP6 : LS_ADDR_IP4);
     const int listener = listen_as(LS_ADDR_IP6);
     late_timers = true; /* no gap ends */
-    assert_int_equal(start(&p), LS_OK);
-    expect_stream(&p, listener);
+    assert_int_equal(start(p), LS_OK);
+    expect_stream(p, listener);
     late_timers = false;
     close(listener);
-    place_close(&p);
 }
 
-static void the_race_is_won_by_the_second(void **state)
+TEST_IN(place, p, the_race_is_won_by_the_second)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     mute silent = mute_as();
     const int listener = listen_as(LS_ADDR_IP4);
     const uint64_t from_ms = ls_clock_coarse_ms();
-    assert_int_equal(start(&p), LS_OK);
-    expect_stream(&p, listener);
+    assert_int_equal(start(p), LS_OK);
+    expect_stream(p, listener);
     assert_true(ls_clock_ns() / 1000000u - from_ms >= 250);
     close(listener);
     mute_close(&silent);
-    place_close(&p);
 }
 
 /* The first attempt goes on while the second runs, and is the one that connects. */
-static void the_race_is_won_late_by_the_first(void **state)
+TEST_IN(place, p, the_race_is_won_late_by_the_first)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     mute first = mute_as(), second = mute_as();
-    assert_int_equal(start(&p), LS_OK);
+    assert_int_equal(start(p), LS_OK);
     const uint64_t until_ms = ls_clock_coarse_ms() + 400;
-    while (ls_clock_coarse_ms() < until_ms) handle(&p, 10); /* both run */
-    assert_int_equal(p.done, 0);
+    while (ls_clock_coarse_ms() < until_ms) handle(p, 10); /* both run */
+    assert_int_equal(p->done, 0);
     assert_int_equal(listen(first.listener, 64), 0); /* room for its SYN, which the system repeats */
-    await_done(&p);
-    assert_non_null(p.result.stream);
+    await_done(p);
+    assert_non_null(p->result.stream);
     ls_addr peer;
-    ls_stream_peer(p.result.stream, &peer);
+    ls_stream_peer(p->result.stream, &peer);
     assert_int_equal(peer.port, names.addrs[0].port);
-    close_stream(&p);
+    close_stream(p);
     mute_close(&first);
     mute_close(&second);
-    place_close(&p);
 }
 
 /* The families alternate: IPv4, IPv6, IPv4 ... though the name has them in another order. */
-static void the_families_alternate(void **state)
+TEST_IN(place, p, the_families_alternate)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     mute silent = mute_as();
     for (int n = 0; n < 3; n++) refuse_as(LS_ADDR_IP4);
     const int listener = listen_as(LS_ADDR_IP6); /* the last of the name, the second that is tried */
-    assert_int_equal(start(&p), LS_OK);
-    expect_stream(&p, listener);
+    assert_int_equal(start(p), LS_OK);
+    expect_stream(p, listener);
     close(listener);
     mute_close(&silent);
-    place_close(&p);
 }
 
-static void a_unix_path(void **state)
+TEST(a_unix_path)
 {
     char dir[] = TEST_SCRATCH_PATH, host[120], longest[200];
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     place p;
-    (void)state;
     if (!system_has_unix_sockets()) {
         print_message("skipped: of another system: Unix sockets\n");
         skip();
@@ -620,30 +579,26 @@ static void a_unix_path(void **state)
 
 /* ---- names -------------------------------------------------------------------------------------------------- */
 
-static void errors_of_a_name(void **state)
+TEST_IN(place, p, errors_of_a_name)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     names.err = LS_ENOENT;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_NAME, LS_ENOENT);
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_NAME, LS_ENOENT);
     assert_string_equal(names.name, "example.org.");
     names.err = LS_ETIMEDOUT;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_NAME, LS_ETIMEDOUT);
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_NAME, LS_ETIMEDOUT);
     names.result = LS_ENOMEM;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_NAME, LS_ENOMEM);
-    p.options.host = "no host name";
-    assert_int_equal(start(&p), LS_EINVAL);
-    p.options.host = "";
-    assert_int_equal(start(&p), LS_EINVAL);
-    p.options.host = "example.org";
-    assert_true(ls_actor_try_enter(&p.actor, &p.net.ctx));
-    assert_int_equal(ls_dial_start(&p.net.ctx, &p.options, NULL, dial_done, &p, &p.dial), LS_EINVAL);
-    ls_actor_leave(&p.actor, &p.net.ctx);
-    place_close(&p);
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_NAME, LS_ENOMEM);
+    p->options.host = "no host name";
+    assert_int_equal(start(p), LS_EINVAL);
+    p->options.host = "";
+    assert_int_equal(start(p), LS_EINVAL);
+    p->options.host = "example.org";
+    assert_true(ls_actor_try_enter(&p->actor, &p->net.ctx));
+    assert_int_equal(ls_dial_start(&p->net.ctx, &p->options, NULL, dial_done, p, &p->dial), LS_EINVAL);
+    ls_actor_leave(&p->actor, &p->net.ctx);
 }
 
 static void lookup_completes(place *p)
@@ -655,20 +610,16 @@ static void lookup_completes(place *p)
     ls_actor_leave(&p->actor, &p->net.ctx);
 }
 
-static void a_name_that_takes_time(void **state)
+TEST_IN(place, p, a_name_that_takes_time)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     names.pending = true;
     const int listener = listen_as(LS_ADDR_IP4);
-    assert_int_equal(start(&p), LS_OK);
-    handle_all(&p);
-    assert_int_equal(p.done, 0);
-    lookup_completes(&p);
-    expect_stream(&p, listener);
+    assert_int_equal(start(p), LS_OK);
+    handle_all(p);
+    assert_int_equal(p->done, 0);
+    lookup_completes(p);
+    expect_stream(p, listener);
     close(listener);
-    place_close(&p);
 }
 
 /* ---- TLS ---------------------------------------------------------------------------------------------------- */
@@ -689,183 +640,159 @@ static int tls_start(place *p, int listener)
     return theirs;
 }
 
-static void a_handshake_byte_by_byte(void **state)
+TEST_IN(place, p, a_handshake_byte_by_byte)
 {
-    place p;
     char bytes[HELLO_BYTES];
     int64_t result;
-    (void)state;
-    place_open(&p);
     const int listener = listen_as(LS_ADDR_IP4);
-    const int theirs = tls_start(&p, listener);
-    assert_string_equal(p.tls.server_name, "example.org"); /* without the dot at its end */
+    const int theirs = tls_start(p, listener);
+    assert_string_equal(p->tls.server_name, "example.org"); /* without the dot at its end */
     for (int n = 0; n < HELLO_BYTES; n++) {
-        assert_int_equal(p.done, 0);
+        assert_int_equal(p->done, 0);
         net_write(theirs, &"world"[n], 1);
-        handle(&p, 1000);
+        handle(p, 1000);
     }
-    await_done(&p);
-    assert_non_null(p.result.stream);
-    assert_non_null(ls_stream_filter(p.result.stream));
-    assert_int_equal(p.tls.refs, 0);
-    assert_int_equal(p.tls.sessions, 1);
+    await_done(p);
+    assert_non_null(p->result.stream);
+    assert_non_null(ls_stream_filter(p->result.stream));
+    assert_int_equal(p->tls.refs, 0);
+    assert_int_equal(p->tls.sessions, 1);
     net_read(theirs, bytes, sizeof bytes);
     assert_memory_equal(bytes, "ready", sizeof bytes);
     net_write(theirs, "x", 1); /* through the filter */
-    assert_true(ls_actor_try_enter(&p.actor, &p.net.ctx));
-    const int err = ls_stream_recv(&p.net.ctx, p.result.stream, bytes, sizeof bytes, &result);
-    ls_actor_leave(&p.actor, &p.net.ctx);
-    const user *u = ls_stream_user(p.result.stream);
-    while (err == LS_PENDING && u->received == 0) handle(&p, 1000);
+    assert_true(ls_actor_try_enter(&p->actor, &p->net.ctx));
+    const int err = ls_stream_recv(&p->net.ctx, p->result.stream, bytes, sizeof bytes, &result);
+    ls_actor_leave(&p->actor, &p->net.ctx);
+    const user *u = ls_stream_user(p->result.stream);
+    while (err == LS_PENDING && u->received == 0) handle(p, 1000);
     assert_int_equal(bytes[0], 'x');
-    close_stream(&p);
+    close_stream(p);
     close(theirs);
     close(listener);
-    place_close(&p);
 }
 
 /* Bytes behind the handshake are the first that the stream delivers. */
-static void a_handshake_with_bytes_behind_it(void **state)
+TEST_IN(place, p, a_handshake_with_bytes_behind_it)
 {
-    place p;
     char bytes[HELLO_BYTES];
     int64_t result;
-    (void)state;
-    place_open(&p);
     const int listener = listen_as(LS_ADDR_IP4);
-    p.options.server_name = "other.example";
-    const int theirs = tls_start(&p, listener);
-    assert_string_equal(p.tls.server_name, "other.example");
+    p->options.server_name = "other.example";
+    const int theirs = tls_start(p, listener);
+    assert_string_equal(p->tls.server_name, "other.example");
     net_write(theirs, "world220", 8);
-    await_done(&p);
-    assert_non_null(p.result.stream);
-    assert_true(ls_actor_try_enter(&p.actor, &p.net.ctx));
-    assert_int_equal(ls_stream_recv(&p.net.ctx, p.result.stream, bytes, sizeof bytes, &result), LS_DONE);
-    ls_actor_leave(&p.actor, &p.net.ctx);
+    await_done(p);
+    assert_non_null(p->result.stream);
+    assert_true(ls_actor_try_enter(&p->actor, &p->net.ctx));
+    assert_int_equal(ls_stream_recv(&p->net.ctx, p->result.stream, bytes, sizeof bytes, &result), LS_DONE);
+    ls_actor_leave(&p->actor, &p->net.ctx);
     assert_int_equal(result, 3);
     assert_memory_equal(bytes, "220", 3);
-    close_stream(&p);
+    close_stream(p);
     close(theirs);
     close(listener);
-    place_close(&p);
 }
 
-static void a_handshake_that_fails(void **state)
+TEST_IN(place, p, a_handshake_that_fails)
 {
-    place p;
     char bytes[HELLO_BYTES];
-    (void)state;
-    place_open(&p);
     const int listener = listen_as(LS_ADDR_IP4);
-    int theirs = tls_start(&p, listener);
+    int theirs = tls_start(p, listener);
     net_write(theirs, "wrong", HELLO_BYTES);
-    expect_failure(&p, LS_DIAL_TLS, LS_ECERT);
-    assert_string_equal(p.why, "the fake certificate is wrong");
+    expect_failure(p, LS_DIAL_TLS, LS_ECERT);
+    assert_string_equal(p->why, "the fake certificate is wrong");
     net_read(theirs, bytes, sizeof bytes);
     assert_memory_equal(bytes, "alert", sizeof bytes);
     assert_int_equal(read(theirs, bytes, 1), 0);
     close(theirs);
 
-    theirs = tls_start(&p, listener); /* cut */
+    theirs = tls_start(p, listener); /* cut */
     close(theirs);
-    expect_failure(&p, LS_DIAL_TLS, LS_ETRUNCATED);
+    expect_failure(p, LS_DIAL_TLS, LS_ETRUNCATED);
 
-    theirs = tls_start(&p, listener); /* reset */
+    theirs = tls_start(p, listener); /* reset */
     const struct linger none = {.l_onoff = 1};
     assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
     close(theirs);
-    expect_failure(&p, LS_DIAL_TLS, LS_ERESET);
-    assert_string_equal(p.why, "");
+    expect_failure(p, LS_DIAL_TLS, LS_ERESET);
+    assert_string_equal(p->why, "");
 
-    p.tls.session_err = LS_EINVAL;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_TLS, LS_EINVAL);
+    p->tls.session_err = LS_EINVAL;
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_TLS, LS_EINVAL);
     close(accept(listener, NULL, NULL));
-    p.tls.session_err = 0;
-    p.tls.handshake_err = LS_ENOMEM;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_TLS, LS_ENOMEM);
+    p->tls.session_err = 0;
+    p->tls.handshake_err = LS_ENOMEM;
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_TLS, LS_ENOMEM);
     close(accept(listener, NULL, NULL));
     close(listener);
-    place_close(&p);
 }
 
 /* ---- the deadline ------------------------------------------------------------------------------------------- */
 
-static void the_deadline_ends_every_phase(void **state)
+TEST_IN(place, p, the_deadline_ends_every_phase)
 {
-    place p;
-    (void)state;
-    place_open(&p);
-    p.options.ms_max = 30;
+    p->options.ms_max = 30;
     names.pending = true;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_NAME, LS_ETIMEDOUT);
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_NAME, LS_ETIMEDOUT);
     names.pending = false;
 
     mute silent = mute_as();
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
-    p.options.ms_max = 400; /* two attempts */
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
+    p->options.ms_max = 400; /* two attempts */
     mute other = mute_as();
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
     mute_close(&silent);
     mute_close(&other);
 
     names.count = 0;
-    p.options.ms_max = 1000;
+    p->options.ms_max = 1000;
     const int listener = listen_as(LS_ADDR_IP4);
-    const int theirs = tls_start(&p, listener);
-    expect_failure(&p, LS_DIAL_TLS, LS_ETIMEDOUT);
-    assert_string_equal(p.why, "");
+    const int theirs = tls_start(p, listener);
+    expect_failure(p, LS_DIAL_TLS, LS_ETIMEDOUT);
+    assert_string_equal(p->why, "");
     close(theirs);
     close(listener);
-    place_close(&p);
 }
 
-static void without_a_deadline_nothing_ends(void **state)
+TEST_IN(place, p, without_a_deadline_nothing_ends)
 {
-    place p;
-    (void)state;
-    place_open(&p);
-    p.options.ms_max = 0;
+    p->options.ms_max = 0;
     mute silent = mute_as();
-    assert_int_equal(start(&p), LS_OK);
-    handle_all(&p);
-    net_quiet(&p.net, 50); /* no timer either: there is no other address */
-    cancel(&p);
+    assert_int_equal(start(p), LS_OK);
+    handle_all(p);
+    net_quiet(&p->net, 50); /* no timer either: there is no other address */
+    cancel(p);
     mute_close(&silent);
-    place_close(&p);
 }
 
 /* ---- cancel ------------------------------------------------------------------------------------------------- */
 
-static void a_cancel_in_every_phase(void **state)
+TEST_IN(place, p, a_cancel_in_every_phase)
 {
-    place p;
-    (void)state;
-    place_open(&p);
-
-    assert_true(ls_actor_try_enter(&p.actor, &p.net.ctx)); /* before it began */
-    assert_int_equal(ls_dial_start(&p.net.ctx, &p.options, (ls_resolver *)(void *)&names, dial_done, &p, &p.dial),
+    assert_true(ls_actor_try_enter(&p->actor, &p->net.ctx)); /* before it began */
+    assert_int_equal(ls_dial_start(&p->net.ctx, &p->options, (ls_resolver *)(void *)&names, dial_done, p, &p->dial),
                      LS_OK);
-    ls_dial_cancel(&p.net.ctx, p.dial);
-    ls_actor_leave(&p.actor, &p.net.ctx);
+    ls_dial_cancel(&p->net.ctx, p->dial);
+    ls_actor_leave(&p->actor, &p->net.ctx);
 
     names.pending = true; /* the look-up */
-    assert_int_equal(start(&p), LS_OK);
-    cancel(&p);
+    assert_int_equal(start(p), LS_OK);
+    cancel(p);
     assert_null(names.lookup);
     names.pending = false;
 
     mute first = mute_as(), second = mute_as(), third = mute_as();
     for (uint32_t ms = 0; ms <= 600; ms += 300) { /* one, two and three attempts */
-        assert_int_equal(start(&p), LS_OK);
+        assert_int_equal(start(p), LS_OK);
         const uint64_t until_ms = ls_clock_coarse_ms() + ms;
-        while (ls_clock_coarse_ms() < until_ms) handle(&p, 10);
-        cancel(&p);
-        handle_all(&p);
+        while (ls_clock_coarse_ms() < until_ms) handle(p, 10);
+        cancel(p);
+        handle_all(p);
     }
     mute_close(&first);
     mute_close(&second);
@@ -873,49 +800,43 @@ static void a_cancel_in_every_phase(void **state)
 
     names.count = 0;
     const int listener = listen_as(LS_ADDR_IP4);
-    const int theirs = tls_start(&p, listener); /* the handshake */
+    const int theirs = tls_start(p, listener); /* the handshake */
     char byte;
-    cancel(&p);
-    handle_all(&p);
+    cancel(p);
+    handle_all(p);
     assert_int_equal(read(theirs, &byte, 1), 0);
     close(theirs);
     close(listener);
-    assert_int_equal(p.done, 0);
-    place_close(&p);
+    assert_int_equal(p->done, 0);
 }
 
 /* The packets of the timers are in the inbox of the actor when the dial is cancelled. */
-static void a_cancel_while_timers_expire(void **state)
+TEST_IN(place, p, a_cancel_while_timers_expire)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     mute first = mute_as(), second = mute_as();
-    p.options.ms_max = 250;
-    assert_int_equal(start(&p), LS_OK);
-    ls_thread_ctx holder = p.net.ctx; /* stands for another thread, inside the actor */
-    assert_true(ls_actor_try_enter(&p.actor, &holder));
+    p->options.ms_max = 250;
+    assert_int_equal(start(p), LS_OK);
+    ls_thread_ctx holder = p->net.ctx; /* stands for another thread, inside the actor */
+    assert_true(ls_actor_try_enter(&p->actor, &holder));
     for (int n = 0; n < 2; n++) {
-        const ls_packet packet = net_next(&p.net);
-        ls_packet_dispatch(&p.net.ctx, &packet);
+        const ls_packet packet = net_next(&p->net);
+        ls_packet_dispatch(&p->net.ctx, &packet);
     }
-    ls_dial_cancel(&holder, p.dial);
-    ls_actor_leave(&p.actor, &holder);
-    assert_int_equal(p.done, 0);
+    ls_dial_cancel(&holder, p->dial);
+    ls_actor_leave(&p->actor, &holder);
+    assert_int_equal(p->done, 0);
     mute_close(&first);
     mute_close(&second);
-    place_close(&p);
 }
 
-static void a_dial_that_is_freed_after_the_port(void **state)
+TEST(a_dial_that_is_freed_after_the_port)
 {
     place p;
-    (void)state;
     place_open(&p);
     names.pending = true;
     p.options.tls = &p.tls;
     assert_int_equal(start(&p), LS_OK);
-    net_release(&p.net);
+    net_place_release(&p.net);
     ls_deadlines_close(p.deadlines);
     ls_dial_free(p.dial);
     assert_int_equal(p.tls.refs, 0);
@@ -924,52 +845,22 @@ static void a_dial_that_is_freed_after_the_port(void **state)
 
 /* ---- faults ------------------------------------------------------------------------------------------------- */
 
-static void without_sockets_or_timers(void **state)
+TEST_IN(place, p, without_sockets_or_timers)
 {
-    place p;
-    (void)state;
-    place_open(&p);
     refuse_as(LS_ADDR_IP4);
     const int listener = listen_as(LS_ADDR_IP4);
     no_sockets = true;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_EMFILE);
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, LS_DIAL_CONNECT, LS_EMFILE);
     no_sockets = false;
     no_timer = true;
-    assert_int_equal(start(&p), LS_ENOMEM);
-    p.options.ms_max = 0;
+    assert_int_equal(start(p), LS_ENOMEM);
+    p->options.ms_max = 0;
     mute silent = mute_as();
     names.addrs[0] = names.addrs[2]; /* without a timer for the gap the next attempt begins at once */
-    assert_int_equal(start(&p), LS_OK);
-    expect_stream(&p, listener);
+    assert_int_equal(start(p), LS_OK);
+    expect_stream(p, listener);
     no_timer = false;
     mute_close(&silent);
     close(listener);
-    place_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_numeric_address_needs_no_resolver),
-        cmocka_unit_test(a_refused_connection_fails),
-        cmocka_unit_test(only_public_addresses_when_asked),
-        cmocka_unit_test(the_next_address_is_tried_at_once_after_a_failure),
-        cmocka_unit_test(the_race_is_won_by_the_second),
-        cmocka_unit_test(the_race_is_won_late_by_the_first),
-        cmocka_unit_test(the_families_alternate),
-        cmocka_unit_test(a_unix_path),
-        cmocka_unit_test(errors_of_a_name),
-        cmocka_unit_test(a_name_that_takes_time),
-        cmocka_unit_test(a_handshake_byte_by_byte),
-        cmocka_unit_test(a_handshake_with_bytes_behind_it),
-        cmocka_unit_test(a_handshake_that_fails),
-        cmocka_unit_test(the_deadline_ends_every_phase),
-        cmocka_unit_test(without_a_deadline_nothing_ends),
-        cmocka_unit_test(a_cancel_in_every_phase),
-        cmocka_unit_test(a_cancel_while_timers_expire),
-        cmocka_unit_test(a_dial_that_is_freed_after_the_port),
-        cmocka_unit_test(without_sockets_or_timers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static bool has(const char *text, const char *host)
     return ls_networks_have(&network, 1, &addr);
 }
 
-static void prefixes_at_their_edges(void **state)
+TEST(prefixes_at_their_edges)
 {
     static const struct {
         const char *network, *in, *out;
@@ -46,14 +46,13 @@ static void prefixes_at_their_edges(void **state)
         {"0.0.0.0/0", "0.0.0.0", "unix:/run/a.sock"},
         {"fe80::/10", "fe80::1%1", "fec0::1"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (!has(cases[i].network, cases[i].in)) fail_msg("%s has %s", cases[i].network, cases[i].in);
         if (has(cases[i].network, cases[i].out)) fail_msg("%s does not have %s", cases[i].network, cases[i].out);
     }
 }
 
-static void public_addresses(void **state)
+TEST(public_addresses)
 {
     static const char *const is_public[] = {"1.1.1.1",        "9.255.255.255",   "11.0.0.0",        "100.63.255.255",
                                             "100.128.0.0",    "126.255.255.255", "128.0.0.0",       "169.253.255.255",
@@ -97,7 +96,6 @@ static void public_addresses(void **state)
                                          "unix:/run/a",
                                          "unix:@a"};
     ls_addr addr;
-    (void)state;
     for (size_t i = 0; i < sizeof is_public / sizeof *is_public; i++) {
         assert_int_equal(ls_addr_parse(is_public[i], 80, &addr), LS_OK);
         if (!ls_addr_is_public(&addr)) fail_msg("%s is public", is_public[i]);
@@ -108,12 +106,11 @@ static void public_addresses(void **state)
     }
 }
 
-static void a_list_is_the_union(void **state)
+TEST(a_list_is_the_union)
 {
     static const char *const texts[] = {"10.0.0.0/8", "unix:", "fd00::/8"};
     ls_network list[3];
     ls_addr addr, nameless = {.family = LS_ADDR_UNIX}, none = {.family = LS_ADDR_NONE};
-    (void)state;
     for (size_t i = 0; i < 3; i++) assert_int_equal(ls_network_parse(texts[i], &list[i]), LS_OK);
     assert_int_equal(ls_addr_parse("fd12::1", 0, &addr), LS_OK);
     assert_true(ls_networks_have(list, 3, &addr));
@@ -124,7 +121,7 @@ static void a_list_is_the_union(void **state)
     assert_false(ls_networks_have(NULL, 0, &addr));
 }
 
-static void other_texts_are_refused(void **state)
+TEST(other_texts_are_refused)
 {
     static const char *const cases[] = {"",
                                         "/",
@@ -158,21 +155,9 @@ static void other_texts_are_refused(void **state)
                                         "10.0.0.0:80",
                                         "10.0.0.0/8x",
                                         "1111111111111111111111111111111111111111111111111111111111111111111111/8"};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_network network = {.family = 77};
         if (ls_network_parse(cases[i], &network) != LS_EINVAL) fail_msg("'%s' is not a network", cases[i]);
         assert_int_equal(network.family, 77);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefixes_at_their_edges),
-        cmocka_unit_test(public_addresses),
-        cmocka_unit_test(a_list_is_the_union),
-        cmocka_unit_test(other_texts_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

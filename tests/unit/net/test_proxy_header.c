@@ -70,7 +70,7 @@ static void refused(const char *bytes, size_t len, const char *reason)
 
 /* ---- version 1 ---------------------------------------------------------------------------------------------- */
 
-static void lines_name_addresses(void **state)
+TEST(lines_name_addresses)
 {
     static const struct {
         const char *line, *source, *destination;
@@ -89,14 +89,13 @@ static void lines_name_addresses(void **state)
          NULL, NULL}, /* 107 bytes: the limit */
         {"PROXY UNKNOWN any bytes \001\r\n", NULL, NULL},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const ls_proxy_header header = parse_valid(cases[i].line, strlen(cases[i].line));
         expect_addrs(&header, cases[i].source, cases[i].destination);
     }
 }
 
-static void other_lines_are_refused(void **state)
+TEST(other_lines_are_refused)
 {
     static const char no_header[] = "neither \"PROXY \" nor the signature of version 2";
     static const char protocol[] = "the protocol is not TCP4, TCP6 or UNKNOWN";
@@ -147,15 +146,13 @@ static void other_lines_are_refused(void **state)
         {"PROXY TCP4 1.2.3.4\r1.2.3.4 1 2\r\n", "CR without LF"},
         {"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\r\n", "CR without LF"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(cases[i].line, strlen(cases[i].line), cases[i].why);
 }
 
-static void the_longest_line_is_107_bytes(void **state)
+TEST(the_longest_line_is_107_bytes)
 {
     char line[120];
-    (void)state;
     for (int bytes = LS_PROXY_V1_BYTES_MAX; bytes <= LS_PROXY_V1_BYTES_MAX + 1; bytes++) {
         memset(line, 'x', sizeof line);
         memcpy(line, "PROXY UNKNOWN ", 14);
@@ -186,11 +183,10 @@ static const char ip6[] = "\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x01" /* source
                           "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x09" /* destination: IPv4-mapped */
                           "\xff\xff\0\0";
 
-static void blocks_name_addresses(void **state)
+TEST(blocks_name_addresses)
 {
     char bytes[LS_PROXY_V2_BYTES_MAX], paths[2 * 108 + 8] = "/run/client.sock";
     ls_proxy_header header;
-    (void)state;
     header = parse_valid(bytes, v2(bytes, 0x21, 0x11, ip4, 12));
     expect_addrs(&header, "192.0.2.1:56324", "10.0.0.1:443");
     header = parse_valid(bytes, v2(bytes, 0x21, 0x21, ip6, 36));
@@ -207,7 +203,7 @@ static void blocks_name_addresses(void **state)
     assert_int_equal(header.destination.bytes_len, 108);
 }
 
-static void blocks_without_an_address_that_counts(void **state)
+TEST(blocks_without_an_address_that_counts)
 {
     static const struct {
         int command, family;
@@ -217,7 +213,6 @@ static void blocks_without_an_address_that_counts(void **state)
         {0x20, 0xff, 12}, {0x21, 0x00, 0},  {0x21, 0x00, 12}, {0x21, 0x01, 12},
         {0x21, 0x10, 12}, {0x21, 0x12, 12}, {0x21, 0x22, 36}, {0x21, 0x32, 216}};
     char bytes[LS_PROXY_V2_BYTES_MAX], rest[216] = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const ls_proxy_header header =
             parse_valid(bytes, v2(bytes, cases[i].command, cases[i].family, rest, cases[i].len));
@@ -226,11 +221,10 @@ static void blocks_without_an_address_that_counts(void **state)
 }
 
 /* TLVs, also those that are cut off, are part of the header; up to 4096 bytes. */
-static void tlvs_are_skipped(void **state)
+TEST(tlvs_are_skipped)
 {
     static const size_t lens[] = {13, 15, 19, 100, LS_PROXY_V2_BYTES_MAX - 16};
     char bytes[LS_PROXY_V2_BYTES_MAX + 1], rest[LS_PROXY_V2_BYTES_MAX];
-    (void)state;
     memset(rest, 0xee, sizeof rest);
     memcpy(rest, ip4, 12);
     memcpy(rest + 12, "\x03\x00\x04\1\2\3\4", 7); /* a CRC32c, which is wrong */
@@ -241,7 +235,7 @@ static void tlvs_are_skipped(void **state)
     refused(bytes, v2(bytes, 0x21, 0x11, rest, LS_PROXY_V2_BYTES_MAX - 15), "longer than 4096 bytes");
 }
 
-static void other_blocks_are_refused(void **state)
+TEST(other_blocks_are_refused)
 {
     static const struct {
         int command, family;
@@ -261,15 +255,13 @@ static void other_blocks_are_refused(void **state)
                  {0x21, 0x21, 35, "too short for its addresses"},
                  {0x21, 0x31, 215, "too short for its addresses"}};
     char bytes[LS_PROXY_V2_BYTES_MAX], rest[216] = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(bytes, v2(bytes, cases[i].command, cases[i].family, rest, cases[i].len), cases[i].why);
 }
 
 /* A signature with one wrong byte is refused at that byte. */
-static void every_byte_of_the_signature_counts(void **state)
+TEST(every_byte_of_the_signature_counts)
 {
-    (void)state;
     for (size_t i = 0; i < 12; i++) {
         char bytes[16];
         ls_proxy_header header;
@@ -280,19 +272,4 @@ static void every_byte_of_the_signature_counts(void **state)
         assert_int_equal(parse_copy(bytes, i + 1, &header, &why), LS_EPROTO);
         assert_non_null(why);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_name_addresses),
-        cmocka_unit_test(other_lines_are_refused),
-        cmocka_unit_test(the_longest_line_is_107_bytes),
-        cmocka_unit_test(blocks_name_addresses),
-        cmocka_unit_test(blocks_without_an_address_that_counts),
-        cmocka_unit_test(tlvs_are_skipped),
-        cmocka_unit_test(other_blocks_are_refused),
-        cmocka_unit_test(every_byte_of_the_signature_counts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

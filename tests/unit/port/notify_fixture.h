@@ -89,7 +89,7 @@ static inline void bench_thread(void *arg)
 static inline void bench_open(bench *b, int threads)
 {
     *b = (bench){.threads = threads};
-    net_open(&b->net);
+    net_place_open(&b->net);
     assert_int_equal(ls_mutex_open(&b->mutex), LS_OK);
     assert_int_equal(ls_cond_open(&b->news), LS_OK);
     for (int i = 0; i < threads; i++)
@@ -102,7 +102,7 @@ static inline void bench_close(bench *b)
     for (int i = 0; i < b->threads; i++) ls_thread_join(&b->thread[i]);
     ls_cond_close(&b->news);
     ls_mutex_close(&b->mutex);
-    net_close(&b->net);
+    net_place_close(&b->net);
 }
 
 /* Take whatever is there: afterwards everything that was event_count is counted. */

@@ -37,7 +37,7 @@ static inline void net_use(net_place *place, ls_port *port)
     ls_thread_ctx_init(&place->ctx, port, place->ctx.pool, 0);
 }
 
-static inline void net_open(net_place *place)
+static inline void net_place_open(net_place *place)
 {
     const ls_port_options options = {.sockets_max = 512};
     assert_int_equal(ls_port_open(&options, &place->port), LS_OK);
@@ -46,7 +46,7 @@ static inline void net_open(net_place *place)
 }
 
 /* Close the port. Its queue may hold the packet of a timer that nobody needs any more. */
-static inline void net_release(net_place *place)
+static inline void net_place_release(net_place *place)
 {
     ls_pools_stats stats;
     ls_pools_stat(place->pools, &stats);
@@ -57,11 +57,11 @@ static inline void net_release(net_place *place)
 }
 
 /* Close the port when no packet is left over. */
-static inline void net_close(net_place *place)
+static inline void net_place_close(net_place *place)
 {
     ls_packet packet;
     assert_int_equal(ls_port_wait(place->port, &place->ctx, &packet, 1, 0), 0);
-    net_release(place);
+    net_place_release(place);
 }
 
 /* Wait for the next packet, at most 30 s; an op with an actor is the caller's to dispatch. */
@@ -165,8 +165,6 @@ static inline void net_read(int fd, void *bytes, size_t len)
 
 static inline void op_done_unexpectedly(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
-    (void)op;
     fail();
 }
 
@@ -207,7 +205,7 @@ static inline char *pattern(size_t len, unsigned seed)
 static inline ls_sock *net_conn_open(net_place *place, int *theirs)
 {
     int ours;
-    net_open(place);
+    net_place_open(place);
     net_pair(&ours, theirs);
     return net_attach(place, ours, false);
 }
@@ -216,7 +214,7 @@ static inline ls_sock *net_conn_open(net_place *place, int *theirs)
 static inline ls_sock *net_tcp_conn_open(net_place *place, int *theirs)
 {
     int ours;
-    net_open(place);
+    net_place_open(place);
     net_tcp_pair(&ours, theirs);
     return net_attach(place, ours, false);
 }
@@ -226,7 +224,7 @@ static inline void net_conn_close(net_place *place, ls_sock *sock, int theirs)
 {
     ls_sock_close(&place->ctx, sock);
     if (theirs >= 0) close(theirs);
-    net_close(place);
+    net_place_close(place);
 }
 
 #endif

@@ -164,11 +164,24 @@ enum {
 static const uint8_t triggers[] = {LEVEL_PERSISTENT, LEVEL_ONESHOT, EDGE_PERSISTENT, EDGE_ONESHOT};
 enum { TRIGGERS = sizeof triggers / sizeof triggers[0] };
 
-static int setup(void **state)
+static void reset(void)
 {
     memset(&afd, 0, sizeof afd);
     refuses = 0;
-    return lazy_setup(state);
+    lazy_reset();
+}
+
+typedef net_place lazy_place;
+
+static void lazy_place_open(lazy_place *place)
+{
+    reset();
+    net_place_open(place);
+}
+
+static void lazy_place_close(lazy_place *place)
+{
+    net_place_close(place);
 }
 
 static int notify(ls_port *port, uint8_t operation, ls_fd fd, void *key, uint16_t events, uint8_t trigger)
@@ -197,12 +210,12 @@ static int bound(void)
 /* ---- the tests ----------------------------------------------------------------------------------------------------- */
 
 /* With a second poll per socket, for its close, no event would ever be reported. */
-static void a_socket_has_one_poll_at_a_time(void **state)
+TEST(a_socket_has_one_poll_at_a_time)
 {
     net_place place;
     int key;
-    (void)state;
-    net_open(&place);
+    reset();
+    net_place_open(&place);
     for (int t = 0; t < TRIGGERS; t++) {
         if (triggers[t] == EDGE_PERSISTENT) continue; /* by WSAEventSelect */
         const int fd = bound();
@@ -239,19 +252,19 @@ static void a_socket_has_one_poll_at_a_time(void **state)
         closed(fd);
     }
     net_quiet(&place, 0);
-    net_close(&place);
+    net_place_close(&place);
     assert_int_equal(afd.most, 1);
 }
 
-static void a_port_is_closed_with_polls_pending_or_cancelled(void **state)
+TEST(a_port_is_closed_with_polls_pending_or_cancelled)
 {
     enum { COUNT = 8 };
-    (void)state;
+    reset();
     for (int how = 0; how < 3; how++) {
         net_place place;
         int fds[COUNT], key;
         memset(&lazy, 0, sizeof lazy);
-        net_open(&place);
+        net_place_open(&place);
         for (int i = 0; i < COUNT; i++) {
             fds[i] = bound();
             assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, fds[i], &key, LS_EVENT_IN, triggers[i % TRIGGERS]),
@@ -271,12 +284,12 @@ static void a_port_is_closed_with_polls_pending_or_cancelled(void **state)
 }
 
 /* A socket is closed without a REMOVE, and its number is another's: no packet of the old poll was taken yet. */
-static void a_number_is_registered_again_before_any_packet(void **state)
+TEST(a_number_is_registered_again_before_any_packet)
 {
     net_place place;
     int one, two;
-    (void)state;
-    net_open(&place);
+    reset();
+    net_place_open(&place);
     for (int t = 0; t < TRIGGERS; t++)
         for (int how = 0; how < 3; how++) {
             const int old = bound(), next = bound();
@@ -298,38 +311,34 @@ static void a_number_is_registered_again_before_any_packet(void **state)
             closed(old);
             net_quiet(&place, 0);
         }
-    net_close(&place);
+    net_place_close(&place);
     assert_in_range(afd.most, 1, 2); /* the old socket's and the new one's may have the same number */
 }
 
 /* A close is known when the packet of the poll was taken, also of a socket without an address. */
-static void a_close_ends_the_registration(void **state)
+TEST_IN(lazy_place, place, a_close_ends_the_registration)
 {
-    net_place place;
     int key;
-    (void)state;
-    net_open(&place);
     for (int t = 0; t < TRIGGERS; t++)
         for (int disabled = 0; disabled <= 1; disabled++) {
             const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
-            assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, fd, &key, LS_EVENT_IN, triggers[t]), LS_OK);
-            if (disabled) assert_int_equal(notify(place.port, LS_NOTIFY_DISABLE, fd, NULL, 0, 0), LS_OK);
-            net_quiet(&place, 0);
+            assert_int_equal(notify(place->port, LS_NOTIFY_REGISTER, fd, &key, LS_EVENT_IN, triggers[t]), LS_OK);
+            if (disabled) assert_int_equal(notify(place->port, LS_NOTIFY_DISABLE, fd, NULL, 0, 0), LS_OK);
+            net_quiet(place, 0);
             closed(fd); /* the fake alone: the number stays that of a socket without an address */
-            net_quiet(&place, 0);
-            assert_int_equal(notify(place.port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0), LS_ENOENT);
-            assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, fd, &key, LS_EVENT_IN, triggers[t]), LS_OK);
-            ls_port_unregister(place.port, fd);
-            net_quiet(&place, 0);
+            net_quiet(place, 0);
+            assert_int_equal(notify(place->port, LS_NOTIFY_REMOVE, fd, NULL, 0, 0), LS_ENOENT);
+            assert_int_equal(notify(place->port, LS_NOTIFY_REGISTER, fd, &key, LS_EVENT_IN, triggers[t]), LS_OK);
+            ls_port_unregister(place->port, fd);
+            net_quiet(place, 0);
             close(fd);
         }
-    net_close(&place);
 }
 
 static uint64_t steps_of(int count)
 {
     net_place place;
-    net_open(&place);
+    net_place_open(&place);
     memset(&lazy.ops, 0, sizeof lazy.ops);
     lazy.used = lazy.handles_used = 0;
     lazy.cancels = lazy.cancel_steps = 0;
@@ -346,9 +355,9 @@ static uint64_t steps_of(int count)
     return steps;
 }
 
-static void the_cost_of_cancelling_all_is_linear(void **state)
+TEST(the_cost_of_cancelling_all_is_linear)
 {
-    (void)state;
+    reset();
     const uint64_t few = steps_of(1000), many = steps_of(10000);
     print_message("  steps of 1,000 cancellations: %llu, of 10,000: %llu\n", (unsigned long long)few,
                   (unsigned long long)many);
@@ -357,41 +366,30 @@ static void the_cost_of_cancelling_all_is_linear(void **state)
 }
 
 /* Layered providers that refuse SIO_BASE_HANDLE. */
-static void the_socket_below_is_found_step_by_step(void **state)
+TEST_IN(lazy_place, place, the_socket_below_is_found_step_by_step)
 {
     static const DWORD codes[] = {SIO_BSP_HANDLE_POLL, SIO_BSP_HANDLE_SELECT};
-    net_place place;
     int key;
-    (void)state;
-    net_open(&place);
     for (size_t c = 0; c < 2; c++) {
         const int fd = FAKE_FIRST + 4096 + 1024 * (int)c;
         refuses = 3;
         below_by = codes[c];
-        assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, fd, &key, LS_EVENT_IN, LEVEL_ONESHOT), LS_OK);
+        assert_int_equal(notify(place->port, LS_NOTIFY_REGISTER, fd, &key, LS_EVENT_IN, LEVEL_ONESHOT), LS_OK);
         becomes(fd + 3 * HANDLE_STEP, POLL_RECEIVE);
-        expect_event(&place, &key, LS_EVENT_IN);
+        expect_event(place, &key, LS_EVENT_IN);
         becomes(fd + 3 * HANDLE_STEP, 0);
-        ls_port_unregister(place.port, fd);
+        ls_port_unregister(place->port, fd);
     }
     refuses = 1;
     below_by = 0; /* and nothing else either */
-    assert_int_equal(notify(place.port, LS_NOTIFY_REGISTER, FAKE_FIRST, &key, LS_EVENT_IN, LEVEL_ONESHOT), LS_ENOTSUP);
+    assert_int_equal(notify(place->port, LS_NOTIFY_REGISTER, FAKE_FIRST, &key, LS_EVENT_IN, LEVEL_ONESHOT),
+                     LS_ENOTSUP);
     refuses = 0;
-    net_quiet(&place, 0);
-    net_close(&place);
+    net_quiet(place, 0);
 }
 
 int main(void)
 {
     (void)SetEnvironmentVariableA("LUASERVE_AFD", "1");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_socket_has_one_poll_at_a_time, setup),
-        cmocka_unit_test_setup(a_port_is_closed_with_polls_pending_or_cancelled, setup),
-        cmocka_unit_test_setup(a_number_is_registered_again_before_any_packet, setup),
-        cmocka_unit_test_setup(a_close_ends_the_registration, setup),
-        cmocka_unit_test_setup(the_cost_of_cancelling_all_is_linear, setup),
-        cmocka_unit_test_setup(the_socket_below_is_found_step_by_step, setup),
-    };
-    return cmocka_run_group_tests_name("port/afd_win32", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

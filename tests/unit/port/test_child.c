@@ -46,10 +46,9 @@ static void end(ls_child *child)
     assert_true(ls_child_reap(child, 0)); /* again: nothing to do */
 }
 
-static void output_and_status(void **state)
+TEST(output_and_status)
 {
     ls_child child;
-    (void)state;
     assert_int_equal(start(&child, "echo out; echo err >&2; exit 7", false), LS_OK);
     assert_true(child.fds[LS_CHILD_IN] == LS_FD_NONE);
     assert_string_equal(text_of(&child, LS_CHILD_OUT), "out\n");
@@ -59,12 +58,11 @@ static void output_and_status(void **state)
     assert_int_equal(child.signal, 0);
 }
 
-static void input_is_written_until_the_child_leaves(void **state)
+TEST(input_is_written_until_the_child_leaves)
 {
     static char bytes[ROOM * 4];
     ls_child child;
     long count = 0;
-    (void)state;
     assert_int_equal(start(&child, "cat", true), LS_OK);
     assert_int_equal(ls_child_write(&child, "text", 4), 4);
     ls_child_close(&child, LS_CHILD_IN);
@@ -80,7 +78,7 @@ static void input_is_written_until_the_child_leaves(void **state)
     end(&child);
 }
 
-static void the_input_stays_open_until_it_is_closed(void **state)
+TEST(the_input_stays_open_until_it_is_closed)
 {
     const char *const argv[] = {"sh", "-c", "echo begun; cat; echo ended >&2", NULL};
     const ls_child_options options = {.argv = argv, .cwd = "/", .feed = true, .shares_err = true};
@@ -88,7 +86,6 @@ static void the_input_stays_open_until_it_is_closed(void **state)
     int ends[2];
     ls_child child;
     char text[8];
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
     assert_int_equal(ls_child_start(&options, &child), LS_OK);
@@ -106,10 +103,9 @@ static void the_input_stays_open_until_it_is_closed(void **state)
     (void)close(ends[0]);
 }
 
-static void a_signal_reaches_the_group(void **state)
+TEST(a_signal_reaches_the_group)
 {
     ls_child child;
-    (void)state;
     assert_int_equal(start(&child, "sleep 600 & echo; wait", false), LS_OK);
     char byte;
     while (ls_child_read(&child, LS_CHILD_OUT, &byte, 1) != 1) ls_clock_sleep_ms(1);
@@ -129,10 +125,9 @@ static void a_signal_reaches_the_group(void **state)
     assert_int_equal(child.signal, 9);
 }
 
-static void the_rest_of_the_group_ends_with_the_leader(void **state)
+TEST(the_rest_of_the_group_ends_with_the_leader)
 {
     ls_child child;
-    (void)state;
     assert_int_equal(start(&child, "sleep 600 & exit 0", false), LS_OK);
     while (!ls_child_reap(&child, 1000)) continue;
     assert_string_equal(text_of(&child, LS_CHILD_OUT), "");
@@ -140,12 +135,11 @@ static void the_rest_of_the_group_ends_with_the_leader(void **state)
     assert_int_equal(child.code, 0);
 }
 
-static void what_cannot_be_started(void **state)
+TEST(what_cannot_be_started)
 {
     const char *const argv[] = {"/no/such/program", NULL};
     ls_child_options options = {.argv = argv, .cwd = "/"};
     ls_child child = {.pid = -5};
-    (void)state;
     const int before = dup(0);
     (void)close(before);
     assert_int_equal(ls_child_start(&options, &child), LS_ENOENT);
@@ -160,30 +154,15 @@ static void what_cannot_be_started(void **state)
     assert_int_equal(after, before); /* nothing was left open */
 }
 
-static void nothing_is_inherited(void **state)
+TEST(nothing_is_inherited)
 {
     const char *const argv[] = {"sh", "-c", "echo $A$B; test -e /proc/self/fd/9 && echo leaked", NULL};
     const char *const env[] = {"A=1", NULL};
     const ls_child_options options = {.argv = argv, .env = env, .cwd = "/"};
     ls_child child;
-    (void)state;
     assert_int_equal(dup2(0, 9), 9); /* without FD_CLOEXEC */
     assert_int_equal(ls_child_start(&options, &child), LS_OK);
     assert_string_equal(text_of(&child, LS_CHILD_OUT), "1\n");
     end(&child);
     (void)close(9);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(output_and_status),
-        cmocka_unit_test(input_is_written_until_the_child_leaves),
-        cmocka_unit_test(the_input_stays_open_until_it_is_closed),
-        cmocka_unit_test(a_signal_reaches_the_group),
-        cmocka_unit_test(the_rest_of_the_group_ends_with_the_leader),
-        cmocka_unit_test(what_cannot_be_started),
-        cmocka_unit_test(nothing_is_inherited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

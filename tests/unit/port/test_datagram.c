@@ -53,15 +53,14 @@ static void expect_datagram(const ls_datagram *d, const void *bytes, size_t len,
 
 /* ---- receive -------------------------------------------------------------------------------------------------------- */
 
-static void a_datagram_comes_with_its_address(void **state)
+TEST(a_datagram_comes_with_its_address)
 {
     static const int families[] = {AF_INET, AF_INET6};
-    (void)state;
     for (int f = 0; f < 2; f++) {
         net_place place;
         ls_sockaddr at, from;
         ls_op op = op_new();
-        net_open(&place);
+        net_place_open(&place);
         const int fd = udp(families[f], &at), client = udp(families[f], &from);
         ls_sock *sock = net_attach(&place, fd, false);
         assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 8, 2048), LS_PENDING);
@@ -84,11 +83,11 @@ static void a_datagram_comes_with_its_address(void **state)
         assert_int_equal(blocks_live(&place), 0);
         ls_sock_close(&place.ctx, sock);
         close(client);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
-static void many_come_in_few_batches_and_few_blocks(void **state)
+TEST(many_come_in_few_batches_and_few_blocks)
 {
     enum { SENT = 100 };
     net_place place;
@@ -96,8 +95,7 @@ static void many_come_in_few_batches_and_few_blocks(void **state)
     ls_op op = op_new();
     char text[16];
     int got = 0, batches = 0;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
     ls_sock *sock = net_attach(&place, fd, false);
     for (int i = 0; i < SENT; i++) send_one(client, &at, text, (size_t)snprintf(text, sizeof text, "number %d", i));
@@ -117,19 +115,18 @@ static void many_come_in_few_batches_and_few_blocks(void **state)
     ls_sock_close(&place.ctx, sock);
     assert_int_equal(net_next(&place).result, LS_ECANCELED);
     close(client);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* Large ones: fewer fit into a batch than were asked for. A batch that is full of what fits has not taken all there is. */
-static void large_ones_come_in_several_batches(void **state)
+TEST(large_ones_come_in_several_batches)
 {
     enum { SENT = 20 };
     net_place place;
     ls_sockaddr at, from;
     ls_op op = op_new();
     char text[16];
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
     ls_sock *sock = net_attach(&place, fd, false);
     for (int i = 0; i < SENT; i++) send_one(client, &at, text, (size_t)snprintf(text, sizeof text, "number %d", i));
@@ -144,18 +141,17 @@ static void large_ones_come_in_several_batches(void **state)
     }
     ls_sock_close(&place.ctx, sock);
     close(client);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void what_was_cut_off_is_said(void **state)
+TEST(what_was_cut_off_is_said)
 {
     enum { ROOM = 100 };
     net_place place;
     ls_sockaddr at, from;
     ls_op op = op_new();
     char bytes[ROOM + 1];
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
     ls_sock *sock = net_attach(&place, fd, false);
     for (int i = 0; i <= ROOM; i++) bytes[i] = (char)i;
@@ -174,16 +170,15 @@ static void what_was_cut_off_is_said(void **state)
     ls_datagrams_drop(batch);
     ls_sock_close(&place.ctx, sock);
     close(client);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* Datagrams of every size up to the largest, with room for exactly that much. */
-static void the_largest_fit(void **state)
+TEST(the_largest_fit)
 {
     enum { LARGEST = 65507, EACH = 6 };
     static char bytes[LARGEST], copy[LARGEST];
     static const uint32_t rooms[] = {1, 15, 16, 1500, 2048, 4096, 30000, 59000, 60000, 65000, LARGEST, 65535};
-    (void)state;
     for (size_t r = 0; r < sizeof rooms / sizeof rooms[0]; r++)
         for (unsigned count = 1; count <= LS_DATAGRAMS_MAX; count += 31) {
             net_place place;
@@ -191,7 +186,7 @@ static void the_largest_fit(void **state)
             ls_op op = op_new();
             const size_t len = rooms[r] < LARGEST ? rooms[r] : LARGEST;
             int got = 0;
-            net_open(&place);
+            net_place_open(&place);
             const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
             assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){4 << 20}, sizeof(int)), 0);
             ls_sock *sock = net_attach(&place, fd, true);
@@ -212,19 +207,18 @@ static void the_largest_fit(void **state)
             }
             ls_sock_close(&place.ctx, sock);
             close(client);
-            net_close(&place);
+            net_place_close(&place);
         }
 }
 
-static void a_batch_takes_a_few_blocks_at_most(void **state)
+TEST(a_batch_takes_a_few_blocks_at_most)
 {
     enum { SENT = 12, BYTES = 20000 };
     static char bytes[BYTES];
     net_place place;
     int fds[2];
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     /* Unix datagrams are as reliable as they look; a queue of them holds ten or so. */
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     ls_sock *sock = net_attach(&place, fds[0], true);
@@ -241,18 +235,17 @@ static void a_batch_takes_a_few_blocks_at_most(void **state)
     }
     ls_sock_close(&place.ctx, sock);
     close(fds[1]);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void without_memory_nothing_is_lost(void **state)
+TEST(without_memory_nothing_is_lost)
 {
     net_place place;
     ls_sockaddr at, from;
     ls_op op = op_new();
     ls_block *taken[1024];
     int n = 0;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
     ls_sock *sock = net_attach(&place, fd, false);
     assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 4, 1000), LS_PENDING);
@@ -265,16 +258,15 @@ static void without_memory_nothing_is_lost(void **state)
     ls_datagrams_drop(op.recv_from.batch);
     ls_sock_close(&place.ctx, sock);
     close(client);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void a_receive_can_be_cancelled(void **state)
+TEST(a_receive_can_be_cancelled)
 {
     net_place place;
     ls_sockaddr at;
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     ls_sock *sock = net_attach(&place, udp(AF_INET, &at), false);
     assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 4, 1000), LS_PENDING);
     ls_op_cancel(place.port, sock, &op);
@@ -332,13 +324,12 @@ static void relay_thread(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-static void a_slow_handler_delays_nobody(void **state)
+TEST(a_slow_handler_delays_nobody)
 {
     static relay r;
     ls_thread threads[RELAY_THREADS];
     ls_sockaddr at, from;
-    (void)state;
-    net_open(&r.net);
+    net_place_open(&r.net);
     r.op = op_new();
     atomic_store(&r.hold, true);
     const int client = udp(AF_INET, &from), fd = udp(AF_INET, &at);
@@ -362,7 +353,7 @@ static void a_slow_handler_delays_nobody(void **state)
     ls_sock_close(&r.net.ctx, r.sock);
     assert_int_equal(net_next(&r.net).result, LS_ECANCELED);
     close(client);
-    net_close(&r.net);
+    net_place_close(&r.net);
 }
 
 /* ---- gather --------------------------------------------------------------------------------------------------------- */
@@ -392,12 +383,12 @@ typedef struct gather_place {
     int client;
 } gather_place;
 
-static void gather_open(gather_place *g, bool wanted)
+static void gather_place_open(gather_place *g, bool wanted)
 {
     ls_sockaddr from;
-    net_open(&g->place);
+    net_place_open(&g->place);
     if (strcmp(ls_port_backend(), "epoll") != 0) { /* elsewhere it is allowed, and not done */
-        net_close(&g->place);
+        net_place_close(&g->place);
         print_message("skipped: of another system: the ports of Linux let datagrams gather\n");
         skip();
     }
@@ -419,96 +410,72 @@ static void gather_round(gather_place *g, int which, int number)
     round_of(&g->place, g->socks[which], &g->ops[which], g->client, &g->at[which], number);
 }
 
-static void gather_close(gather_place *g)
+static void gather_place_close(gather_place *g)
 {
     for (int i = 0; i < 2; i++) ls_sock_close(&g->place.ctx, g->socks[i]);
     close(g->client);
-    net_close(&g->place);
+    net_place_close(&g->place);
 }
 
-static void what_keeps_coming_in_small_batches_is_let_gather(void **state)
+TEST_IN(gather_place, g, what_keeps_coming_in_small_batches_is_let_gather, true)
 {
     enum { ROUNDS_MAX = 100000 }; /* a busy machine makes pauses */
-    gather_place g;
     int rounds = 0;
-    (void)state;
-    gather_open(&g, true);
-    for (; rounds < ROUNDS_MAX && gather_count(&g.place.ctx) == 0; rounds++) gather_round(&g, 0, 2);
+    for (; rounds < ROUNDS_MAX && gather_count(&g->place.ctx) == 0; rounds++) gather_round(g, 0, 2);
     assert_in_range(rounds, LS_GATHER_AFTER + 1, ROUNDS_MAX - 1);
-    gather_close(&g);
 }
 
 /* These peers send no more until they are answered, so it only slows them down. */
-static void gathering_ends_where_it_does_not_pay(void **state)
+TEST_IN(gather_place, g, gathering_ends_where_it_does_not_pay, true)
 {
     enum { ROUNDS_MAX = 100000, TRIALS_MAX = 20 };
-    gather_place g;
-    (void)state;
-    gather_open(&g, true);
-    gather_round(&g, 0, 2);
-    const ls_gathering *gathering = g.place.ctx.gathering;
+    gather_round(g, 0, 2);
+    const ls_gathering *gathering = g->place.ctx.gathering;
     assert_non_null(gathering);
-    for (int i = 0; i < ROUNDS_MAX && gathering->best_ns[1] == 0; i++) gather_round(&g, 0, 2);
+    for (int i = 0; i < ROUNDS_MAX && gathering->best_ns[1] == 0; i++) gather_round(g, 0, 2);
     assert_int_not_equal(gathering->best_ns[1], 0); /* it has been tried, */
     /* It is judged some steps later. A machine that was busy meanwhile may have judged wrongly: it is tried again. */
     const unsigned judged = gathering->step + 6;
     for (int trial = 0; trial == 0 || (trial < TRIALS_MAX && gathering->pays); trial++) {
-        for (int i = 0; i < ROUNDS_MAX && gathering->step == judged; i++) gather_round(&g, 0, 2);
-        for (int i = 0; i < ROUNDS_MAX && gathering->step != judged; i++) gather_round(&g, 0, 2);
+        for (int i = 0; i < ROUNDS_MAX && gathering->step == judged; i++) gather_round(g, 0, 2);
+        for (int i = 0; i < ROUNDS_MAX && gathering->step != judged; i++) gather_round(g, 0, 2);
         assert_int_equal(gathering->step, judged);
     }
     assert_false(gathering->pays);
     const uint64_t count = gathering->count;
-    for (int i = 0; i < 3 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 2);
+    for (int i = 0; i < 3 * LS_GATHER_AFTER; i++) gather_round(g, 0, 2);
     assert_int_equal(gathering->count, count);
-    gather_close(&g);
 }
 
-static void nothing_gathers_unless_it_is_wanted(void **state)
+TEST_IN(gather_place, g, nothing_gathers_unless_it_is_wanted, false)
 {
-    gather_place g;
-    (void)state;
-    gather_open(&g, false);
-    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 2);
-    assert_int_equal(gather_count(&g.place.ctx), 0);
-    gather_close(&g);
+    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(g, 0, 2);
+    assert_int_equal(gather_count(&g->place.ctx), 0);
 }
 
-static void single_ones_do_not_gather(void **state)
+TEST_IN(gather_place, g, single_ones_do_not_gather, true)
 {
-    gather_place g;
-    (void)state;
-    gather_open(&g, true);
-    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(&g, 0, 1);
-    assert_int_equal(gather_count(&g.place.ctx), 0);
-    gather_close(&g);
+    for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) gather_round(g, 0, 1);
+    assert_int_equal(gather_count(&g->place.ctx), 0);
 }
 
-static void nothing_gathers_where_something_else_comes_between(void **state)
+TEST_IN(gather_place, g, nothing_gathers_where_something_else_comes_between, true)
 {
-    gather_place g;
-    (void)state;
-    gather_open(&g, true);
     for (int i = 0; i < 10 * LS_GATHER_AFTER; i++) {
         const int which = i % LS_GATHER_AFTER == 0;
-        gather_round(&g, which, 2);
+        gather_round(g, which, 2);
     }
-    assert_int_equal(gather_count(&g.place.ctx), 0);
-    gather_close(&g);
+    assert_int_equal(gather_count(&g->place.ctx), 0);
 }
 
 /* Threads that share a socket: while one slept the other would take them. */
-static void nothing_gathers_where_threads_take_turns(void **state)
+TEST_IN(gather_place, g, nothing_gathers_where_threads_take_turns, true)
 {
-    gather_place g;
     ls_thread_ctx ctxs[2];
-    (void)state;
-    gather_open(&g, true);
-    for (int i = 0; i < 2; i++) ls_thread_ctx_init(&ctxs[i], g.place.port, g.place.ctx.pool, (unsigned)i + 1);
+    for (int i = 0; i < 2; i++) ls_thread_ctx_init(&ctxs[i], g->place.port, g->place.ctx.pool, (unsigned)i + 1);
     for (int i = 0; i < 100 * LS_GATHER_AFTER; i++)
-        round_at(&ctxs[i % 2], g.socks[0], &g.ops[0], g.client, &g.at[0], 2);
+        round_at(&ctxs[i % 2], g->socks[0], &g->ops[0], g->client, &g->at[0], 2);
     for (int i = 0; i < 2; i++) assert_int_equal(gather_count(&ctxs[i]), 0);
-    gather_close(&g);
 }
 
 /* ---- send ---------------------------------------------------------------------------------------------------------------- */
@@ -520,7 +487,7 @@ static ls_datagram datagram_to(const ls_sockaddr *to, const void *bytes, size_t 
     return d;
 }
 
-static void each_goes_to_its_own_address(void **state)
+TEST(each_goes_to_its_own_address)
 {
     enum { PEERS = 3, SENT = 80 };
     net_place place;
@@ -528,8 +495,7 @@ static void each_goes_to_its_own_address(void **state)
     ls_op op = op_new();
     ls_datagram batch[SENT];
     int peers[PEERS], numbers[SENT];
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     ls_sock *sock = net_attach(&place, udp(AF_INET, &at), false);
     for (int i = 0; i < PEERS; i++) peers[i] = udp(AF_INET, &peer_at[i]);
     for (int i = 0; i < SENT; i++) {
@@ -548,7 +514,7 @@ static void each_goes_to_its_own_address(void **state)
 }
 
 /* Neighbours may leave as one message: each arrives by itself all the same, whatever lies next to it. */
-static void neighbours_stay_apart(void **state)
+TEST(neighbours_stay_apart)
 {
     static const size_t lens[] = {64,    64,    64,  64,   30,   30,   64,   0,    64,   64,    65,    64,
                                   1,     1,     1,   1400, 1400, 1400, 1300, 1400, 1400, 30000, 30000, 30000,
@@ -557,7 +523,6 @@ static void neighbours_stay_apart(void **state)
     enum { SENT = sizeof lens / sizeof lens[0], HALF = 24, SECOND_PEER = 36 };
     static char bytes[SENT][30000], room[65536];
     static const int families[] = {AF_INET, AF_INET6};
-    (void)state;
     for (int f = 0; f < 2; f++)
         for (int small = 0; small <= f;
              small++) { /* IPv6 can say that the way takes no more than 1280 bytes at a time */
@@ -566,7 +531,7 @@ static void neighbours_stay_apart(void **state)
             ls_op op = op_new();
             ls_datagram batch[SENT];
             int peers[2];
-            net_open(&place);
+            net_place_open(&place);
             ls_sock *sock = net_attach(&place, udp(families[f], &at), false);
             if (small)
                 assert_int_equal(setsockopt(ls_sock_fd(sock), IPPROTO_IPV6, IPV6_MTU, &(int){1280}, sizeof(int)), 0);
@@ -592,18 +557,17 @@ static void neighbours_stay_apart(void **state)
                 close(peers[i]);
             }
             ls_sock_close(&place.ctx, sock);
-            net_close(&place);
+            net_place_close(&place);
         }
 }
 
-static void a_bad_one_costs_no_other(void **state)
+TEST(a_bad_one_costs_no_other)
 {
     static char bytes[65508];
     net_place place;
     ls_sockaddr at, to, wrong = {.len = 1};
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     ls_sock *sock = net_attach(&place, udp(AF_INET, &at), false);
     const int peer = udp(AF_INET, &to);
     ls_datagram batch[] = {datagram_to(&to, bytes, sizeof bytes), datagram_to(&to, "one", 3),
@@ -623,7 +587,7 @@ static void a_bad_one_costs_no_other(void **state)
     net_conn_close(&place, sock, -1);
 }
 
-static void what_does_not_fit_goes_on_when_it_does(void **state)
+TEST(what_does_not_fit_goes_on_when_it_does)
 {
     enum { SENT = 100 };
     net_place place;
@@ -631,9 +595,8 @@ static void what_does_not_fit_goes_on_when_it_does(void **state)
     ls_op op = op_new();
     ls_datagram batch[SENT];
     ls_packet packet;
-    (void)state;
     need_datagrams_that_wait();
-    net_open(&place);
+    net_place_open(&place);
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int)), 0); /* the least there is */
     ls_sock *sock = net_attach(&place, fds[0], false);
@@ -661,7 +624,7 @@ static void what_does_not_fit_goes_on_when_it_does(void **state)
     assert_int_equal(net_next(&place).result, LS_ECANCELED);
     ls_sock_close(&place.ctx, sock);
     close(fds[1]);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------------------------------------- */
@@ -673,14 +636,13 @@ static ls_sockaddr nobody(void) /* an address at which nobody is any more */
     return at;
 }
 
-static void a_refusal_does_not_reach_an_unconnected_socket(void **state)
+TEST(a_refusal_does_not_reach_an_unconnected_socket)
 {
     net_place place;
     ls_sockaddr at, from;
     const ls_sockaddr gone = nobody();
     ls_op in = op_new(), out = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
     /* Linux then does what other systems do anyway: it lets the refusal fail the next call. */
     assert_int_equal(setsockopt(fd, IPPROTO_IP, 11 /* IP_RECVERR */, &(int){1}, sizeof(int)), 0);
@@ -702,16 +664,15 @@ static void a_refusal_does_not_reach_an_unconnected_socket(void **state)
     ls_datagrams_drop(in.recv_from.batch);
     ls_sock_close(&place.ctx, sock);
     close(client);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void a_refusal_reaches_a_connected_socket(void **state)
+TEST(a_refusal_reaches_a_connected_socket)
 {
     net_place place;
     ls_sockaddr at, peer_at;
     ls_op in = op_new(), out = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     const int fd = udp(AF_INET, &at);
     int peer = udp(AF_INET, &peer_at);
     assert_int_equal(connect(fd, (struct sockaddr *)peer_at.bytes, peer_at.len), 0);
@@ -736,33 +697,5 @@ static void a_refusal_reaches_a_connected_socket(void **state)
     }
     ls_sock_close(&place.ctx, sock);
     close(peer);
-    net_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_datagram_comes_with_its_address),
-        cmocka_unit_test(many_come_in_few_batches_and_few_blocks),
-        cmocka_unit_test(large_ones_come_in_several_batches),
-        cmocka_unit_test(what_was_cut_off_is_said),
-        cmocka_unit_test(the_largest_fit),
-        cmocka_unit_test(a_batch_takes_a_few_blocks_at_most),
-        cmocka_unit_test(without_memory_nothing_is_lost),
-        cmocka_unit_test(a_receive_can_be_cancelled),
-        cmocka_unit_test(a_slow_handler_delays_nobody),
-        cmocka_unit_test(what_keeps_coming_in_small_batches_is_let_gather),
-        cmocka_unit_test(gathering_ends_where_it_does_not_pay),
-        cmocka_unit_test(nothing_gathers_unless_it_is_wanted),
-        cmocka_unit_test(single_ones_do_not_gather),
-        cmocka_unit_test(nothing_gathers_where_threads_take_turns),
-        cmocka_unit_test(nothing_gathers_where_something_else_comes_between),
-        cmocka_unit_test(each_goes_to_its_own_address),
-        cmocka_unit_test(neighbours_stay_apart),
-        cmocka_unit_test(a_bad_one_costs_no_other),
-        cmocka_unit_test(what_does_not_fit_goes_on_when_it_does),
-        cmocka_unit_test(a_refusal_does_not_reach_an_unconnected_socket),
-        cmocka_unit_test(a_refusal_reaches_a_connected_socket),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    net_place_close(&place);
 }

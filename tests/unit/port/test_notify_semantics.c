@@ -116,37 +116,22 @@ static void cells(bool udp, int threads)
     bench_close(&b);
 }
 
-static void every_cell_tcp_one_thread(void **state)
+TEST(every_cell_tcp_one_thread)
 {
-    (void)state;
     cells(false, 0);
 }
 
-static void every_cell_udp_one_thread(void **state)
+TEST(every_cell_udp_one_thread)
 {
-    (void)state;
     cells(true, 0);
 }
 
-static void every_cell_tcp_many_threads(void **state)
+TEST(every_cell_tcp_many_threads)
 {
-    (void)state;
     cells(false, THREADS);
 }
 
-static void every_cell_udp_many_threads(void **state)
+TEST(every_cell_udp_many_threads)
 {
-    (void)state;
     cells(true, THREADS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_cell_tcp_one_thread),
-        cmocka_unit_test(every_cell_udp_one_thread),
-        cmocka_unit_test(every_cell_tcp_many_threads),
-        cmocka_unit_test(every_cell_udp_many_threads),
-    };
-    return cmocka_run_group_tests_name("port/notify_semantics", tests, NULL, NULL);
 }

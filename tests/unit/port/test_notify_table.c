@@ -283,12 +283,11 @@ static void carry_out(table *t, const step *s)
     assert_int_equal(result, s->result);
 }
 
-static void each_row(void **state)
+TEST(each_row)
 {
-    (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         table t = {.keys = {0}};
-        net_open(&t.net);
+        net_place_open(&t.net);
         pair_open(&t.p, false);
         print_message("  %s\n", rows[r].name);
         for (const step *s = rows[r].steps; s->what != END; s++) {
@@ -298,12 +297,12 @@ static void each_row(void **state)
         ls_port_unregister(t.net.port, t.p.ours);
         pair_close(&t.p);
         net_quiet(&t.net, 0);
-        net_close(&t.net);
+        net_place_close(&t.net);
     }
 }
 
 /* Several registrations in one call that also waits: each has its own result, and the packets come with them. */
-static void results_and_packets_of_one_call(void **state)
+TEST(results_and_packets_of_one_call)
 {
     enum { SOCKETS = 3, CALLS = 4 };
     static const struct {
@@ -325,8 +324,7 @@ static void results_and_packets_of_one_call(void **state)
     net_place place;
     pair p[SOCKETS];
     int keys[SOCKETS];
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     for (int i = 0; i < SOCKETS; i++) {
         pair_open(&p[i], false);
         in_begin(&p[i]);
@@ -365,14 +363,5 @@ static void results_and_packets_of_one_call(void **state)
         ls_port_unregister(place.port, p[i].ours);
         pair_close(&p[i]);
     }
-    net_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row),
-        cmocka_unit_test(results_and_packets_of_one_call),
-    };
-    return cmocka_run_group_tests_name("port/notify_table", tests, NULL, NULL);
+    net_place_close(&place);
 }

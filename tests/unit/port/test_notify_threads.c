@@ -58,13 +58,12 @@ static void storm_thread(void *arg)
     }
 }
 
-static void one_shots_have_one_owner_at_a_time(void **state)
+TEST(one_shots_have_one_owner_at_a_time)
 {
     static storm s;
     ls_thread threads[THREADS];
     char bytes[50] = {0};
-    (void)state;
-    net_open(&s.net);
+    net_place_open(&s.net);
     atomic_store(&s.open, STORM_SOCKETS);
     for (int i = 0; i < STORM_SOCKETS; i++) {
         net_pair(&s.ends[i].p.ours, &s.ends[i].p.theirs);
@@ -78,7 +77,7 @@ static void one_shots_have_one_owner_at_a_time(void **state)
     for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
     for (int i = 0; i < STORM_SOCKETS; i++) assert_int_equal(s.ends[i].got, STORM_BYTES);
     assert_ptr_equal(net_next(&s.net).key, &stop_key);
-    net_close(&s.net);
+    net_place_close(&s.net);
 }
 
 /* Registered, changed and removed by some while others take. Nothing comes for a key that is gone. */
@@ -127,13 +126,12 @@ static void churn_change(void *arg)
     }
 }
 
-static void registrations_come_and_go_under_way(void **state)
+TEST(registrations_come_and_go_under_way)
 {
     static churn c;
     ls_thread takers[THREADS / 2], changers[THREADS / 2];
     int forgotten = 0;
-    (void)state;
-    net_open(&c.net);
+    net_place_open(&c.net);
     for (int i = 0; i < THREADS / 2; i++) {
         assert_int_equal(ls_thread_start(&takers[i], "take", churn_take, &c), LS_OK);
         assert_int_equal(ls_thread_start(&changers[i], "change", churn_change, &c), LS_OK);
@@ -145,7 +143,7 @@ static void registrations_come_and_go_under_way(void **state)
     assert_int_equal(atomic_load(&c.removes), expected);
     atomic_store(&c.over, true);
     for (int i = 0; i < THREADS / 2; i++) ls_thread_join(&takers[i]);
-    net_close(&c.net);
+    net_place_close(&c.net);
 }
 
 static _Atomic bool workers_blocked, workers_continue;
@@ -153,7 +151,6 @@ static event_count workers_events[3];
 
 static void take_or_block(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    (void)ctx;
     if (packet->events == 0) { /* a post: stay in it */
         atomic_store(&workers_blocked, true);
         while (!atomic_load(&workers_continue)) ls_clock_sleep_ms(1);
@@ -164,14 +161,13 @@ static void take_or_block(ls_thread_ctx *ctx, const ls_packet *packet)
 
 /* One worker takes a packet that it stays in, and with it notifications. The watch gives those back, and they are still
  * notifications when the spare takes them. */
-static void workers_requeue_notifications_as_they_are(void **state)
+TEST(workers_requeue_notifications_as_they_are)
 {
     bench b = {.threads = 1}; /* for await: others take the packets */
     pair p[3];
     ls_workers *workers;
     const ls_workers_options options = {.threads = 1, .threads_max = 2, .on_user_packet = take_or_block};
-    (void)state;
-    net_open(&b.net);
+    net_place_open(&b.net);
     assert_int_equal(ls_workers_open(b.net.port, b.net.pools, &options, &workers), LS_OK);
     assert_int_equal(ls_port_post_key(b.net.port, NULL, 0), LS_OK);
     for (int i = 0; i < 3; i++) {
@@ -195,15 +191,5 @@ static void workers_requeue_notifications_as_they_are(void **state)
         pair_close(&p[i]);
     }
     ls_workers_close(workers);
-    net_close(&b.net);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_shots_have_one_owner_at_a_time),
-        cmocka_unit_test(registrations_come_and_go_under_way),
-        cmocka_unit_test(workers_requeue_notifications_as_they_are),
-    };
-    return cmocka_run_group_tests_name("port/notify_threads", tests, NULL, NULL);
+    net_place_close(&b.net);
 }

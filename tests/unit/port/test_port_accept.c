@@ -6,24 +6,21 @@
 #include "base/io/log.h"
 #include "system.h"
 
-static void several_accepts_posted_ahead(void **state)
+TEST_IN(net_place, place, several_accepts_posted_ahead)
 {
     enum { AHEAD = 6 };
-    net_place place;
     ls_sockaddr at, from[AHEAD];
     ls_op ops[AHEAD];
     int dialled[AHEAD + 2], accepted = 0;
-    (void)state;
-    net_open(&place);
-    ls_sock *listener = net_attach(&place, net_listen(&at), false);
+    ls_sock *listener = net_attach(place, net_listen(&at), false);
     for (int i = 0; i < AHEAD; i++) {
         ops[i] = op_new();
-        assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], i % 2 ? NULL : &from[i]), LS_PENDING);
+        assert_int_equal(ls_op_accept(&place->ctx, listener, &ops[i], i % 2 ? NULL : &from[i]), LS_PENDING);
     }
     for (int i = 0; i < AHEAD + 2; i++) dialled[i] = net_dial(&at); /* two more than are posted */
     while (accepted < AHEAD) {
         ls_packet packets[LS_WAIT_PACKETS_MAX];
-        const int n = ls_port_wait(place.port, &place.ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_wait(place->port, &place->ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
         assert_in_range(n, 1, LS_WAIT_PACKETS_MAX);
         for (int k = 0; k < n; k++, accepted++) {
             assert_int_equal(packets[k].result, 0);
@@ -36,61 +33,55 @@ static void several_accepts_posted_ahead(void **state)
             close(fd);
         }
     }
-    net_quiet(&place, 10);
+    net_quiet(place, 10);
     for (int i = 0; i < 2; i++) { /* the two that waited in the system's queue */
-        const int how = ls_op_accept(&place.ctx, listener, &ops[i], NULL);
-        if (how == LS_PENDING) expect_packet(&place, &ops[i], 0);
+        const int how = ls_op_accept(&place->ctx, listener, &ops[i], NULL);
+        if (how == LS_PENDING) expect_packet(place, &ops[i], 0);
         assert_true(how >= 0);
         close(ops[i].accept.fd);
     }
     for (int i = 0; i < AHEAD + 2; i++) close(dialled[i]);
-    assert_int_equal(atomic_load(&place.ctx.stats.accepts), AHEAD + 2);
-    ls_sock_close(&place.ctx, listener);
-    net_close(&place);
+    assert_int_equal(atomic_load(&place->ctx.stats.accepts), AHEAD + 2);
+    ls_sock_close(&place->ctx, listener);
 }
 
-static void pending_accepts_can_be_cancelled_one_by_one_and_by_close(void **state)
+TEST_IN(net_place, place, pending_accepts_can_be_cancelled_one_by_one_and_by_close)
 {
-    net_place place;
     ls_sockaddr at;
     ls_op ops[4];
     int seen = 0;
-    (void)state;
-    net_open(&place);
-    ls_sock *listener = net_attach(&place, net_listen(&at), false);
+    ls_sock *listener = net_attach(place, net_listen(&at), false);
     for (int i = 0; i < 4; i++) {
         ops[i] = op_new();
-        assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], NULL), LS_PENDING);
+        assert_int_equal(ls_op_accept(&place->ctx, listener, &ops[i], NULL), LS_PENDING);
     }
-    ls_op_cancel(place.port, listener, &ops[2]);
-    expect_packet(&place, &ops[2], LS_ECANCELED);
-    ls_op_cancel(place.port, listener, &ops[2]);
-    net_quiet(&place, 5);
+    ls_op_cancel(place->port, listener, &ops[2]);
+    expect_packet(place, &ops[2], LS_ECANCELED);
+    ls_op_cancel(place->port, listener, &ops[2]);
+    net_quiet(place, 5);
     const int fd = net_dial(&at);
-    expect_packet(&place, &ops[0], 0);
+    expect_packet(place, &ops[0], 0);
     close(ops[0].accept.fd);
-    ls_sock_close(&place.ctx, listener);
+    ls_sock_close(&place->ctx, listener);
     for (int i = 0; i < 2; i++) {
-        const ls_packet packet = net_next(&place);
+        const ls_packet packet = net_next(place);
         assert_int_equal(packet.result, LS_ECANCELED);
         seen |= 1 << (packet.op - ops);
     }
     assert_int_equal(seen, 1 << 1 | 1 << 3);
-    net_quiet(&place, 5);
+    net_quiet(place, 5);
     close(fd);
-    net_close(&place);
 }
 
-static void accepts_survive_running_out_of_descriptors(void **state)
+TEST(accepts_survive_running_out_of_descriptors)
 {
     net_place place;
     ls_sockaddr at;
     descriptors_before before;
     int ours, theirs;
     ls_op op = op_new();
-    (void)state;
     for (int by_time = 0; by_time <= 1; by_time++) {
-        net_open(&place);
+        net_place_open(&place);
         net_pair(&ours, &theirs);
         ls_sock *spare = net_attach(&place, ours, false);
         ls_sock *listener = net_attach(&place, net_listen(&at), false);
@@ -111,18 +102,17 @@ static void accepts_survive_running_out_of_descriptors(void **state)
         close(fd);
         close(theirs);
         net_quiet(&place, 150);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
-static void closing_a_listener_that_is_out_of_descriptors(void **state)
+TEST(closing_a_listener_that_is_out_of_descriptors)
 {
     net_place place;
     ls_sockaddr at;
     descriptors_before before;
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     ls_sock *listener = net_attach(&place, net_listen(&at), false);
     const int fd = net_dial(&at);
     exhaust_descriptors(&before);
@@ -133,17 +123,16 @@ static void closing_a_listener_that_is_out_of_descriptors(void **state)
     net_quiet(&place, 150);
     restore_descriptors(&before);
     close(fd);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void connect_succeeds_or_is_refused(void **state)
+TEST(connect_succeeds_or_is_refused)
 {
     net_place place;
     ls_sockaddr at;
     char room[8];
     ls_op op = op_new(), in = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     const int listener = net_listen(&at);
     ls_sock *sock = net_attach(&place, net_tcp(), false);
     int how = ls_op_connect(&place.ctx, sock, &op, &at);
@@ -169,39 +158,27 @@ static void connect_succeeds_or_is_refused(void **state)
     net_conn_close(&place, sock, -1);
 }
 
-static void sockets_past_the_limit_stay_the_callers(void **state)
+TEST_IN(net_place, place, sockets_past_the_limit_stay_the_callers)
 {
     const ls_port_options options = {.sockets_max = 3};
     ls_sock *socks[3], *more = NULL;
-    net_place place;
-    (void)state;
-    net_open(&place);
-    ls_port *usual = place.port, *small;
+    ls_port *usual = place->port, *small;
     assert_int_equal(ls_port_open(&options, &small), LS_OK);
-    net_use(&place, small);
-    for (int i = 0; i < 3; i++) socks[i] = net_attach(&place, net_tcp(), false);
+    net_use(place, small);
+    for (int i = 0; i < 3; i++) socks[i] = net_attach(place, net_tcp(), false);
     const int fd = net_tcp();
-    assert_int_equal(ls_sock_attach(place.port, fd, false, &more), LS_ELIMIT);
+    assert_int_equal(ls_sock_attach(place->port, fd, false, &more), LS_ELIMIT);
     assert_null(more);
     assert_true(fcntl(fd, F_GETFD) >= 0);
-    ls_sock_close(&place.ctx, socks[1]);
-    socks[1] = net_attach(&place, fd, false);
-    for (int i = 0; i < 3; i++) ls_sock_close(&place.ctx, socks[i]);
-    net_use(&place, usual);
+    ls_sock_close(&place->ctx, socks[1]);
+    socks[1] = net_attach(place, fd, false);
+    for (int i = 0; i < 3; i++) ls_sock_close(&place->ctx, socks[i]);
+    net_use(place, usual);
     ls_port_close(small);
-    net_close(&place);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_accepts_posted_ahead),
-        cmocka_unit_test(pending_accepts_can_be_cancelled_one_by_one_and_by_close),
-        cmocka_unit_test(accepts_survive_running_out_of_descriptors),
-        cmocka_unit_test(closing_a_listener_that_is_out_of_descriptors),
-        cmocka_unit_test(connect_succeeds_or_is_refused),
-        cmocka_unit_test(sockets_past_the_limit_stay_the_callers),
-    };
     ls_log_set_level(LS_LOG_OFF); /* running out of descriptors is logged */
-    return cmocka_run_group_tests_name("port/port_accept", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

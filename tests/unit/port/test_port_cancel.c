@@ -2,13 +2,12 @@
 /* sanitizers: asan; no thread starts */
 #include "port_fixture.h"
 
-static void a_cancelled_operation_completes_once_and_the_socket_lives(void **state)
+TEST(a_cancelled_operation_completes_once_and_the_socket_lives)
 {
     net_place place;
     char room[8], *bytes = pattern(6 << 20, 5);
     int theirs;
     ls_op in = op_new(), out = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
     ls_op_cancel(place.port, sock, &in); /* not pending: nothing */
@@ -27,16 +26,15 @@ static void a_cancelled_operation_completes_once_and_the_socket_lives(void **sta
     ls_sock_close(&place.ctx, sock);
     close(theirs);
     free(bytes);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void close_cancels_what_is_pending(void **state)
+TEST(close_cancels_what_is_pending)
 {
     net_place place;
     char room[8], *bytes = pattern(6 << 20, 6);
     int theirs, seen = 0;
     ls_op in = op_new(), out = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     const int ours = (int)ls_sock_fd(sock);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
@@ -53,36 +51,34 @@ static void close_cancels_what_is_pending(void **state)
     net_quiet(&place, 5);
     close(theirs);
     free(bytes);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* No thread takes packets any more when a server closes its last connections. */
-static void a_port_closes_with_the_packets_of_closed_sockets(void **state)
+TEST(a_port_closes_with_the_packets_of_closed_sockets)
 {
     net_place place;
     char room[8], *bytes = pattern(6 << 20, 7);
     int theirs;
     ls_op in = op_new(), out = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &in, room, sizeof room), LS_PENDING);
     assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
     ls_sock_close(&place.ctx, sock);
-    net_release(&place);
+    net_place_release(&place);
     close(theirs);
     free(bytes);
 }
 
 /* An event that was on its way when the socket was closed does not reach the next user of slot and descriptor. */
-static void a_late_event_does_not_reach_the_next_socket(void **state)
+TEST(a_late_event_does_not_reach_the_next_socket)
 {
     net_place place;
     char room[8];
     int ours, theirs;
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     for (int round = 0; round < 50; round++) {
         net_pair(&ours, &theirs);
         ls_sock *sock = net_attach(&place, ours, false);
@@ -105,17 +101,16 @@ static void a_late_event_does_not_reach_the_next_socket(void **state)
         close(theirs);
         close(next_theirs);
     }
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* As the deadlines of a connection use it: from any thread, by the life of the socket. */
-static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
+TEST(a_socket_is_cancelled_as_a_whole_while_it_lives)
 {
     net_place place;
     char room[8], *bytes = pattern(6 << 20, 8);
     int ours, theirs, seen = 0;
     ls_op in = op_new(), out = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     const uint32_t life = ls_sock_generation(sock);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
@@ -156,14 +151,13 @@ static void a_socket_is_cancelled_as_a_whole_while_it_lives(void **state)
     close(theirs);
     free(got);
     free(bytes);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* Cancel one direction, then the other. The second round begins with the other direction. */
-static void one_direction_is_cancelled_alone(void **state)
+TEST(one_direction_is_cancelled_alone)
 {
     char room[8], *bytes = pattern(6 << 20, 9);
-    (void)state;
     for (int round = 0; round < 2; round++) {
         net_place place;
         int theirs;
@@ -190,11 +184,10 @@ static void one_direction_is_cancelled_alone(void **state)
 }
 
 /* The direction that was not cancelled goes on to its end. */
-static void the_other_direction_goes_on(void **state)
+TEST(the_other_direction_goes_on)
 {
     enum { BYTES = 6 << 20 };
     char room[8], *bytes = pattern(BYTES, 10), *got = malloc(BYTES);
-    (void)state;
     assert_non_null(got);
     for (int round = 0; round < 2; round++) {
         net_place place;
@@ -232,12 +225,9 @@ static void the_other_direction_goes_on(void **state)
 }
 
 /* A connect counts as a send. */
-static void a_pending_connect_is_cancelled_as_a_send(void **state)
+TEST_IN(net_place, place, a_pending_connect_is_cancelled_as_a_send)
 {
-    net_place place;
     ls_sockaddr at;
-    (void)state;
-    net_open(&place);
     /* A listener whose backlog is full leaves further connects pending. */
     const int listener = net_listen(&at);
     int full[8];
@@ -247,31 +237,15 @@ static void a_pending_connect_is_cancelled_as_a_send(void **state)
         (void)connect(full[i], (const struct sockaddr *)at.bytes, at.len);
     }
     ls_op op = op_new();
-    ls_sock *sock = net_attach(&place, net_tcp(), false);
-    const int err = ls_op_connect(&place.ctx, sock, &op, &at);
+    ls_sock *sock = net_attach(place, net_tcp(), false);
+    const int err = ls_op_connect(&place->ctx, sock, &op, &at);
     if (err == LS_PENDING) { /* a system that takes it would refuse or connect at once */
-        ls_sock_cancel(place.port, sock, ls_sock_generation(sock), LS_CANCEL_RECV);
-        net_quiet(&place, 5);
-        ls_sock_cancel(place.port, sock, ls_sock_generation(sock), LS_CANCEL_SEND);
-        expect_packet(&place, &op, LS_ECANCELED);
+        ls_sock_cancel(place->port, sock, ls_sock_generation(sock), LS_CANCEL_RECV);
+        net_quiet(place, 5);
+        ls_sock_cancel(place->port, sock, ls_sock_generation(sock), LS_CANCEL_SEND);
+        expect_packet(place, &op, LS_ECANCELED);
     }
-    ls_sock_close(&place.ctx, sock);
+    ls_sock_close(&place->ctx, sock);
     for (size_t i = 0; i < sizeof full / sizeof full[0]; i++) close(full[i]);
     close(listener);
-    net_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cancelled_operation_completes_once_and_the_socket_lives),
-        cmocka_unit_test(close_cancels_what_is_pending),
-        cmocka_unit_test(a_port_closes_with_the_packets_of_closed_sockets),
-        cmocka_unit_test(a_late_event_does_not_reach_the_next_socket),
-        cmocka_unit_test(a_socket_is_cancelled_as_a_whole_while_it_lives),
-        cmocka_unit_test(one_direction_is_cancelled_alone),
-        cmocka_unit_test(the_other_direction_goes_on),
-        cmocka_unit_test(a_pending_connect_is_cancelled_as_a_send),
-    };
-    return cmocka_run_group_tests_name("port/port_cancel", tests, NULL, NULL);
 }

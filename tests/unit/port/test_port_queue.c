@@ -5,26 +5,23 @@
 
 enum { WORKERS = 4 };
 
-static void posts_come_in_order_and_at_most_max_at_a_time(void **state)
+TEST_IN(net_place, place, posts_come_in_order_and_at_most_max_at_a_time)
 {
-    net_place place;
     ls_packet packets[LS_WAIT_PACKETS_MAX];
     ls_op ops[10];
     int seen = 0;
-    (void)state;
-    net_open(&place);
-    net_quiet(&place, 0);
-    net_quiet(&place, 5);
+    net_quiet(place, 0);
+    net_quiet(place, 5);
     for (int i = 0; i < 10; i++) {
         ops[i] = op_new();
         if (i % 5 == 4)
-            assert_int_equal(ls_port_post_key(place.port, &ops[i], 100 + i), LS_OK);
+            assert_int_equal(ls_port_post_key(place->port, &ops[i], 100 + i), LS_OK);
         else
-            ls_port_post(place.port, &ops[i], 100 + i);
+            ls_port_post(place->port, &ops[i], 100 + i);
     }
     while (seen < 10) {
         const int max = 1 + seen % LS_WAIT_PACKETS_MAX;
-        const int n = ls_port_wait(place.port, &place.ctx, packets, max, 1000);
+        const int n = ls_port_wait(place->port, &place->ctx, packets, max, 1000);
         assert_in_range(n, 1, max);
         for (int k = 0; k < n; k++, seen++) {
             assert_ptr_equal(packets[k].op, seen % 5 == 4 ? NULL : &ops[seen]);
@@ -32,7 +29,6 @@ static void posts_come_in_order_and_at_most_max_at_a_time(void **state)
             assert_int_equal(packets[k].result, 100 + seen);
         }
     }
-    net_close(&place);
 }
 
 static void post_later(void *arg)
@@ -42,20 +38,16 @@ static void post_later(void *arg)
     assert_int_equal(ls_port_post_key(place->port, place, 1), LS_OK);
 }
 
-static void a_post_wakes_a_thread_that_waits_for_ever(void **state)
+TEST_IN(net_place, place, a_post_wakes_a_thread_that_waits_for_ever)
 {
-    net_place place;
     ls_thread thread;
     ls_packet packet;
-    (void)state;
-    net_open(&place);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(ls_thread_start(&thread, "later", post_later, &place), LS_OK);
-        assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, -1), 1);
-        assert_ptr_equal(packet.key, &place);
+        assert_int_equal(ls_thread_start(&thread, "later", post_later, place), LS_OK);
+        assert_int_equal(ls_port_wait(place->port, &place->ctx, &packet, 1, -1), 1);
+        assert_ptr_equal(packet.key, place);
         ls_thread_join(&thread);
     }
-    net_close(&place);
 }
 
 typedef struct storm {
@@ -84,32 +76,18 @@ static void storm_main(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-static void posts_from_many_threads_come_once_each(void **state)
+TEST_IN(net_place, place, posts_from_many_threads_come_once_each)
 {
     enum { EACH = 5000 };
     static ls_op ops[WORKERS * EACH];
     static _Atomic int taken[WORKERS * EACH];
     _Atomic int left = WORKERS * EACH;
-    net_place place;
     ls_thread threads[WORKERS];
     storm storms[WORKERS];
-    (void)state;
-    net_open(&place);
     for (int i = 0; i < WORKERS; i++) {
-        storms[i] = (storm){&place, i * EACH, EACH, ops, taken, &left};
+        storms[i] = (storm){place, i * EACH, EACH, ops, taken, &left};
         assert_int_equal(ls_thread_start(&threads[i], "storm", storm_main, &storms[i]), LS_OK);
     }
     for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
     for (int i = 0; i < WORKERS * EACH; i++) assert_int_equal(taken[i], 1);
-    net_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(posts_come_in_order_and_at_most_max_at_a_time),
-        cmocka_unit_test(a_post_wakes_a_thread_that_waits_for_ever),
-        cmocka_unit_test(posts_from_many_threads_come_once_each),
-    };
-    return cmocka_run_group_tests_name("port/port_queue", tests, NULL, NULL);
 }

@@ -6,13 +6,12 @@
 #include "base/os/thread.h"
 #include "system.h"
 
-static void receive_into_own_memory(void **state)
+TEST(receive_into_own_memory)
 {
     net_place place;
     char room[8];
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     assert_true(fcntl((int)ls_sock_fd(sock), F_GETFD) >= 0);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
@@ -39,14 +38,13 @@ static void receive_into_own_memory(void **state)
     net_conn_close(&place, sock, -1);
 }
 
-static void a_look_counts_its_packets_as_a_wait_does(void **state)
+TEST(a_look_counts_its_packets_as_a_wait_does)
 {
     net_place place;
     ls_packet packet = {.op = NULL};
     char room[8];
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
     const uint64_t before = atomic_load(&place.ctx.stats.packets);
@@ -57,14 +55,13 @@ static void a_look_counts_its_packets_as_a_wait_does(void **state)
     net_conn_close(&place, sock, theirs);
 }
 
-static void a_fresh_socket_is_tried_at_once(void **state)
+TEST(a_fresh_socket_is_tried_at_once)
 {
     net_place place;
     char room[8];
     int ours, theirs;
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     net_pair(&ours, &theirs);
     net_write(theirs, "hello", 5);
     ls_sock *sock = net_attach(&place, ours, true);
@@ -75,12 +72,11 @@ static void a_fresh_socket_is_tried_at_once(void **state)
     net_conn_close(&place, sock, theirs);
 }
 
-static void an_idle_connection_holds_no_block(void **state)
+TEST(an_idle_connection_holds_no_block)
 {
     net_place place;
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     for (int round = 0; round < 3; round++) {
         const uint32_t size = round == 1 ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
@@ -100,13 +96,12 @@ static void an_idle_connection_holds_no_block(void **state)
     net_conn_close(&place, sock, -1);
 }
 
-static void a_reset_is_reported(void **state)
+TEST(a_reset_is_reported)
 {
     const struct linger hard = {.l_onoff = 1, .l_linger = 0};
     net_place place;
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_tcp_conn_open(&place, &theirs);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
     assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
@@ -135,15 +130,14 @@ static void talk(net_place *place, ls_sock *sock, ls_op *op, int theirs, int mes
 }
 
 /* Last bytes and the end in one moment: of a reset the bytes may be lost, the end may not. */
-static void an_end_right_behind_data_is_reported(void **state)
+TEST(an_end_right_behind_data_is_reported)
 {
     net_place place;
     ls_thread thread;
     char room[8];
     int ours, theirs;
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     for (int round = 0; round < 600 / SYSTEM_SLOWNESS; round++) {
         const struct linger hard = {.l_onoff = round % 3 > 0, .l_linger = 0};
         net_tcp_pair(&ours, &theirs);
@@ -168,7 +162,7 @@ static void an_end_right_behind_data_is_reported(void **state)
         ls_thread_join(&thread);
         ls_sock_close(&place.ctx, sock);
     }
-    net_close(&place);
+    net_place_close(&place);
 }
 
 enum { STREAM_BYTES = 4 << 20 };
@@ -202,7 +196,7 @@ static void stream_out(void *arg)
 }
 
 /* Receives of all sizes, some of them cancelled, and some time between them: every byte comes, in order. */
-static void a_stream_comes_whole_whatever_is_asked(void **state)
+TEST(a_stream_comes_whole_whatever_is_asked)
 {
     static const uint32_t sizes[] = {0, 1, 100, 4096, 4097, 65536};
     static unsigned char room[65536];
@@ -212,8 +206,7 @@ static void a_stream_comes_whole_whatever_is_asked(void **state)
     size_t got = 0;
     uint32_t seed = 2;
     bool ended = false;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     net_tcp_pair(&ours, &theirs);
     ls_sock *sock = net_attach(&place, ours, true);
     ls_op op = op_new();
@@ -268,17 +261,16 @@ static int batch_of(net_place *place, int count, const int *theirs, ls_sock **so
     return most;
 }
 
-static void a_batch_fits_into_the_cache(void **state)
+TEST(a_batch_fits_into_the_cache)
 {
     enum { COUNT = LS_WAIT_PACKETS_MAX };
     int ours, theirs[COUNT];
     ls_sock *socks[COUNT];
     ls_op ops[COUNT];
     net_place place;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     if (strcmp(ls_port_backend(), "epoll") != 0) {
-        net_close(&place);
+        net_place_close(&place);
         print_message("skipped: of another system: elsewhere it is the system that receives\n");
         skip();
     }
@@ -298,17 +290,16 @@ static void a_batch_fits_into_the_cache(void **state)
         expect_packet(&place, &ops[i], LS_ECANCELED);
         close(theirs[i]);
     }
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* What came for nobody goes with the socket: the next one, which has its place, does not see it. */
-static void what_nobody_received_is_not_the_next_sockets(void **state)
+TEST(what_nobody_received_is_not_the_next_sockets)
 {
     net_place place;
     char room[8];
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     for (int round = 0; round < 20; round++) {
         int ours, theirs;
         net_tcp_pair(&ours, &theirs);
@@ -320,18 +311,17 @@ static void what_nobody_received_is_not_the_next_sockets(void **state)
         while (read(theirs, room, sizeof room) > 0) continue;
         close(theirs);
     }
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void data_before_the_end_is_not_lost(void **state)
+TEST(data_before_the_end_is_not_lost)
 {
     net_place place;
     char room[16];
     int ours, theirs;
     ls_op op = op_new();
-    (void)state;
     for (int early = 0; early <= 1; early++) { /* data and end before or after the receive is posted */
-        net_open(&place);
+        net_place_open(&place);
         net_tcp_pair(&ours, &theirs);
         ls_sock *sock = net_attach(&place, ours, early);
         int how = LS_PENDING;
@@ -347,7 +337,7 @@ static void data_before_the_end_is_not_lost(void **state)
         if (ls_op_recv(&place.ctx, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, 0);
         assert_int_equal(atomic_load(&op.result), 0);
         ls_sock_close(&place.ctx, sock);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
@@ -368,9 +358,8 @@ static void reset(int fd)
 }
 
 /* Data and the end of the peer's data do not end a watch; a reset does, whatever was received before. */
-static void a_watch_reports_a_reset_only(void **state)
+TEST(a_watch_reports_a_reset_only)
 {
-    (void)state;
     for (int kind = 0; kind < 5; kind++) {
         net_place place;
         int theirs;
@@ -386,7 +375,7 @@ static void a_watch_reports_a_reset_only(void **state)
         if (posted == LS_ENOTSUP) {
             if (kind < 4) close(theirs);
             ls_sock_close(&place.ctx, sock);
-            net_close(&place);
+            net_place_close(&place);
             print_message("skipped: of another system: the loss of a connection without a receive\n");
             skip();
         }
@@ -409,26 +398,25 @@ static void a_watch_reports_a_reset_only(void **state)
         assert_false(ls_op_unwatch(sock, &op));
         assert_int_equal(ls_op_watch(&place.ctx, sock, &op), LS_ERESET); /* from now on at once */
         ls_sock_close(&place.ctx, sock);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
-static void closing_ends_a_watch(void **state)
+TEST(closing_ends_a_watch)
 {
     net_place place;
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     const int posted = ls_op_watch(&place.ctx, sock, &op);
     ls_sock_close(&place.ctx, sock);
     if (posted == LS_PENDING) expect_packet(&place, &op, LS_ECANCELED);
     close(theirs);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* A discard needs no block. */
-static void discarding(void **state)
+TEST(discarding)
 {
     enum { BYTES = 50000, BLOCKS = (63 << 20) / LS_BLOCK_LARGE }; /* the buffers of every system hold BYTES */
     static ls_block *hoard[BLOCKS];
@@ -436,7 +424,6 @@ static void discarding(void **state)
     int theirs;
     ls_op op = op_new();
     char *bytes = calloc(1, BYTES);
-    (void)state;
     assert_non_null(bytes);
     ls_sock *sock = net_conn_open(&place, &theirs);
     for (int i = 0; i < BLOCKS; i++) assert_non_null(hoard[i] = ls_block_get(place.ctx.pool, LS_BLOCK_LARGE));
@@ -462,14 +449,13 @@ static void discarding(void **state)
     free(bytes);
 }
 
-static void a_pool_at_its_limit_fails_the_receive_and_loses_no_data(void **state)
+TEST(a_pool_at_its_limit_fails_the_receive_and_loses_no_data)
 {
     enum { BLOCKS = (63 << 20) / LS_BLOCK_LARGE }; /* of 64 MiB; the rest is the reserve */
     static ls_block *hoard[BLOCKS];
     net_place place;
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     for (int i = 0; i < BLOCKS; i++) assert_non_null(hoard[i] = ls_block_get(place.ctx.pool, LS_BLOCK_LARGE));
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, LS_BLOCK_SMALL), LS_PENDING);
@@ -500,7 +486,7 @@ static void receive_all(net_place *place, ls_sock *sock, char *to, size_t len)
     }
 }
 
-static void bytes_that_come_before_they_are_asked_for_are_kept_in_order(void **state)
+TEST(bytes_that_come_before_they_are_asked_for_are_kept_in_order)
 {
     enum { CHUNK = 3000, CHUNKS = 40, LEN = CHUNK * CHUNKS };
     static char got[LEN];
@@ -508,10 +494,9 @@ static void bytes_that_come_before_they_are_asked_for_are_kept_in_order(void **s
     net_place place;
     int ours, theirs;
     ls_op op = op_new();
-    (void)state;
     for (int round = 0; round < 4;
          round++) { /* all at once; with looks at the port between; the peer ends; it is closed */
-        net_open(&place);
+        net_place_open(&place);
         net_tcp_pair(&ours, &theirs);
         assert_int_equal(setsockopt(ours, SOL_SOCKET, SO_RCVBUF, &(int){1 << 20}, sizeof(int)), 0);
         ls_sock *sock = net_attach(&place, ours, true);
@@ -537,18 +522,17 @@ static void bytes_that_come_before_they_are_asked_for_are_kept_in_order(void **s
         }
         ls_sock_close(&place.ctx, sock);
         if (round != 2) close(theirs);
-        net_close(&place);
+        net_place_close(&place);
     }
     free(bytes);
 }
 
-static void a_receive_without_room_tells_that_something_is_there(void **state)
+TEST(a_receive_without_room_tells_that_something_is_there)
 {
     net_place place;
     char room[8];
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     assert_int_equal(ls_op_recv(&place.ctx, sock, &op, NULL, 0), LS_PENDING);
     net_quiet(&place, 5);
@@ -559,27 +543,4 @@ static void a_receive_without_room_tells_that_something_is_there(void **state)
     if (ls_op_recv(&place.ctx, sock, &op, room, sizeof room) == LS_PENDING) expect_packet(&place, &op, 5);
     assert_memory_equal(room, "hello", 5);
     net_conn_close(&place, sock, theirs);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(receive_into_own_memory),
-        cmocka_unit_test(a_look_counts_its_packets_as_a_wait_does),
-        cmocka_unit_test(a_fresh_socket_is_tried_at_once),
-        cmocka_unit_test(an_idle_connection_holds_no_block),
-        cmocka_unit_test(a_reset_is_reported),
-        cmocka_unit_test(an_end_right_behind_data_is_reported),
-        cmocka_unit_test(a_stream_comes_whole_whatever_is_asked),
-        cmocka_unit_test(a_batch_fits_into_the_cache),
-        cmocka_unit_test(what_nobody_received_is_not_the_next_sockets),
-        cmocka_unit_test(data_before_the_end_is_not_lost),
-        cmocka_unit_test(a_watch_reports_a_reset_only),
-        cmocka_unit_test(closing_ends_a_watch),
-        cmocka_unit_test(discarding),
-        cmocka_unit_test(a_pool_at_its_limit_fails_the_receive_and_loses_no_data),
-        cmocka_unit_test(bytes_that_come_before_they_are_asked_for_are_kept_in_order),
-        cmocka_unit_test(a_receive_without_room_tells_that_something_is_there),
-    };
-    return cmocka_run_group_tests_name("port/port_recv", tests, NULL, NULL);
 }

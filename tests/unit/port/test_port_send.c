@@ -5,13 +5,12 @@
 
 #include "base/os/thread.h"
 
-static void small_slices_leave_at_once_in_order(void **state)
+TEST(small_slices_leave_at_once_in_order)
 {
     net_place place;
     char got[32];
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slices[] = {ls_slice_static("one", 3), ls_slice_static("", 0), ls_slice_static(" two", 4),
                          ls_slice_static(" three", 6)};
@@ -38,7 +37,7 @@ static void reader_main(void *arg)
 }
 
 /* 100 slices of uneven lengths, far more than the socket takes, to a reader that begins late. */
-static void a_long_gather_send_goes_on_when_there_is_room(void **state)
+TEST(a_long_gather_send_goes_on_when_there_is_room)
 {
     enum { SLICES = 100, LEN = 6 << 20 };
     net_place place;
@@ -47,10 +46,9 @@ static void a_long_gather_send_goes_on_when_there_is_room(void **state)
     ls_slice slices[SLICES];
     ls_thread thread;
     size_t from = 0;
-    (void)state;
     for (int tcp = 0; tcp <= 1; tcp++, from = 0) {
         char *bytes = pattern(LEN, 1);
-        net_open(&place);
+        net_place_open(&place);
         if (tcp)
             net_tcp_pair(&ours, &theirs);
         else
@@ -72,21 +70,20 @@ static void a_long_gather_send_goes_on_when_there_is_room(void **state)
         net_quiet(&place, 0);
         ls_sock_close(&place.ctx, sock);
         close(theirs);
-        net_close(&place);
+        net_place_close(&place);
         free(r.bytes);
         free(bytes);
     }
 }
 
-static void a_file_range_follows_its_head(void **state)
+TEST(a_file_range_follows_its_head)
 {
     enum { FILE_LEN = 3 << 20, FROM = 12345, LEN = FILE_LEN - 2 * FROM };
     net_place place;
     int ours, theirs;
     ls_op op = op_new();
     ls_thread thread;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     net_tcp_pair(&ours, &theirs);
     char *bytes = pattern(FILE_LEN, 2);
     FILE *file = tmpfile();
@@ -121,16 +118,15 @@ static void a_file_range_follows_its_head(void **state)
     close(theirs);
     free(r.bytes);
     free(bytes);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void a_peer_that_has_gone_is_an_error_not_a_signal(void **state)
+TEST(a_peer_that_has_gone_is_an_error_not_a_signal)
 {
     net_place place;
     int ours, theirs;
     ls_op op = op_new();
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     net_pair(&ours, &theirs);
     close(theirs);
     ls_sock *sock = net_attach(&place, ours, false);
@@ -152,16 +148,15 @@ static void a_peer_that_has_gone_is_an_error_not_a_signal(void **state)
     assert_true(net_next(&place).result < 0);
     ls_sock_close(&place.ctx, sock);
     free(bytes);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void both_directions_complete_when_one_packet_fits(void **state)
+TEST(both_directions_complete_when_one_packet_fits)
 {
     net_place place;
     char room[8], *bytes = pattern(6 << 20, 4);
     int theirs, seen = 0;
     ls_op in = op_new(), out = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static(bytes, 6 << 20);
     assert_int_equal(ls_op_send(&place.ctx, sock, &out, &slice, 1, NULL), LS_PENDING);
@@ -173,16 +168,15 @@ static void both_directions_complete_when_one_packet_fits(void **state)
     net_quiet(&place, 5);
     ls_sock_close(&place.ctx, sock);
     free(bytes);
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void shutdown_ends_the_stream_and_receives_go_on(void **state)
+TEST(shutdown_ends_the_stream_and_receives_go_on)
 {
     net_place place;
     char room[8], c;
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_tcp_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static("bye", 3);
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE);
@@ -195,15 +189,14 @@ static void shutdown_ends_the_stream_and_receives_go_on(void **state)
     net_conn_close(&place, sock, theirs);
 }
 
-static void last_bytes_leave_with_the_end_whatever_is_unread(void **state)
+TEST(last_bytes_leave_with_the_end_whatever_is_unread)
 {
-    (void)state;
     for (int closes = 0; closes < 2; closes++) {
         net_place place;
         char room[10], c;
         int ours, theirs;
         ls_op op = op_new();
-        net_open(&place);
+        net_place_open(&place);
         net_tcp_pair(&ours, &theirs);
         ls_sock *sock = net_attach(&place, ours, false);
         net_write(theirs, "unread", 6);
@@ -220,17 +213,16 @@ static void last_bytes_leave_with_the_end_whatever_is_unread(void **state)
         assert_true(read(theirs, &c, 1) <= 0); /* the end, or the reset that unread bytes make of a close */
         if (!closes) ls_sock_close(&place.ctx, sock);
         close(theirs);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
-static void inline_completions_end_after_their_time(void **state)
+TEST(inline_completions_end_after_their_time)
 {
     net_place place;
     char room[64];
     int theirs;
     ls_op op = op_new();
-    (void)state;
     ls_sock *sock = net_conn_open(&place, &theirs);
     ls_slice slice = ls_slice_static("x", 1);
     net_quiet(&place, 0);
@@ -246,19 +238,4 @@ static void inline_completions_end_after_their_time(void **state)
     assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_DONE); /* ... and a new run */
     net_read(theirs, room, 22);
     net_conn_close(&place, sock, theirs);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_slices_leave_at_once_in_order),
-        cmocka_unit_test(a_long_gather_send_goes_on_when_there_is_room),
-        cmocka_unit_test(a_file_range_follows_its_head),
-        cmocka_unit_test(a_peer_that_has_gone_is_an_error_not_a_signal),
-        cmocka_unit_test(both_directions_complete_when_one_packet_fits),
-        cmocka_unit_test(shutdown_ends_the_stream_and_receives_go_on),
-        cmocka_unit_test(last_bytes_leave_with_the_end_whatever_is_unread),
-        cmocka_unit_test(inline_completions_end_after_their_time),
-    };
-    return cmocka_run_group_tests_name("port/port_send", tests, NULL, NULL);
 }

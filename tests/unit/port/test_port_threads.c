@@ -42,7 +42,7 @@ static void write_late(void *arg)
     net_write(v->theirs, "hello", 5);
 }
 
-static void others_take_what_a_busy_thread_has_posted(void **state)
+TEST(others_take_what_a_busy_thread_has_posted)
 {
     for (int late = 0; late <= 1; late++) { /* the bytes come before the wait, or during it */
         visitor v = {.op = op_new(), .send = op_new(), .slice = ls_slice_static("ahoy!", 5)};
@@ -50,8 +50,7 @@ static void others_take_what_a_busy_thread_has_posted(void **state)
         ls_thread thread, other;
         char got[8];
         int ours, theirs, seen = 0;
-        (void)state;
-        net_open(&place);
+        net_place_open(&place);
         net_pair(&ours, &theirs);
         v.theirs = theirs;
         v.place = &place;
@@ -95,7 +94,7 @@ static void others_take_what_a_busy_thread_has_posted(void **state)
         close(theirs);
         ls_cond_close(&v.changed);
         ls_mutex_close(&v.mutex);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
@@ -114,7 +113,6 @@ static void race_received(ls_thread_ctx *ctx, ls_op *op)
 {
     race *r = LS_CONTAINER(op, race, op);
     const int64_t result = atomic_load(&op->result);
-    (void)ctx;
     if (result > 0) ls_block_drop(op->recv.block);
     if (result != 1 && result != LS_ECANCELED) abort();
     atomic_fetch_add(&r->completions, 1);
@@ -130,7 +128,6 @@ static void race_post(ls_thread_ctx *ctx, ls_op *op)
 static void race_write(ls_thread_ctx *ctx, ls_op *op)
 {
     race *r = LS_CONTAINER(op, race, write);
-    (void)ctx;
     if (send(r->theirs, "x", 1, MSG_NOSIGNAL) < 0) { /* closed by now: as good */
     }
     atomic_fetch_add(&r->errands, 1);
@@ -156,16 +153,13 @@ static void race_main(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-static void whatever_races_there_is_one_completion(void **state)
+TEST_IN(net_place, place, whatever_races_there_is_one_completion)
 {
     enum { ROUNDS = 3000 / SYSTEM_SLOWNESS };
     static race races[ROUNDS];
-    net_place place;
     ls_thread threads[WORKERS];
-    (void)state;
-    net_open(&place);
     atomic_store(&race_over, false);
-    for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "race", race_main, &place), LS_OK);
+    for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "race", race_main, place), LS_OK);
     for (int i = 0; i < ROUNDS; i++) {
         race *r = &races[i];
         const bool writes = i % 3 != 2, cancels = i % 3 != 1; /* write and cancel; write and close; cancel and close */
@@ -175,21 +169,21 @@ static void whatever_races_there_is_one_completion(void **state)
         r->write.done = race_write;
         r->cancel.done = race_cancel;
         net_pair(&ours, &r->theirs);
-        r->sock = net_attach(&place, ours, false);
+        r->sock = net_attach(place, ours, false);
         r->post.done = race_post;
         if (i & 1)
-            race_post(&place.ctx, &r->post);
+            race_post(&place->ctx, &r->post);
         else
-            ls_port_post(place.port, &r->post, 0);
+            ls_port_post(place->port, &r->post, 0);
         while (atomic_load(&r->posted) == 0) ls_clock_sleep_ms(0);
-        if (writes) ls_port_post(place.port, &r->write, 0);
+        if (writes) ls_port_post(place->port, &r->write, 0);
         if (cancels) { /* needs the socket open */
-            ls_port_post(place.port, &r->cancel, 0);
+            ls_port_post(place->port, &r->cancel, 0);
             while (atomic_load(&r->errands) < writes + cancels) ls_clock_sleep_ms(0);
         } else {
             for (volatile int spin = 0; spin < i % 2000; spin++) continue;
         }
-        ls_sock_close(&place.ctx, r->sock);
+        ls_sock_close(&place->ctx, r->sock);
         while (atomic_load(&r->errands) < writes + cancels || atomic_load(&r->completions) == 0) ls_clock_sleep_ms(0);
         close(r->theirs);
     }
@@ -197,7 +191,6 @@ static void whatever_races_there_is_one_completion(void **state)
     atomic_store(&race_over, true);
     for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
     for (int i = 0; i < ROUNDS; i++) assert_int_equal(atomic_load(&races[i].completions), 1);
-    net_close(&place);
 }
 
 /* Echo over many connections by four threads: receive and send re-posted from inside, in any thread. */
@@ -245,28 +238,25 @@ static void echo_start(ls_thread_ctx *ctx, ls_op *op)
     echo_receive(ctx, LS_CONTAINER(op, echo, start));
 }
 
-static void echoes_from_any_thread_lose_no_byte(void **state)
+TEST_IN(net_place, place, echoes_from_any_thread_lose_no_byte)
 {
     enum { PEERS = 16, ROUNDS = 60 / SYSTEM_SLOWNESS, LEN = 20000 };
     static echo echoes[PEERS];
     static char got[LEN];
     int theirs[PEERS], ours;
-    net_place place;
     ls_thread threads[WORKERS];
-    (void)state;
-    net_open(&place);
     char *bytes = pattern(LEN, 7);
     atomic_store(&race_over, false);
     atomic_store(&echoes_open, PEERS);
-    for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "echo", race_main, &place), LS_OK);
+    for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "echo", race_main, place), LS_OK);
     for (int i = 0; i < PEERS; i++) {
         net_tcp_pair(&ours, &theirs[i]);
         echoes[i] = (echo){.in = {.done = echo_received}, .out = {.done = echo_sent}, .start = {.done = echo_start}};
-        echoes[i].sock = net_attach(&place, ours, true);
+        echoes[i].sock = net_attach(place, ours, true);
         if (i & 1)
-            echo_start(&place.ctx, &echoes[i].start);
+            echo_start(&place->ctx, &echoes[i].start);
         else
-            ls_port_post(place.port, &echoes[i].start, 0);
+            ls_port_post(place->port, &echoes[i].start, 0);
     }
     for (int round = 0; round < ROUNDS; round++) {
         const size_t len = round % 3 ? 1 + (size_t)round : LEN;
@@ -282,15 +272,4 @@ static void echoes_from_any_thread_lose_no_byte(void **state)
     atomic_store(&race_over, true);
     for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
     free(bytes);
-    net_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_take_what_a_busy_thread_has_posted),
-        cmocka_unit_test(whatever_races_there_is_one_completion),
-        cmocka_unit_test(echoes_from_any_thread_lose_no_byte),
-    };
-    return cmocka_run_group_tests_name("port/port_threads", tests, NULL, NULL);
 }

@@ -7,53 +7,45 @@ enum { WORKERS = 4 };
 
 #define MS UINT64_C(1000000)
 
-static void timers_come_in_order_and_not_early(void **state)
+TEST_IN(net_place, place, timers_come_in_order_and_not_early)
 {
-    net_place place;
     ls_timer timers[4];
     const int delay_ms[] = {30, 10, 0, 20}, order[] = {2, 1, 3, 0};
-    (void)state;
-    net_open(&place);
     const uint64_t start = ls_clock_ns();
     for (int i = 0; i < 4; i++) {
         timers[i] = (ls_timer){.op = {.done = op_done_unexpectedly}};
-        assert_int_equal(ls_timer_set(place.port, &timers[i], start + (uint64_t)delay_ms[i] * MS), LS_OK);
+        assert_int_equal(ls_timer_set(place->port, &timers[i], start + (uint64_t)delay_ms[i] * MS), LS_OK);
     }
     for (int i = 0; i < 4; i++) {
-        const ls_packet packet = net_next(&place);
+        const ls_packet packet = net_next(place);
         assert_ptr_equal(packet.op, &timers[order[i]].op);
         assert_int_equal(packet.result, 0);
         assert_true(ls_clock_ns() >= start + (uint64_t)delay_ms[order[i]] * MS);
     }
-    net_quiet(&place, 20);
-    net_close(&place);
+    net_quiet(place, 20);
 }
 
-static void a_timer_can_be_moved_and_taken_back(void **state)
+TEST_IN(net_place, place, a_timer_can_be_moved_and_taken_back)
 {
-    net_place place;
     ls_timer a = {.op = {.done = op_done_unexpectedly}}, b = {.op = {.done = op_done_unexpectedly}};
-    (void)state;
-    net_open(&place);
     const uint64_t start = ls_clock_ns();
-    assert_int_equal(ls_timer_set(place.port, &a, start + 10 * MS), LS_OK);
-    assert_int_equal(ls_timer_set(place.port, &b, start + 3600000 * MS), LS_OK);
-    assert_int_equal(ls_timer_set(place.port, &a, start + 3600000 * MS), LS_OK); /* later */
-    assert_int_equal(ls_timer_set(place.port, &b, start + 30 * MS), LS_OK);      /* sooner */
-    expect_packet(&place, &b.op, 0);
+    assert_int_equal(ls_timer_set(place->port, &a, start + 10 * MS), LS_OK);
+    assert_int_equal(ls_timer_set(place->port, &b, start + 3600000 * MS), LS_OK);
+    assert_int_equal(ls_timer_set(place->port, &a, start + 3600000 * MS), LS_OK); /* later */
+    assert_int_equal(ls_timer_set(place->port, &b, start + 30 * MS), LS_OK);      /* sooner */
+    expect_packet(place, &b.op, 0);
     assert_true(ls_clock_ns() >= start + 30 * MS);
-    assert_false(ls_timer_move(place.port, &b, start));
-    assert_true(ls_timer_move(place.port, &a, start + 80 * MS));
-    assert_true(ls_timer_cancel(place.port, &a));
-    assert_false(ls_timer_cancel(place.port, &a));
-    assert_false(ls_timer_move(place.port, &a, start));
-    assert_false(ls_timer_cancel(place.port, &b)); /* its packet came */
-    net_quiet(&place, 80);
-    assert_int_equal(ls_timer_set(place.port, &a, ls_clock_ns() - MS), LS_OK); /* the past is now */
-    expect_packet(&place, &a.op, 0);
-    assert_int_equal(ls_timer_set(place.port, &a, 0), LS_OK);
-    expect_packet(&place, &a.op, 0);
-    net_close(&place);
+    assert_false(ls_timer_move(place->port, &b, start));
+    assert_true(ls_timer_move(place->port, &a, start + 80 * MS));
+    assert_true(ls_timer_cancel(place->port, &a));
+    assert_false(ls_timer_cancel(place->port, &a));
+    assert_false(ls_timer_move(place->port, &a, start));
+    assert_false(ls_timer_cancel(place->port, &b)); /* its packet came */
+    net_quiet(place, 80);
+    assert_int_equal(ls_timer_set(place->port, &a, ls_clock_ns() - MS), LS_OK); /* the past is now */
+    expect_packet(place, &a.op, 0);
+    assert_int_equal(ls_timer_set(place->port, &a, 0), LS_OK);
+    expect_packet(place, &a.op, 0);
 }
 
 enum { CLOCKS = 64 };
@@ -64,7 +56,6 @@ typedef struct alarm_clock {
 
 static void clock_rang(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     atomic_fetch_add(&LS_CONTAINER(op, alarm_clock, timer.op)->fired, 1);
 }
 
@@ -98,44 +89,36 @@ static void clocks_main(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-static void timers_from_many_threads_ring_exactly_as_often_as_they_should(void **state)
+TEST_IN(net_place, place, timers_from_many_threads_ring_exactly_as_often_as_they_should)
 {
     static clocks all[WORKERS];
-    net_place place;
     ls_thread threads[WORKERS];
     ls_packet packet;
-    (void)state;
-    net_open(&place);
     for (int i = 0; i < WORKERS; i++) {
-        all[i].place = &place;
+        all[i].place = place;
         for (int k = 0; k < CLOCKS; k++) all[i].all[k] = (alarm_clock){.timer = {.op = {.done = clock_rang}}};
     }
     for (int i = 0; i < WORKERS; i++)
         assert_int_equal(ls_thread_start(&threads[i], "clocks", clocks_main, &all[i]), LS_OK);
     for (int i = 0; i < WORKERS; i++) ls_thread_join(&threads[i]);
-    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 50) == 1) packet.op->done(&place.ctx, packet.op);
+    while (ls_port_wait(place->port, &place->ctx, &packet, 1, 50) == 1) packet.op->done(&place->ctx, packet.op);
     for (int i = 0; i < WORKERS; i++)
         for (int k = 0; k < CLOCKS; k++) assert_int_equal(atomic_load(&all[i].all[k].fired), all[i].expected[k]);
-    net_close(&place);
 }
 
 /* A thread that always finds a packet never blocks; it is told of timers all the same. */
-static void a_timer_rings_beside_packets_without_end(void **state)
+TEST_IN(net_place, place, a_timer_rings_beside_packets_without_end)
 {
-    net_place place;
     ls_timer timer = {.op = {.done = op_done_unexpectedly}};
     ls_packet packet = {0};
-    (void)state;
-    net_open(&place);
-    assert_int_equal(ls_timer_set(place.port, &timer, ls_clock_ns() + MS), LS_OK);
+    assert_int_equal(ls_timer_set(place->port, &timer, ls_clock_ns() + MS), LS_OK);
     const uint64_t give_up_ns = ls_clock_ns() + 20000 * MS;
     while (packet.op != &timer.op && ls_clock_ns() < give_up_ns) {
-        assert_int_equal(ls_port_post_key(place.port, &place, 0), LS_OK);
-        assert_int_equal(ls_port_wait(place.port, &place.ctx, &packet, 1, -1), 1);
+        assert_int_equal(ls_port_post_key(place->port, place, 0), LS_OK);
+        assert_int_equal(ls_port_wait(place->port, &place->ctx, &packet, 1, -1), 1);
     }
     assert_ptr_equal(packet.op, &timer.op);
-    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 1) {} /* the last post */
-    net_close(&place);
+    while (ls_port_wait(place->port, &place->ctx, &packet, 1, 0) == 1) {} /* the last post */
 }
 
 enum { HANDED_OVER = 500 };
@@ -160,35 +143,19 @@ static void sleeper_main(void *arg)
 }
 
 /* One thread only waits, the other only sets: whichever moment of the wait it is set in, the timer rings. */
-static void a_timer_set_while_another_thread_goes_to_sleep_rings(void **state)
+TEST_IN(net_place, place, a_timer_set_while_another_thread_goes_to_sleep_rings)
 {
     static alarm_clock all[HANDED_OVER];
-    net_place place;
     ls_thread thread;
-    sleeper s = {.place = &place, .all = all};
-    (void)state;
-    net_open(&place);
+    sleeper s = {.place = place, .all = all};
     assert_int_equal(ls_thread_start(&thread, "sleeper", sleeper_main, &s), LS_OK);
     for (int i = 0; i < HANDED_OVER; i++) {
         const uint64_t now_ns = ls_clock_ns(), give_up_ns = now_ns + 20000 * MS;
         all[i] = (alarm_clock){.timer = {.op = {.done = clock_rang}}};
-        assert_int_equal(ls_timer_set(place.port, &all[i].timer, now_ns + (uint64_t)(i % 7) * MS / 20), LS_OK);
+        assert_int_equal(ls_timer_set(place->port, &all[i].timer, now_ns + (uint64_t)(i % 7) * MS / 20), LS_OK);
         while (atomic_load(&s.heard) <= i && ls_clock_ns() < give_up_ns) {}
         assert_int_equal(atomic_load(&s.heard), i + 1);
     }
     ls_thread_join(&thread);
     for (int i = 0; i < HANDED_OVER; i++) assert_int_equal(atomic_load(&all[i].fired), 1);
-    net_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(timers_come_in_order_and_not_early),
-        cmocka_unit_test(a_timer_can_be_moved_and_taken_back),
-        cmocka_unit_test(timers_from_many_threads_ring_exactly_as_often_as_they_should),
-        cmocka_unit_test(a_timer_rings_beside_packets_without_end),
-        cmocka_unit_test(a_timer_set_while_another_thread_goes_to_sleep_rings),
-    };
-    return cmocka_run_group_tests_name("port/port_timers", tests, NULL, NULL);
 }

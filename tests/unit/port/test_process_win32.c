@@ -69,19 +69,17 @@ int __wrap_ls_poll_change(watcher *at)
     return LS_ENOMEM;
 }
 
-static int open_place(void **state)
+typedef net_place fake_place;
+
+static void fake_place_open(net_place *place)
 {
-    static net_place place;
     memset(&fake, 0, sizeof fake);
-    net_open(&place);
-    *state = &place;
-    return 0;
+    net_place_open(place);
 }
 
-static int close_place(void **state)
+static void fake_place_close(net_place *place)
 {
-    net_close(*state);
-    return 0;
+    net_place_close(place);
 }
 
 enum {
@@ -144,9 +142,8 @@ static void pairs_close(net_place *place, const int *ours, const int *theirs, in
     }
 }
 
-static void many_in_one_call_each_with_its_result(void **state)
+TEST_IN(fake_place, place, many_in_one_call_each_with_its_result)
 {
-    net_place *place = *state;
     int ours[4], theirs[4], keys[4];
     pairs_open(ours, theirs, 4);
     ls_registration many[] = {
@@ -184,10 +181,9 @@ static void many_in_one_call_each_with_its_result(void **state)
     net_quiet(place, 0);
 }
 
-static void more_than_one_call_holds(void **state)
+TEST_IN(fake_place, place, more_than_one_call_holds)
 {
     enum { ENABLES = 100 };
-    net_place *place = *state;
     int ours, theirs, key;
     ls_registration many[1 + ENABLES];
     pairs_open(&ours, &theirs, 1);
@@ -200,9 +196,8 @@ static void more_than_one_call_holds(void **state)
     pairs_close(place, &ours, &theirs, 1);
 }
 
-static void a_call_that_fails_fails_for_all(void **state)
+TEST_IN(fake_place, place, a_call_that_fails_fails_for_all)
 {
-    net_place *place = *state;
     int ours[2], theirs[2], key;
     pairs_open(ours, theirs, 2);
     ls_registration two[] = {wanted(LS_NOTIFY_REGISTER, ours[0], &key, LS_EVENT_IN, LEVEL_ONESHOT),
@@ -218,10 +213,9 @@ static void a_call_that_fails_fails_for_all(void **state)
     pairs_close(place, ours, theirs, 2);
 }
 
-static void events_go_through_the_filter(void **state)
+TEST_IN(fake_place, place, events_go_through_the_filter)
 {
     enum { ALL = LS_EVENT_IN | LS_EVENT_OUT | LS_EVENT_HANGUP | LS_EVENT_ERR };
-    net_place *place = *state;
     int ours, theirs, key;
     pairs_open(&ours, &theirs, 1);
     const int udp = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
@@ -243,7 +237,7 @@ static void events_go_through_the_filter(void **state)
 }
 
 /* The system has flags of their own for the end of the stream and for an error. */
-static void in_and_out_include_the_end_and_errors(void **state)
+TEST_IN(fake_place, place, in_and_out_include_the_end_and_errors)
 {
     static const struct {
         uint16_t filter;
@@ -257,7 +251,6 @@ static void in_and_out_include_the_end_and_errors(void **state)
         {LS_EVENT_IN, LS_EVENT_ERR | LS_EVENT_HANGUP, LS_EVENT_IN | LS_EVENT_ERR},
         {0, LS_EVENT_ERR | LS_EVENT_HANGUP, LS_EVENT_ERR},
     };
-    net_place *place = *state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         int ours, theirs, key;
         pairs_open(&ours, &theirs, 1);
@@ -268,10 +261,9 @@ static void in_and_out_include_the_end_and_errors(void **state)
     }
 }
 
-static void one_shots_are_told_once(void **state)
+TEST_IN(fake_place, place, one_shots_are_told_once)
 {
     static const uint8_t triggers[] = {LEVEL_ONESHOT, EDGE_ONESHOT};
-    net_place *place = *state;
     for (int t = 0; t < 2; t++) {
         int ours, theirs, key;
         pairs_open(&ours, &theirs, 1);
@@ -288,10 +280,9 @@ static void one_shots_are_told_once(void **state)
     }
 }
 
-static void persistent_ones_go_on_until_they_are_disabled(void **state)
+TEST_IN(fake_place, place, persistent_ones_go_on_until_they_are_disabled)
 {
     static const uint8_t triggers[] = {LEVEL_PERSISTENT, EDGE_PERSISTENT};
-    net_place *place = *state;
     for (int t = 0; t < 2; t++) {
         int ours, theirs, key;
         pairs_open(&ours, &theirs, 1);
@@ -312,10 +303,9 @@ static void persistent_ones_go_on_until_they_are_disabled(void **state)
 }
 
 /* The system tells an EDGE what becomes true while it is enabled; what is true already is looked at. */
-static void enabling_an_edge_looks_at_what_is_there(void **state)
+TEST_IN(fake_place, place, enabling_an_edge_looks_at_what_is_there)
 {
     static const uint8_t triggers[] = {LEVEL_PERSISTENT, LEVEL_ONESHOT, EDGE_PERSISTENT, EDGE_ONESHOT};
-    net_place *place = *state;
     for (int t = 0; t < 4; t++) {
         const bool edge = triggers[t] & LS_TRIGGER_EDGE;
         int ours, theirs, key;
@@ -333,9 +323,8 @@ static void enabling_an_edge_looks_at_what_is_there(void **state)
     }
 }
 
-static void removing(void **state)
+TEST_IN(fake_place, place, removing)
 {
-    net_place *place = *state;
     int ours, theirs, one, two;
     pairs_open(&ours, &theirs, 1);
     void *system = registered(place, ours, &one, LS_EVENT_IN, LEVEL_PERSISTENT);
@@ -373,9 +362,8 @@ static void removing(void **state)
 }
 
 /* The number of a closed socket is another's at once. */
-static void a_closed_socket_takes_its_registration_along(void **state)
+TEST_IN(fake_place, place, a_closed_socket_takes_its_registration_along)
 {
-    net_place *place = *state;
     int ours[2], theirs[2], one, two;
     for (int attached = 0; attached <= 1; attached++) {
         pairs_open(ours, theirs, 2);
@@ -411,9 +399,8 @@ static void a_closed_socket_takes_its_registration_along(void **state)
 }
 
 /* The number of a removed socket is another's, which is removed too, before the first REMOVE packet is taken. */
-static void two_removed_sockets_of_one_number(void **state)
+TEST_IN(fake_place, place, two_removed_sockets_of_one_number)
 {
-    net_place *place = *state;
     for (int second_first = 0; second_first <= 1; second_first++) {
         int ours[2], theirs[2], keys[2];
         void *system[2];
@@ -444,9 +431,8 @@ static void two_removed_sockets_of_one_number(void **state)
 }
 
 /* Two sockets without an address look the same; a wait takes notice of the close. */
-static void a_closed_socket_without_an_address(void **state)
+TEST_IN(fake_place, place, a_closed_socket_without_an_address)
 {
-    net_place *place = *state;
     int one, two;
     for (int removed = 0; removed <= 1; removed++) {
         const int old = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0),
@@ -473,9 +459,8 @@ static void a_closed_socket_without_an_address(void **state)
 
 /* A registration that was dropped without a REMOVE is removed before the next one, which else would keep its key: packets
  * of the old key are ignored. */
-static void a_dropped_registration_is_removed_before_the_next(void **state)
+TEST_IN(fake_place, place, a_dropped_registration_is_removed_before_the_next)
 {
-    net_place *place = *state;
     int ours, theirs, key;
     pairs_open(&ours, &theirs, 1);
     fake.poll_fails = true;
@@ -495,9 +480,8 @@ static void a_dropped_registration_is_removed_before_the_next(void **state)
     assert_int_equal(fake.removes, 2);
 }
 
-static void registering_and_waiting_in_one_call(void **state)
+TEST_IN(fake_place, place, registering_and_waiting_in_one_call)
 {
-    net_place *place = *state;
     int ours, theirs, key;
     ls_packet packet;
     pairs_open(&ours, &theirs, 1);
@@ -512,27 +496,4 @@ static void registering_and_waiting_in_one_call(void **state)
     assert_int_equal(ls_port_notify(place->port, &place->ctx, &one, 1, &packet, 1, -1), 0); /* it does not wait */
     assert_int_equal(one.result, LS_ENOENT);
     pairs_close(place, &ours, &theirs, 1);
-}
-
-#define with_port(test) cmocka_unit_test_setup_teardown(test, open_place, close_place)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        with_port(many_in_one_call_each_with_its_result),
-        with_port(more_than_one_call_holds),
-        with_port(a_call_that_fails_fails_for_all),
-        with_port(events_go_through_the_filter),
-        with_port(in_and_out_include_the_end_and_errors),
-        with_port(one_shots_are_told_once),
-        with_port(persistent_ones_go_on_until_they_are_disabled),
-        with_port(enabling_an_edge_looks_at_what_is_there),
-        with_port(removing),
-        with_port(a_closed_socket_takes_its_registration_along),
-        with_port(two_removed_sockets_of_one_number),
-        with_port(a_closed_socket_without_an_address),
-        with_port(a_dropped_registration_is_removed_before_the_next),
-        with_port(registering_and_waiting_in_one_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

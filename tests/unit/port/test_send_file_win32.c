@@ -73,7 +73,6 @@ static int WSAAPI fake_send(SOCKET fd, LPWSABUF buffers, DWORD count, LPDWORD se
 /* VerifyVersionInfoW as IsWindowsServer calls it: whether this is a workstation. */
 static BOOL WINAPI fake_edition(LPOSVERSIONINFOEXW about, DWORD mask, DWORDLONG conditions)
 {
-    (void)conditions;
     assert_int_equal(mask, VER_PRODUCT_TYPE);
     assert_int_equal(about->wProductType, VER_NT_WORKSTATION);
     SetLastError(ERROR_OLD_WIN_VERSION);
@@ -103,7 +102,7 @@ static void place_open_with(file_place *place, bool server, size_t len, bool lac
     sys.server = server;
     sys.lacks = lacks;
     sys.is_unix = is_unix;
-    net_open(&place->net);
+    net_place_open(&place->net);
     place->len = len;
     place->bytes = pattern(len, 7);
     place->file = tmpfile();
@@ -114,18 +113,18 @@ static void place_open_with(file_place *place, bool server, size_t len, bool lac
     place->sock = net_attach(&place->net, ours, false);
 }
 
-static void place_open(file_place *place, bool server, size_t len)
+static void file_place_open(file_place *place, bool server, size_t len)
 {
     place_open_with(place, server, len, false, false);
 }
 
-static void place_close(file_place *place) /* checks that no block of the pool is left */
+static void file_place_close(file_place *place) /* checks that no block of the pool is left */
 {
     ls_sock_close(&place->net.ctx, place->sock);
     fclose(place->file);
     close(place->theirs);
     free(place->bytes);
-    net_close(&place->net);
+    net_place_close(&place->net);
 }
 
 typedef struct reader {
@@ -141,10 +140,9 @@ static void reader_main(void *arg)
 }
 
 /* The peer reads while the port sends: 300 KiB are more than the socket takes. */
-static void the_edition_decides_who_reads_the_file(void **state)
+TEST(the_edition_decides_who_reads_the_file)
 {
     enum { LEN = 300000, FROM = 1000, HEAD = 4 };
-    (void)state;
     /* A client, a server; a server where the provider lacks TransmitFile, and where it may refuse the family. */
     for (int kind = 0; kind < 4; kind++) {
         const bool server = kind == 1;
@@ -169,21 +167,20 @@ static void the_edition_decides_who_reads_the_file(void **state)
             assert_int_equal(sys.transmits, 0);
         assert_int_equal(sys.sends, server ? 1 : 5); /* the first slice, or 64 KiB of the file each */
         free(r.bytes);
-        place_close(&place);
+        file_place_close(&place);
     }
 }
 
 /* On a client edition the slices and the first part of the file leave in one call, from a block of fitting size. */
-static void a_small_file_leaves_with_its_head(void **state)
+TEST(a_small_file_leaves_with_its_head)
 {
     enum { LEN = LS_BLOCK_SMALL + 1 };
     char got[4 + LEN];
-    (void)state;
     for (size_t len = LEN - 1; len <= LEN; len++) {
         file_place place;
         ls_pools_stats stats;
         ls_op op = op_new();
-        place_open(&place, false, len);
+        file_place_open(&place, false, len);
         ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
         const ls_file_range range = {fileno(place.file), 0, len, NULL};
         if (ls_op_send(&place.net.ctx, place.sock, &op, head, 2, &range) == LS_PENDING)
@@ -196,21 +193,20 @@ static void a_small_file_leaves_with_its_head(void **state)
         assert_int_equal(sys.last_bytes, len);
         ls_pools_stat(place.net.pools, &stats);
         assert_int_equal(stats.bytes_peak, len == LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
-        place_close(&place);
+        file_place_close(&place);
     }
 }
 
 /* 64 slices fill the buffers of a call; the file takes one more. With 65 slices the file waits for the second call. */
-static void the_file_follows_the_last_slice_only(void **state)
+TEST(the_file_follows_the_last_slice_only)
 {
     enum { SLICES = 65 };
     char got[SLICES + 3];
-    (void)state;
     for (uint16_t count = SLICES - 1; count <= SLICES; count++) {
         file_place place;
         ls_op op = op_new();
         ls_slice slices[SLICES];
-        place_open(&place, false, 3);
+        file_place_open(&place, false, 3);
         for (int i = 0; i < count; i++) slices[i] = ls_slice_static("s", 1);
         const ls_file_range range = {fileno(place.file), 0, 3, NULL};
         if (ls_op_send(&place.net.ctx, place.sock, &op, slices, count, &range) == LS_PENDING)
@@ -220,50 +216,47 @@ static void the_file_follows_the_last_slice_only(void **state)
         assert_int_equal(got[count - 1], 's');
         assert_int_equal(sys.sends, count < SLICES ? 1 : 2);
         assert_int_equal(sys.buffers, count < SLICES ? SLICES : 2); /* one slice and the file */
-        place_close(&place);
+        file_place_close(&place);
     }
 }
 
+enum { SHORT_FILE = 5000 };
+
 /* Errors leave no block behind: the file ends within the range, the pool has no block, the call is refused. */
-static void errors_release_the_block(void **state)
+TEST_IN(file_place, place, errors_release_the_block, false, SHORT_FILE)
 {
-    enum { LEN = 5000 };
-    file_place place;
     ls_pool *small;
     ls_pools *few;
-    (void)state;
-    place_open(&place, false, LEN);
-    const ls_file_range range = {fileno(place.file), 0, LEN, NULL}, past = {fileno(place.file), LEN, 1, NULL};
+    const ls_file_range range = {fileno(place->file), 0, SHORT_FILE, NULL},
+                        past = {fileno(place->file), SHORT_FILE, 1, NULL};
     ls_op op = op_new();
-    assert_int_equal(ls_op_send(&place.net.ctx, place.sock, &op, NULL, 0, &past), LS_EINVAL);
+    assert_int_equal(ls_op_send(&place->net.ctx, place->sock, &op, NULL, 0, &past), LS_EINVAL);
     assert_int_equal(sys.sends, 0);
     sys.send_error = WSAENOBUFS;
-    assert_true(ls_op_send(&place.net.ctx, place.sock, &op, NULL, 0, &range) < 0);
+    assert_true(ls_op_send(&place->net.ctx, place->sock, &op, NULL, 0, &range) < 0);
     assert_int_equal(sys.sends, 1);
 
-    ls_thread_ctx poor = place.net.ctx;
+    ls_thread_ctx poor = place->net.ctx;
     assert_int_equal(ls_pools_open(LS_BLOCK_SMALL, &few), LS_OK);
     assert_int_equal(ls_pool_open(few, &small), LS_OK);
     ls_pool_enter(small);
     poor.pool = small;
-    assert_int_equal(ls_op_send(&poor, place.sock, &op, NULL, 0, &range), LS_ENOMEM);
+    assert_int_equal(ls_op_send(&poor, place->sock, &op, NULL, 0, &range), LS_ENOMEM);
     assert_int_equal(sys.sends, 1);
     ls_pool_close(small);
     ls_pools_close(few);
-    ls_pool_enter(place.net.ctx.pool);
-    place_close(&place);
+    ls_pool_enter(place->net.ctx.pool);
 }
 
 /* A slow peer: the block of the pending call is released when its packet is taken, whether cancelled or closed. */
-static void a_cancelled_send_releases_its_block_with_the_packet(void **state)
+TEST(a_cancelled_send_releases_its_block_with_the_packet)
 {
     enum { LEN = 8 << 20 };
-    (void)state;
     for (int closes = 0; closes <= 1; closes++) {
         file_place place;
         ls_pools_stats stats;
         ls_op op = op_new();
-        place_open(&place, false, LEN);
+        file_place_open(&place, false, LEN);
         const ls_file_range range = {fileno(place.file), 0, LEN, NULL};
         assert_int_equal(ls_op_send(&place.net.ctx, place.sock, &op, NULL, 0, &range), LS_PENDING);
         net_quiet(&place.net, 20); /* the peer reads nothing */
@@ -279,50 +272,36 @@ static void a_cancelled_send_releases_its_block_with_the_packet(void **state)
         }
         ls_pools_stat(place.net.pools, &stats);
         assert_int_equal(stats.blocks_live, 0);
-        place_close(&place);
+        file_place_close(&place);
     }
 }
 
+enum { LONG_FILE = 4 << 20 };
+
 /* Many files to peers that read nothing do not keep one more from leaving. */
-static void slow_peers_do_not_stop_other_files(void **state)
+TEST_IN(file_place, place, slow_peers_do_not_stop_other_files, false, LONG_FILE)
 {
-    enum { SLOW = 20, LEN = 4 << 20 };
-    file_place place;
+    enum { SLOW = 20 };
     ls_sock *slow[SLOW];
     ls_op ops[SLOW];
     int theirs[SLOW];
     char got[3];
-    (void)state;
-    place_open(&place, false, LEN);
-    const ls_file_range range = {fileno(place.file), 0, LEN, NULL}, small = {fileno(place.file), 10, 3, NULL};
+    const ls_file_range range = {fileno(place->file), 0, LONG_FILE, NULL}, small = {fileno(place->file), 10, 3, NULL};
     for (int i = 0; i < SLOW; i++) {
         int ours;
         net_tcp_pair(&ours, &theirs[i]);
-        slow[i] = net_attach(&place.net, ours, false);
+        slow[i] = net_attach(&place->net, ours, false);
         ops[i] = op_new();
-        assert_int_equal(ls_op_send(&place.net.ctx, slow[i], &ops[i], NULL, 0, &range), LS_PENDING);
+        assert_int_equal(ls_op_send(&place->net.ctx, slow[i], &ops[i], NULL, 0, &range), LS_PENDING);
     }
     ls_op op = op_new();
-    if (ls_op_send(&place.net.ctx, place.sock, &op, NULL, 0, &small) == LS_PENDING) expect_packet(&place.net, &op, 3);
-    net_read(place.theirs, got, 3);
-    assert_memory_equal(got, place.bytes + 10, 3);
+    if (ls_op_send(&place->net.ctx, place->sock, &op, NULL, 0, &small) == LS_PENDING)
+        expect_packet(&place->net, &op, 3);
+    net_read(place->theirs, got, 3);
+    assert_memory_equal(got, place->bytes + 10, 3);
     for (int i = 0; i < SLOW; i++) {
-        ls_sock_close(&place.net.ctx, slow[i]);
-        expect_packet(&place.net, &ops[i], LS_ECANCELED);
+        ls_sock_close(&place->net.ctx, slow[i]);
+        expect_packet(&place->net, &ops[i], LS_ECANCELED);
         close(theirs[i]);
     }
-    place_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_edition_decides_who_reads_the_file),
-        cmocka_unit_test(a_small_file_leaves_with_its_head),
-        cmocka_unit_test(the_file_follows_the_last_slice_only),
-        cmocka_unit_test(errors_release_the_block),
-        cmocka_unit_test(a_cancelled_send_releases_its_block_with_the_packet),
-        cmocka_unit_test(slow_peers_do_not_stop_other_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

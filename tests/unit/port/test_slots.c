@@ -5,14 +5,13 @@
 #include "base/os/thread.h"
 #include "port/slots.h"
 
-static void every_number_once_up_to_the_limit(void **state)
+TEST(every_number_once_up_to_the_limit)
 {
     enum { MAX = LS_SLOTS_PER_CHUNK + 3 };
     static bool seen[MAX];
     ls_slots *slots;
     uint32_t number = 0;
     void *slot = NULL;
-    (void)state;
     assert_int_equal(ls_slots_open(MAX, 24, &slots), LS_OK);
     for (int i = 0; i < MAX; i++) {
         assert_int_equal(ls_slots_count(slots), i);
@@ -37,12 +36,11 @@ static void every_number_once_up_to_the_limit(void **state)
     ls_slots_close(slots);
 }
 
-static void bytes_stay_across_lives(void **state)
+TEST(bytes_stay_across_lives)
 {
     ls_slots *slots;
     uint32_t number;
     void *slot, *again;
-    (void)state;
     assert_int_equal(ls_slots_open(4, 8, &slots), LS_OK);
     assert_int_equal(ls_slots_take(slots, &number, &slot), LS_OK);
     memcpy(slot, "0123abc", 8);
@@ -55,12 +53,11 @@ static void bytes_stay_across_lives(void **state)
     ls_slots_close(slots);
 }
 
-static void numbers_that_were_never_taken_have_no_slot(void **state)
+TEST(numbers_that_were_never_taken_have_no_slot)
 {
     ls_slots *slots;
     uint32_t number;
     void *slot;
-    (void)state;
     assert_int_equal(ls_slots_open(2 * LS_SLOTS_PER_CHUNK, 8, &slots), LS_OK);
     assert_null(ls_slots_at(slots, 0));
     assert_int_equal(ls_slots_take(slots, &number, &slot), LS_OK);
@@ -95,11 +92,10 @@ static void take_and_give(void *arg)
     }
 }
 
-static void many_threads(void **state)
+TEST(many_threads)
 {
     ls_thread threads[THREADS];
     ls_slots *slots;
-    (void)state;
     assert_int_equal(ls_slots_open(THREADS * HELD, 2 * sizeof(int), &slots), LS_OK);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(ls_thread_start(&threads[i], "slots", take_and_give, slots), LS_OK);
@@ -108,15 +104,4 @@ static void many_threads(void **state)
     for (uint32_t i = 0; i < THREADS * HELD; i++)
         if (ls_slots_at(slots, i) != NULL) assert_int_equal(((int *)ls_slots_at(slots, i))[1], 0);
     ls_slots_close(slots);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_once_up_to_the_limit),
-        cmocka_unit_test(bytes_stay_across_lives),
-        cmocka_unit_test(numbers_that_were_never_taken_have_no_slot),
-        cmocka_unit_test(many_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

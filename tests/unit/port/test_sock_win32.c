@@ -39,7 +39,6 @@ static struct {
 void __wrap_ls_clock_sleep_ms(uint32_t ms);
 void __wrap_ls_clock_sleep_ms(uint32_t ms)
 {
-    (void)ms;
     sys.slept++;
 }
 
@@ -241,10 +240,23 @@ static void WINAPI fake_timer(PTP_TIMER timer, PFILETIME due, DWORD period, DWOR
 int(WSAAPI *__wrap___imp_listen)(SOCKET, int) = fake_listen;
 void(WINAPI *__wrap___imp_SetThreadpoolTimer)(PTP_TIMER, PFILETIME, DWORD, DWORD) = fake_timer;
 
-static int setup(void **state)
+static void reset(void)
 {
     memset(&sys, 0, sizeof sys);
-    return lazy_setup(state);
+    lazy_reset();
+}
+
+typedef net_place lazy_place;
+
+static void lazy_place_open(lazy_place *place)
+{
+    reset();
+    net_place_open(place);
+}
+
+static void lazy_place_close(lazy_place *place)
+{
+    net_place_close(place);
 }
 
 /* ---- accepts --------------------------------------------------------------------------------------------------------- */
@@ -258,16 +270,16 @@ static lazy_op *of_accept(const ls_op *op)
 }
 
 /* Closed with pending accepts, and with accepts that have completed but whose packets nobody took. */
-static void closing_a_listener_does_not_wait(void **state)
+TEST(closing_a_listener_does_not_wait)
 {
     enum { ACCEPTS = 64, CONNECTED = 3 };
     static ls_op ops[ACCEPTS];
     net_place place;
     ls_sockaddr at;
     int cancelled = 0, connected = 0, type, len = sizeof type;
-    (void)state;
+    reset();
     sys.accepts = true;
-    net_open(&place);
+    net_place_open(&place);
     const int fd = net_listen(&at);
     ls_sock *listener = net_attach(&place, fd, false);
     for (int i = 0; i < ACCEPTS; i++) {
@@ -298,30 +310,27 @@ static void closing_a_listener_does_not_wait(void **state)
     assert_int_not_equal(__real___imp_getsockopt((SOCKET)fd, SOL_SOCKET, SO_TYPE, (char *)&type, &len),
                          0); /* closed */
     net_quiet(&place, 0);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* The same with the accepts of this system: one accepts, the others are closed. */
-static void accept_close_and_stop_take_no_time(void **state)
+TEST_IN(lazy_place, place, accept_close_and_stop_take_no_time)
 {
     enum { ACCEPTS = 64 };
     static ls_op ops[ACCEPTS];
-    net_place place;
     ls_sockaddr at;
-    (void)state;
-    net_open(&place);
-    ls_sock *listener = net_attach(&place, net_listen(&at), false);
+    ls_sock *listener = net_attach(place, net_listen(&at), false);
     for (int i = 0; i < ACCEPTS; i++) {
         ops[i] = op_new();
-        assert_int_equal(ls_op_accept(&place.ctx, listener, &ops[i], NULL), LS_PENDING);
+        assert_int_equal(ls_op_accept(&place->ctx, listener, &ops[i], NULL), LS_PENDING);
     }
     const uint64_t from_ns = ls_clock_ns();
     const int peer = net_dial(&at);
-    const ls_packet first = net_next(&place);
+    const ls_packet first = net_next(place);
     assert_int_equal(first.result, 0);
     close(first.op->accept.fd);
-    ls_sock_close(&place.ctx, listener);
-    for (int i = 1; i < ACCEPTS; i++) assert_int_equal(net_next(&place).result, LS_ECANCELED);
+    ls_sock_close(&place->ctx, listener);
+    for (int i = 1; i < ACCEPTS; i++) assert_int_equal(net_next(place).result, LS_ECANCELED);
     print_message("  accept, close and 63 packets: %.1f ms\n", (double)(ls_clock_ns() - from_ns) / 1e6);
     assert_int_equal(sys.slept, 0);
     close(peer);
@@ -331,18 +340,17 @@ static void accept_close_and_stop_take_no_time(void **state)
     const int fd = net_tcp();
     assert_int_equal(bind(fd, (struct sockaddr *)&again, sizeof again), 0);
     close(fd);
-    net_close(&place);
 }
 
 /* A shortage of memory passes, and so must the accept's wait. */
-static void an_accept_survives_a_shortage(void **state)
+TEST(an_accept_survives_a_shortage)
 {
     static const int errors[] = {WSAENOBUFS, WSAEMFILE, ERROR_NO_SYSTEM_RESOURCES, WSAEWOULDBLOCK};
     net_place place;
     ls_sockaddr at;
-    (void)state;
+    reset();
     sys.accepts = true;
-    net_open(&place);
+    net_place_open(&place);
     ls_sock *listener = net_attach(&place, net_listen(&at), false);
     memcpy(sys.accept_errors, errors, sizeof errors);
     ls_op op = op_new();
@@ -354,20 +362,20 @@ static void an_accept_survives_a_shortage(void **state)
     expect_packet(&place, &op, 0);
     close(op.accept.fd);
     ls_sock_close(&place.ctx, listener);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* ---- errors of overlapped calls ---------------------------------------------------------------------------------------- */
 
 /* "Too many requests are outstanding" is an error of the call: it was not posted, and nothing was sent. */
-static void too_many_outstanding_requests_are_an_error(void **state)
+TEST(too_many_outstanding_requests_are_an_error)
 {
     static const int errors[] = {WSAEWOULDBLOCK, WSAEINPROGRESS, WSAEALREADY};
     static char bytes[200000];
     net_place place;
     int theirs;
     char room[8];
-    (void)state;
+    reset();
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
         ls_sock *sock = net_tcp_conn_open(&place, &theirs);
         ls_op op = op_new();
@@ -386,16 +394,16 @@ static void too_many_outstanding_requests_are_an_error(void **state)
 }
 
 /* Where a call that succeeds causes a packet, so does the peek that fails with WSAEMSGSIZE. */
-static void a_peek_at_a_datagram_of_another_provider(void **state)
+TEST(a_peek_at_a_datagram_of_another_provider)
 {
     net_place place;
+    reset();
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
     ls_op op = op_new();
-    (void)state;
     for (int plain = 0; plain <= 1; plain++) {
         sys.plain = plain;
-        net_open(&place);
+        net_place_open(&place);
         const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), from = socket(AF_INET, SOCK_DGRAM, 0);
         at.sin_port = 0;
         assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
@@ -414,47 +422,43 @@ static void a_peek_at_a_datagram_of_another_provider(void **state)
         ls_sock_close(&place.ctx, sock);
         expect_packet(&place, &op, LS_ECANCELED);
         close(from);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
 /* This side has aborted the connection (STATUS_LOCAL_DISCONNECT): nobody cancelled the operation. */
-static void an_aborted_connection_is_no_cancellation(void **state)
+TEST_IN(lazy_place, place, an_aborted_connection_is_no_cancellation)
 {
-    net_place place;
     int ours, theirs;
     char room[8];
-    (void)state;
-    net_open(&place);
     net_tcp_pair(&ours, &theirs);
-    ls_sock *sock = net_attach(&place, ours, false);
+    ls_sock *sock = net_attach(place, ours, false);
     sys.receive_pends = true;
     for (int closed = 0; closed <= 1; closed++) {
         ls_op op = op_new();
-        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
-        if (closed) ls_sock_close(&place.ctx, sock);
+        assert_int_equal(ls_op_recv(&place->ctx, sock, &op, room, sizeof room), LS_PENDING);
+        if (closed) ls_sock_close(&place->ctx, sock);
         lazy_end(lazy_next(NULL), (int)0xC000013B, 0);
-        expect_packet(&place, &op, closed ? LS_ECANCELED : LS_ERESET);
+        expect_packet(place, &op, closed ? LS_ECANCELED : LS_ERESET);
     }
     close(theirs);
-    net_close(&place);
 }
 
 /* ---- Unix sockets -------------------------------------------------------------------------------------------------------- */
 
 /* Wine has no Unix sockets: a socket of TCP stands for one. */
-static void a_unix_socket_is_bound_or_connected_plainly(void **state)
+TEST(a_unix_socket_is_bound_or_connected_plainly)
 {
     net_place place;
     struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "C:\\site.sock"};
     ls_sockaddr to = {.len = sizeof path};
-    (void)state;
+    reset();
     memcpy(to.bytes, &path, sizeof path);
     sys.unix_connects = true;
     for (int how = 0; how < 3; how++) {
         sys.unix_ex = how == 0;
         sys.bound = 0;
-        net_open(&place);
+        net_place_open(&place);
         ls_sock *sock = net_attach(&place, net_tcp(), false);
         ls_op op = op_new();
         const int outcome = ls_op_connect(&place.ctx, sock, &op, &to);
@@ -473,18 +477,18 @@ static void a_unix_socket_is_bound_or_connected_plainly(void **state)
 }
 
 /* Windows has no abstract names. */
-static void an_abstract_name_is_refused(void **state)
+TEST(an_abstract_name_is_refused)
 {
     net_place place;
     struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "\0name"};
     ls_sockaddr to = {.len = sizeof path};
     ls_addr at = {.family = LS_ADDR_UNIX, .bytes_len = 5}, bound;
     ls_fd fd;
-    (void)state;
+    reset();
     memcpy(to.bytes, &path, sizeof path);
     memcpy(at.bytes, path.sun_path, 5);
     sys.unix_connects = sys.unix_ex = true;
-    net_open(&place);
+    net_place_open(&place);
     ls_sock *sock = net_attach(&place, net_tcp(), false);
     ls_op op = op_new();
     assert_int_equal(ls_op_connect(&place.ctx, sock, &op, &to), LS_ENOTSUP);
@@ -494,7 +498,7 @@ static void an_abstract_name_is_refused(void **state)
 
 /* The file of a Unix socket is left by a program that was ended by force. It is replaced only when a connect is refused;
  * a connect that does not block could not tell (WSAEWOULDBLOCK). */
-static void the_path_of_an_ended_program_is_taken_over(void **state)
+TEST(the_path_of_an_ended_program_is_taken_over)
 {
     static const struct {
         int probe_error, result, binds;
@@ -504,7 +508,7 @@ static void the_path_of_an_ended_program_is_taken_over(void **state)
                  {WSAEWOULDBLOCK, LS_EADDRINUSE, 1}}; /* not known */
     char folder[MAX_PATH], path[MAX_PATH];
     ls_fd fd;
-    (void)state;
+    reset();
     assert_in_range(GetTempPathA(sizeof folder, folder), 1, sizeof folder - 1);
     sys.unix_listens = true;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -527,7 +531,7 @@ static void the_path_of_an_ended_program_is_taken_over(void **state)
 /* ---- what the system would cut or shift ---------------------------------------------------------------------------- */
 
 /* A plain backlog counts as 200 at most. */
-static void a_backlog_of_more_than_200_is_a_hint(void **state)
+TEST(a_backlog_of_more_than_200_is_a_hint)
 {
     static const struct {
         uint32_t wanted;
@@ -536,7 +540,7 @@ static void a_backlog_of_more_than_200_is_a_hint(void **state)
                  {65535, -65535}, {65536, -65535}, {UINT32_MAX, -65535}};
     ls_addr at, bound;
     ls_fd fd;
-    (void)state;
+    reset();
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         assert_int_equal(ls_sock_listen(&at, table[i].wanted, NULL, &fd, &bound), LS_OK);
@@ -551,7 +555,7 @@ static void a_backlog_of_more_than_200_is_a_hint(void **state)
 }
 
 /* Of a datagram socket the system counts the bytes of all datagrams; Wine those of the first. */
-static void a_datagram_is_truncated_when_it_is_longer_than_the_room(void **state)
+TEST(a_datagram_is_truncated_when_it_is_longer_than_the_room)
 {
     enum { LEN = 1000 };
     ls_fd to, from;
@@ -559,7 +563,7 @@ static void a_datagram_is_truncated_when_it_is_longer_than_the_room(void **state
     char bytes[LEN + 1] = "";
     bool truncated;
     int n;
-    (void)state;
+    reset();
     assert_int_equal(ls_addr_parse("127.0.0.1", 0, &at), LS_OK);
     assert_int_equal(ls_rawsock_open(false, LS_ADDR_IP4, &to), LS_OK);
     assert_int_equal(ls_rawsock_bind(to, false, &at), LS_OK);
@@ -579,18 +583,17 @@ static void a_datagram_is_truncated_when_it_is_longer_than_the_room(void **state
 
 static void keep_line(int level, const char *line, size_t len, void *user)
 {
-    (void)user;
     assert_int_equal(level, LS_LOG_WARN);
     (void)snprintf(sys.logged, sizeof sys.logged, "%.*s", (int)len, line);
 }
 
 /* A range that Hyper-V has reserved: nobody is listed as the owner of the port. */
-static void a_reserved_port_is_named(void **state)
+TEST(a_reserved_port_is_named)
 {
     ls_addr at, bound;
     ls_udp_setup udp;
     ls_fd fd;
-    (void)state;
+    reset();
     assert_int_equal(ls_addr_parse("127.0.0.1", 50123, &at), LS_OK);
     ls_udp_setup_defaults(&udp);
     ls_log_set_level(LS_LOG_WARN);
@@ -617,13 +620,13 @@ static void a_reserved_port_is_named(void **state)
 }
 
 /* A relative due time does not count the time that the machine sleeps, so that of a far timer is cut. */
-static void a_far_timer_is_looked_at_every_minute(void **state)
+TEST(a_far_timer_is_looked_at_every_minute)
 {
+    reset();
     const uint64_t second_ns = UINT64_C(1000000000);
     net_place place;
     ls_timer far = {.op = {.done = op_done_unexpectedly}};
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     assert_int_equal(ls_timer_set(place.port, &far, ls_clock_ns() + 86400 * second_ns), LS_OK);
     assert_in_range(-sys.due, 59 * 10000000, 60 * 10000000 + 1);
     /* The alarm goes off before the timer is due: it is set again. */
@@ -636,26 +639,11 @@ static void a_far_timer_is_looked_at_every_minute(void **state)
     while (sys.due == 0 && ls_clock_ns() < end_ns) net_quiet(&place, 10);
     assert_in_range(-sys.due, 59 * 10000000, 60 * 10000000 + 1);
     assert_true(ls_timer_cancel(place.port, &far));
-    net_close(&place);
+    net_place_close(&place);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(closing_a_listener_does_not_wait, setup),
-        cmocka_unit_test_setup(accept_close_and_stop_take_no_time, setup),
-        cmocka_unit_test_setup(an_accept_survives_a_shortage, setup),
-        cmocka_unit_test_setup(too_many_outstanding_requests_are_an_error, setup),
-        cmocka_unit_test_setup(a_peek_at_a_datagram_of_another_provider, setup),
-        cmocka_unit_test_setup(an_aborted_connection_is_no_cancellation, setup),
-        cmocka_unit_test_setup(a_unix_socket_is_bound_or_connected_plainly, setup),
-        cmocka_unit_test_setup(an_abstract_name_is_refused, setup),
-        cmocka_unit_test_setup(the_path_of_an_ended_program_is_taken_over, setup),
-        cmocka_unit_test_setup(a_backlog_of_more_than_200_is_a_hint, setup),
-        cmocka_unit_test_setup(a_datagram_is_truncated_when_it_is_longer_than_the_room, setup),
-        cmocka_unit_test_setup(a_reserved_port_is_named, setup),
-        cmocka_unit_test_setup(a_far_timer_is_looked_at_every_minute, setup),
-    };
     ls_log_set_level(LS_LOG_OFF); /* the shortage is logged */
-    return cmocka_run_group_tests_name("port/sock_win32", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

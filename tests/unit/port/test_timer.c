@@ -1,15 +1,8 @@
 /* test_timer.c - the heap of timers: order, moving, taking back, and the invariants after every step. */
 /* sanitizers: asan; no thread starts */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "port/timer.h"
+
+#include "support.h"
 
 static void check_heap(const ls_heap *heap)
 {
@@ -20,11 +13,10 @@ static void check_heap(const ls_heap *heap)
     }
 }
 
-static void an_empty_heap_has_no_deadline(void **state)
+TEST(an_empty_heap_has_no_deadline)
 {
     ls_heap heap;
     ls_timer timer;
-    (void)state;
     memset(&timer, 0, sizeof timer);
     ls_heap_open(&heap);
     assert_true(ls_heap_next_ns(&heap) == UINT64_MAX);
@@ -33,11 +25,10 @@ static void an_empty_heap_has_no_deadline(void **state)
     ls_heap_close(&heap);
 }
 
-static void a_timer_is_due_at_its_time_and_not_before(void **state)
+TEST(a_timer_is_due_at_its_time_and_not_before)
 {
     ls_heap heap;
     ls_timer timer;
-    (void)state;
     memset(&timer, 0, sizeof timer);
     ls_heap_open(&heap);
     assert_int_equal(ls_heap_set(&heap, &timer, 100), LS_OK);
@@ -48,12 +39,11 @@ static void a_timer_is_due_at_its_time_and_not_before(void **state)
     ls_heap_close(&heap);
 }
 
-static void timers_come_in_the_order_of_their_deadlines(void **state)
+TEST(timers_come_in_the_order_of_their_deadlines)
 {
     enum { N = 1000 };
     static ls_timer timers[N];
     ls_heap heap;
-    (void)state;
     memset(timers, 0, sizeof timers);
     ls_heap_open(&heap);
     srand(1);
@@ -75,13 +65,12 @@ static void timers_come_in_the_order_of_their_deadlines(void **state)
 }
 
 /* Against a model that has no structure at all: a plain array that is searched. */
-static void random_set_move_remove_and_pop_agree_with_a_plain_array(void **state)
+TEST(random_set_move_remove_and_pop_agree_with_a_plain_array)
 {
     enum { N = 64, STEPS = 20000 };
     static ls_timer timers[N];
     static uint64_t model[N]; /* 0: not armed */
     ls_heap heap;
-    (void)state;
     memset(timers, 0, sizeof timers);
     memset(model, 0, sizeof model);
     ls_heap_open(&heap);
@@ -123,15 +112,4 @@ static void random_set_move_remove_and_pop_agree_with_a_plain_array(void **state
     }
     ls_heap_close(&heap);
     for (int j = 0; j < N; j++) assert_int_equal(timers[j].slot, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_heap_has_no_deadline),
-        cmocka_unit_test(a_timer_is_due_at_its_time_and_not_before),
-        cmocka_unit_test(timers_come_in_the_order_of_their_deadlines),
-        cmocka_unit_test(random_set_move_remove_and_pop_agree_with_a_plain_array),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,8 +78,6 @@ int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn
 
 static void never_done(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
-    (void)op;
     fail(); /* the tests take packets themselves */
 }
 
@@ -87,8 +85,6 @@ static int called;
 
 static void count_called(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
-    (void)op;
     called++;
 }
 
@@ -110,35 +106,30 @@ static piece *take(net_place *place)
 
 /* ---- the tests ----------------------------------------------------------------------------------------------------- */
 
-static void every_piece_has_one_packet_with_its_result(void **state)
+TEST_IN(net_place, place, every_piece_has_one_packet_with_its_result)
 {
     static piece pieces[MANY];
     bool seen[MANY] = {false};
-    net_place place;
-    (void)state;
-    net_open(&place);
     gate_set(false);
     for (unsigned i = 0; i < MANY; i++) {
         piece_init(&pieces[i], i);
-        assert_int_equal(ls_port_work(place.port, &pieces[i].work), LS_PENDING);
+        assert_int_equal(ls_port_work(place->port, &pieces[i].work), LS_PENDING);
     }
     for (unsigned i = 0; i < MANY; i++) {
-        const piece *p = take(&place);
+        const piece *p = take(place);
         assert_false(seen[p->number]);
         seen[p->number] = true;
     }
-    net_quiet(&place, 0);
-    net_close(&place);
+    net_quiet(place, 0);
 }
 
-static void the_pool_is_bounded_and_begins_in_order(void **state)
+TEST(the_pool_is_bounded_and_begins_in_order)
 {
     enum { POSTED = LS_WORK_THREADS_MAX + 3 };
     piece pieces[POSTED];
     net_place place;
     unsigned seen = 0;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     gate_set(true);
     for (unsigned i = 0; i < POSTED; i++) {
         piece_init(&pieces[i], i);
@@ -153,8 +144,8 @@ static void the_pool_is_bounded_and_begins_in_order(void **state)
     assert_int_equal(seen, (1u << POSTED) - 1);
 
     /* One thread at a time: the others cannot be started. */
-    net_close(&place);
-    net_open(&place);
+    net_place_close(&place);
+    net_place_open(&place);
     gate_set(true);
     piece_init(&pieces[0], 0);
     assert_int_equal(ls_port_work(place.port, &pieces[0].work), LS_PENDING);
@@ -167,52 +158,43 @@ static void the_pool_is_bounded_and_begins_in_order(void **state)
     gate_set(false);
     for (unsigned i = 0; i < POSTED; i++) assert_int_equal(take(&place)->number, i);
     no_threads = false;
-    net_close(&place);
+    net_place_close(&place);
 }
 
-static void without_a_thread_nothing_is_posted(void **state)
+TEST_IN(net_place, place, without_a_thread_nothing_is_posted)
 {
     piece p;
-    net_place place;
-    (void)state;
-    net_open(&place);
     gate_set(false);
     piece_init(&p, 1);
     no_threads = true;
-    assert_int_equal(ls_port_work(place.port, &p.work), LS_ENOMEM);
+    assert_int_equal(ls_port_work(place->port, &p.work), LS_ENOMEM);
     no_threads = false;
-    net_quiet(&place, 0);
-    assert_int_equal(ls_port_work(place.port, &p.work), LS_PENDING);
-    (void)take(&place);
-    net_close(&place);
+    net_quiet(place, 0);
+    assert_int_equal(ls_port_work(place->port, &p.work), LS_PENDING);
+    (void)take(place);
 }
 
-static void a_thread_that_idles_ends_and_another_begins(void **state)
+TEST_IN(net_place, place, a_thread_that_idles_ends_and_another_begins)
 {
     piece p;
-    net_place place;
-    (void)state;
-    net_open(&place);
     impatient = true;
     threads_started = 0;
     while (threads_started < 3 * LS_WORK_THREADS_MAX) { /* each place is used again */
         gate_set(false);
         piece_init(&p, 1);
-        assert_int_equal(ls_port_work(place.port, &p.work), LS_PENDING);
-        (void)take(&place);
+        assert_int_equal(ls_port_work(place->port, &p.work), LS_PENDING);
+        (void)take(place);
     }
     impatient = false;
-    net_close(&place);
 }
 
 /* What runs is waited for, what does not is dropped; the memory of both is the caller's again. */
-static void a_port_that_closes_ends_what_is_pending(void **state)
+TEST(a_port_that_closes_ends_what_is_pending)
 {
     enum { POSTED = 12 };
     piece *pieces[POSTED];
     net_place place;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     gate_set(true);
     for (unsigned i = 0; i < POSTED; i++) {
         pieces[i] = malloc(sizeof *pieces[i]);
@@ -228,34 +210,22 @@ static void a_port_that_closes_ends_what_is_pending(void **state)
     ls_pools_close(place.pools);
 }
 
-static void packets_are_dispatched_like_all_others(void **state)
+TEST_IN(net_place, place, packets_are_dispatched_like_all_others)
 {
     piece p;
-    net_place place;
-    (void)state;
-    net_open(&place);
     gate_set(false);
     piece_init(&p, 1);
     p.work.op.done = count_called;
     called = 0;
-    assert_int_equal(ls_port_work(place.port, &p.work), LS_PENDING);
-    const ls_packet packet = net_next(&place);
-    ls_packet_dispatch(&place.ctx, &packet);
+    assert_int_equal(ls_port_work(place->port, &p.work), LS_PENDING);
+    const ls_packet packet = net_next(place);
+    ls_packet_dispatch(&place->ctx, &packet);
     assert_int_equal(called, 1);
-    net_close(&place);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_piece_has_one_packet_with_its_result),
-        cmocka_unit_test(the_pool_is_bounded_and_begins_in_order),
-        cmocka_unit_test(without_a_thread_nothing_is_posted),
-        cmocka_unit_test(a_thread_that_idles_ends_and_another_begins),
-        cmocka_unit_test(a_port_that_closes_ends_what_is_pending),
-        cmocka_unit_test(packets_are_dispatched_like_all_others),
-    };
     assert_int_equal(ls_mutex_open(&gate.mutex), LS_OK);
     assert_int_equal(ls_cond_open(&gate.changed), LS_OK);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

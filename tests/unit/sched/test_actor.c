@@ -31,137 +31,113 @@ static void scripts_init(script *scripts, int count)
     for (int i = 0; i < count; i++) scripts[i].op.done = script_run;
 }
 
-static void a_free_actor_runs_the_op_immediately(void **state)
+TEST_IN(net_place, place, a_free_actor_runs_the_op_immediately)
 {
-    net_place place;
     ls_actor actor;
     script s;
-    (void)state;
-    net_open(&place);
     ls_actor_init(&actor);
     scripts_init(&s, 1);
-    ls_actor_post(&actor, &place.ctx, &s.op);
+    ls_actor_post(&actor, &place->ctx, &s.op);
     assert_int_equal(s.ran_as, 1);
     assert_ptr_equal(s.was_inside, &actor);
-    assert_null(place.ctx.inside);
-    net_close(&place);
+    assert_null(place->ctx.inside);
 }
 
-static void ops_posted_from_inside_run_before_the_actor_is_left(void **state)
+TEST_IN(net_place, place, ops_posted_from_inside_run_before_the_actor_is_left)
 {
-    net_place place;
     ls_actor actor;
     script s[2];
-    (void)state;
-    net_open(&place);
     ls_actor_init(&actor);
     scripts_init(s, 2);
-    assert_true(ls_actor_try_enter(&actor, &place.ctx));
-    assert_false(ls_actor_try_enter(&actor, &place.ctx));
-    ls_actor_post(&actor, &place.ctx, &s[0].op);
-    ls_actor_post(&actor, &place.ctx, &s[1].op);
+    assert_true(ls_actor_try_enter(&actor, &place->ctx));
+    assert_false(ls_actor_try_enter(&actor, &place->ctx));
+    ls_actor_post(&actor, &place->ctx, &s[0].op);
+    ls_actor_post(&actor, &place->ctx, &s[1].op);
     assert_int_equal(runs, 0);
-    ls_actor_leave(&actor, &place.ctx);
+    ls_actor_leave(&actor, &place->ctx);
     assert_int_equal(s[0].ran_as, 1);
     assert_int_equal(s[1].ran_as, 2);
-    net_close(&place);
 }
 
-static void a_thread_inside_one_actor_posts_one_wakeup_for_another(void **state)
+TEST_IN(net_place, place, a_thread_inside_one_actor_posts_one_wakeup_for_another)
 {
-    net_place place;
     ls_actor here, there;
     script s[2];
-    (void)state;
-    net_open(&place);
     ls_actor_init(&here);
     ls_actor_init(&there);
     scripts_init(s, 2);
-    assert_true(ls_actor_try_enter(&here, &place.ctx));
-    assert_false(ls_actor_try_enter(&there, &place.ctx));
-    ls_actor_post(&there, &place.ctx, &s[0].op);
-    ls_actor_post(&there, &place.ctx, &s[1].op);
-    ls_actor_leave(&here, &place.ctx);
+    assert_true(ls_actor_try_enter(&here, &place->ctx));
+    assert_false(ls_actor_try_enter(&there, &place->ctx));
+    ls_actor_post(&there, &place->ctx, &s[0].op);
+    ls_actor_post(&there, &place->ctx, &s[1].op);
+    ls_actor_leave(&here, &place->ctx);
     assert_int_equal(runs, 0);
-    ls_packet packet = net_next(&place);
-    net_quiet(&place, 0); /* one wake-up for both */
-    ls_packet_dispatch(&place.ctx, &packet);
+    ls_packet packet = net_next(place);
+    net_quiet(place, 0); /* one wake-up for both */
+    ls_packet_dispatch(&place->ctx, &packet);
     assert_int_equal(s[0].ran_as, 1);
     assert_int_equal(s[1].ran_as, 2);
     assert_ptr_equal(s[0].was_inside, &there);
-    ls_actor_post(&there, &place.ctx, &s[0].op); /* the wake-up was taken, and the actor is free again */
+    ls_actor_post(&there, &place->ctx, &s[0].op); /* the wake-up was taken, and the actor is free again */
     assert_int_equal(s[0].ran_as, 3);
-    net_close(&place);
 }
 
 /* Without a context: inside the actor the op runs when it is left, else a wake-up is posted. */
-static void a_post_without_a_context(void **state)
+TEST_IN(net_place, place, a_post_without_a_context)
 {
-    net_place place;
     ls_actor actor;
     script s[3];
-    (void)state;
-    net_open(&place);
     ls_actor_init(&actor);
     scripts_init(s, 3);
-    assert_true(ls_actor_try_enter(&actor, &place.ctx));
-    ls_actor_post_later(&actor, place.port, &s[0].op);
+    assert_true(ls_actor_try_enter(&actor, &place->ctx));
+    ls_actor_post_later(&actor, place->port, &s[0].op);
     assert_int_equal(runs, 0);
-    ls_actor_leave(&actor, &place.ctx);
+    ls_actor_leave(&actor, &place->ctx);
     assert_int_equal(s[0].ran_as, 1);
-    net_quiet(&place, 0);
-    ls_actor_post_later(&actor, place.port, &s[1].op);
-    ls_actor_post_later(&actor, place.port, &s[2].op);
+    net_quiet(place, 0);
+    ls_actor_post_later(&actor, place->port, &s[1].op);
+    ls_actor_post_later(&actor, place->port, &s[2].op);
     assert_int_equal(runs, 1);
-    ls_packet packet = net_next(&place);
-    net_quiet(&place, 0); /* one wake-up for both */
-    ls_packet_dispatch(&place.ctx, &packet);
+    ls_packet packet = net_next(place);
+    net_quiet(place, 0); /* one wake-up for both */
+    ls_packet_dispatch(&place->ctx, &packet);
     assert_int_equal(s[1].ran_as, 2);
     assert_int_equal(s[2].ran_as, 3);
     assert_ptr_equal(s[2].was_inside, &actor);
-    net_close(&place);
 }
 
-static void packets_go_to_their_actor_or_run_freely(void **state)
+TEST_IN(net_place, place, packets_go_to_their_actor_or_run_freely)
 {
-    net_place place;
     ls_actor actor;
     script s[2];
-    (void)state;
-    net_open(&place);
     ls_actor_init(&actor);
     scripts_init(s, 2);
     s[1].op.actor = &actor;
-    ls_packet_dispatch(&place.ctx, &(ls_packet){.op = &s[0].op});
+    ls_packet_dispatch(&place->ctx, &(ls_packet){.op = &s[0].op});
     assert_null(s[0].was_inside);
-    ls_packet_dispatch(&place.ctx, &(ls_packet){.op = &s[1].op});
+    ls_packet_dispatch(&place->ctx, &(ls_packet){.op = &s[1].op});
     assert_ptr_equal(s[1].was_inside, &actor);
-    net_close(&place);
 }
 
-static void a_long_inbox_is_drained_in_runs_and_in_order(void **state)
+TEST_IN(net_place, place, a_long_inbox_is_drained_in_runs_and_in_order)
 {
     static script s[OPS];
-    net_place place;
     ls_actor actor;
-    (void)state;
-    net_open(&place);
     ls_actor_init(&actor);
     scripts_init(s, OPS);
-    assert_true(ls_actor_try_enter(&actor, &place.ctx));
-    for (int i = 0; i < OPS - 1; i++) ls_actor_post(&actor, &place.ctx, &s[i].op);
-    ls_actor_leave(&actor, &place.ctx);
+    assert_true(ls_actor_try_enter(&actor, &place->ctx));
+    for (int i = 0; i < OPS - 1; i++) ls_actor_post(&actor, &place->ctx, &s[i].op);
+    ls_actor_leave(&actor, &place->ctx);
     assert_int_equal(runs, LS_ACTOR_RUN_MAX);
-    ls_actor_post(&actor, &place.ctx, &s[OPS - 1].op); /* the actor is free, but these ops are ahead */
+    ls_actor_post(&actor, &place->ctx, &s[OPS - 1].op); /* the actor is free, but these ops are ahead */
     while (runs < OPS) {
-        ls_packet packet = net_next(&place);
-        ls_packet_dispatch(&place.ctx, &packet);
+        ls_packet packet = net_next(place);
+        ls_packet_dispatch(&place->ctx, &packet);
     }
     for (int i = 0; i < OPS; i++) assert_int_equal(s[i].ran_as, i + 1);
     ls_packet packet;
-    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&place.ctx, &packet);
+    while (ls_port_wait(place->port, &place->ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&place->ctx, &packet);
     assert_int_equal(runs, OPS);
-    net_close(&place);
 }
 
 static int rally_left;
@@ -185,13 +161,12 @@ static void ball_hit(ls_thread_ctx *ctx, ls_op *op)
     ls_actor_post(to, ctx, op);
 }
 
-static void two_actors_that_post_to_each_other_do_not_recurse(void **state)
+TEST(two_actors_that_post_to_each_other_do_not_recurse)
 {
     net_place place;
     ls_actor a, b;
-    (void)state;
     for (int same = 0; same <= 1; same++) { /* to another, and to itself */
-        net_open(&place);
+        net_place_open(&place);
         ls_actor_init(&a);
         ls_actor_init(&b);
         ball one = {.op = {.done = ball_hit}, .to = same ? &a : &b};
@@ -203,7 +178,7 @@ static void two_actors_that_post_to_each_other_do_not_recurse(void **state)
             ls_packet_dispatch(&place.ctx, &packet);
         }
         assert_true(stack_high - stack_low < 4096);
-        net_close(&place);
+        net_place_close(&place);
     }
 }
 
@@ -261,14 +236,11 @@ static void crowd_main(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-static void a_crowd_of_threads_runs_every_op_once_alone_and_in_order(void **state)
+TEST_IN(net_place, place, a_crowd_of_threads_runs_every_op_once_alone_and_in_order)
 {
-    net_place place;
     ls_thread threads[POSTERS];
     int hops = 0, count = 0;
-    (void)state;
-    net_open(&place);
-    crowd.place = &place;
+    crowd.place = place;
     atomic_store(&crowd.left, POSTERS * POSTS);
     for (int i = 0; i < ACTORS; i++) {
         ls_actor_init(&crowd.actors[i]);
@@ -283,21 +255,5 @@ static void a_crowd_of_threads_runs_every_op_once_alone_and_in_order(void **stat
     for (int i = 0; i < ACTORS; i++) count += crowd.count[i];
     assert_int_equal(count, POSTERS * hops);
     ls_packet packet;
-    while (ls_port_wait(place.port, &place.ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&place.ctx, &packet);
-    net_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_free_actor_runs_the_op_immediately),
-        cmocka_unit_test(ops_posted_from_inside_run_before_the_actor_is_left),
-        cmocka_unit_test(a_thread_inside_one_actor_posts_one_wakeup_for_another),
-        cmocka_unit_test(a_post_without_a_context),
-        cmocka_unit_test(packets_go_to_their_actor_or_run_freely),
-        cmocka_unit_test(a_long_inbox_is_drained_in_runs_and_in_order),
-        cmocka_unit_test(two_actors_that_post_to_each_other_do_not_recurse),
-        cmocka_unit_test(a_crowd_of_threads_runs_every_op_once_alone_and_in_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    while (ls_port_wait(place->port, &place->ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&place->ctx, &packet);
 }

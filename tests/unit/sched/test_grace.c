@@ -26,17 +26,16 @@ typedef struct grace_place {
 static void job_run(ls_thread_ctx *ctx, ls_op *op)
 {
     job *j = LS_CONTAINER(op, job, op);
-    (void)ctx;
     atomic_store(&j->inside, true);
     while (!atomic_load(&j->release)) ls_clock_sleep_ms(1);
     atomic_store(&j->ended, true);
 }
 
-static void place_open(grace_place *p)
+static void grace_place_open(grace_place *p)
 {
     const ls_workers_options options = {.threads = JOBS, .threads_max = JOBS};
     memset((void *)p, 0, sizeof *p);
-    net_open(&p->net);
+    net_place_open(&p->net);
     assert_int_equal(ls_workers_open(p->net.port, p->net.pools, &options, &p->workers), LS_OK);
     assert_int_equal(ls_grace_open(&p->grace, p->workers), LS_OK);
     assert_int_equal(ls_workers_start(p->workers), LS_OK);
@@ -56,100 +55,71 @@ static void end(grace_place *p, int n)
     EVENTUALLY(atomic_load(&p->jobs[n].ended));
 }
 
-static void place_close(grace_place *p)
+static void grace_place_close(grace_place *p)
 {
     ls_workers_stop(p->workers);
     assert_true(ls_workers_join(p->workers, PATIENCE_MS));
     ls_grace_close(&p->grace);
     ls_workers_close(p->workers);
-    net_close(&p->net);
+    net_place_close(&p->net);
 }
 
-static void it_is_over_when_no_packet_runs(void **state)
+TEST_IN(grace_place, p, it_is_over_when_no_packet_runs)
 {
-    grace_place p;
-    (void)state;
-    place_open(&p);
-    const uint64_t ticket = ls_grace_begin(&p.grace);
+    const uint64_t ticket = ls_grace_begin(&p->grace);
     assert_true(ticket > 0);
-    EVENTUALLY(ls_grace_over(&p.grace, ticket));
-    assert_true(ls_grace_over(&p.grace, ticket)); /* for ever */
-    const uint64_t second = ls_grace_begin(&p.grace);
+    EVENTUALLY(ls_grace_over(&p->grace, ticket));
+    assert_true(ls_grace_over(&p->grace, ticket)); /* for ever */
+    const uint64_t second = ls_grace_begin(&p->grace);
     assert_true(second > ticket);
-    EVENTUALLY(ls_grace_over(&p.grace, second));
-    place_close(&p);
+    EVENTUALLY(ls_grace_over(&p->grace, second));
 }
 
-static void it_waits_for_the_packets_of_its_moment(void **state)
+TEST_IN(grace_place, p, it_waits_for_the_packets_of_its_moment)
 {
-    grace_place p;
-    (void)state;
-    place_open(&p);
-    begin(&p, 0);
-    const uint64_t ticket = ls_grace_begin(&p.grace);
-    assert_false(ls_grace_over(&p.grace, ticket));
-    begin(&p, 1); /* later: it is not waited for */
-    end(&p, 0);
-    EVENTUALLY(ls_grace_over(&p.grace, ticket));
-    assert_false(atomic_load(&p.jobs[1].ended));
-    end(&p, 1);
-    place_close(&p);
+    begin(p, 0);
+    const uint64_t ticket = ls_grace_begin(&p->grace);
+    assert_false(ls_grace_over(&p->grace, ticket));
+    begin(p, 1); /* later: it is not waited for */
+    end(p, 0);
+    EVENTUALLY(ls_grace_over(&p->grace, ticket));
+    assert_false(atomic_load(&p->jobs[1].ended));
+    end(p, 1);
 }
 
 /* The snapshot under way does not contain the packets that have begun since: tickets that are taken meanwhile wait for the
  * next one, and share it. */
-static void tickets_that_are_taken_meanwhile_wait_for_the_next_snapshot(void **state)
+TEST_IN(grace_place, p, tickets_that_are_taken_meanwhile_wait_for_the_next_snapshot)
 {
-    grace_place p;
-    (void)state;
-    place_open(&p);
-    begin(&p, 0);
-    const uint64_t first = ls_grace_begin(&p.grace);
-    begin(&p, 1);
-    const uint64_t second = ls_grace_begin(&p.grace), third = ls_grace_begin(&p.grace);
+    begin(p, 0);
+    const uint64_t first = ls_grace_begin(&p->grace);
+    begin(p, 1);
+    const uint64_t second = ls_grace_begin(&p->grace), third = ls_grace_begin(&p->grace);
     assert_true(second > first);
     assert_true(third == second);
-    end(&p, 0);
-    EVENTUALLY(ls_grace_over(&p.grace, first));
-    assert_false(ls_grace_over(&p.grace, second)); /* begins its snapshot, which has job 1 */
-    begin(&p, 2);
-    end(&p, 1);
-    EVENTUALLY(ls_grace_over(&p.grace, second));
-    assert_true(ls_grace_over(&p.grace, third));
-    end(&p, 2);
-    place_close(&p);
+    end(p, 0);
+    EVENTUALLY(ls_grace_over(&p->grace, first));
+    assert_false(ls_grace_over(&p->grace, second)); /* begins its snapshot, which has job 1 */
+    begin(p, 2);
+    end(p, 1);
+    EVENTUALLY(ls_grace_over(&p->grace, second));
+    assert_true(ls_grace_over(&p->grace, third));
+    end(p, 2);
 }
 
 /* Nobody asked for the ticket before. */
-static void a_later_ticket_alone_is_asked_for(void **state)
+TEST_IN(grace_place, p, a_later_ticket_alone_is_asked_for)
 {
-    grace_place p;
-    (void)state;
-    place_open(&p);
-    begin(&p, 0);
-    const uint64_t first = ls_grace_begin(&p.grace), second = ls_grace_begin(&p.grace);
-    assert_false(ls_grace_over(&p.grace, second));
-    end(&p, 0);
-    EVENTUALLY(ls_grace_over(&p.grace, second));
-    assert_true(ls_grace_over(&p.grace, first));
-    place_close(&p);
+    begin(p, 0);
+    const uint64_t first = ls_grace_begin(&p->grace), second = ls_grace_begin(&p->grace);
+    assert_false(ls_grace_over(&p->grace, second));
+    end(p, 0);
+    EVENTUALLY(ls_grace_over(&p->grace, second));
+    assert_true(ls_grace_over(&p->grace, first));
 }
 
-static void one_that_is_zero_may_be_closed(void **state)
+TEST(one_that_is_zero_may_be_closed)
 {
     ls_grace grace = {.turns = NULL};
-    (void)state;
     ls_grace_close(&grace);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_over_when_no_packet_runs),
-        cmocka_unit_test(it_waits_for_the_packets_of_its_moment),
-        cmocka_unit_test(tickets_that_are_taken_meanwhile_wait_for_the_next_snapshot),
-        cmocka_unit_test(a_later_ticket_alone_is_asked_for),
-        cmocka_unit_test(one_that_is_zero_may_be_closed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,6 @@ static void job_blocking(ls_thread_ctx *ctx, ls_op *op)
 
 static void take_user_packet(ls_thread_ctx *ctx, const ls_packet *packet)
 {
-    (void)ctx;
     if (packet->op != NULL || packet->result != 7) abort();
     atomic_fetch_add(&user_packets_run, 1);
 }
@@ -92,7 +91,7 @@ static void count_thread_end(ls_thread_ctx *ctx, void *user)
 
 static uint32_t standby_idle_ms_max; /* 0: the default */
 
-static void place_open(workers_place *place, unsigned threads, unsigned threads_max)
+static void workers_place_open(workers_place *place, unsigned threads, unsigned threads_max)
 {
     const ls_workers_options options = {.threads = threads,
                                         .threads_max = threads_max,
@@ -108,14 +107,14 @@ static void place_open(workers_place *place, unsigned threads, unsigned threads_
     atomic_store(&stall_calls, 0);
     atomic_store(&thread_ends, 0);
     atomic_store(&stalled_ms_most, 0);
-    net_open(&place->net);
+    net_place_open(&place->net);
     assert_int_equal(ls_workers_open(place->net.port, place->net.pools, &options, &place->workers), LS_OK);
 }
 
-static void place_close(workers_place *place)
+static void workers_place_close(workers_place *place)
 {
     ls_workers_close(place->workers);
-    net_close(&place->net);
+    net_place_close(&place->net);
 }
 
 static void post(workers_place *place, job *j, ls_op_fn *done)
@@ -139,111 +138,94 @@ static ls_workers_stats stat_of(workers_place *place)
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
-static void workers_that_never_started_can_be_closed(void **state)
+TEST_IN(workers_place, place, workers_that_never_started_can_be_closed, 3, 5)
 {
-    workers_place place;
-    (void)state;
-    place_open(&place, 3, 5);
-    assert_int_equal(ls_workers_ctx(place.workers, 2)->index, 2);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, 0));
-    place_close(&place);
+    assert_int_equal(ls_workers_ctx(place->workers, 2)->index, 2);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, 0));
 }
 
-static void every_packet_runs_once(void **state)
+TEST_IN(workers_place, place, every_packet_runs_once, 3, 5)
 {
     enum { N = 20000, USER_PACKETS = 100 };
     static job jobs[N];
-    workers_place place;
-    (void)state;
-    place_open(&place, 3, 5);
-    for (int i = 0; i < N / 2; i++) post(&place, &jobs[i], job_quick); /* before the start: whole batches */
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    for (int i = 0; i < N / 2; i++) post(place, &jobs[i], job_quick); /* before the start: whole batches */
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     for (int i = N / 2; i < N; i++) {
-        post(&place, &jobs[i], job_quick);
-        if (i % (N / 2 / USER_PACKETS) == 0) assert_int_equal(ls_port_post_key(place.net.port, &place, 7), LS_OK);
+        post(place, &jobs[i], job_quick);
+        if (i % (N / 2 / USER_PACKETS) == 0) assert_int_equal(ls_port_post_key(place->net.port, place, 7), LS_OK);
     }
     EVENTUALLY(atomic_load(&jobs_run) == N && atomic_load(&user_packets_run) == USER_PACKETS);
-    ls_workers_stop(place.workers);
-    ls_workers_stop(place.workers); /* again is harmless */
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    ls_workers_stop(place->workers);
+    ls_workers_stop(place->workers); /* again is harmless */
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
     for (int i = 0; i < N; i++) assert_int_equal(atomic_load(&jobs[i].runs), 1);
-    ls_workers_stats stats = stat_of(&place);
+    ls_workers_stats stats = stat_of(place);
     assert_true(atomic_load(&stats.sum.packets) >= N + USER_PACKETS);
-    place_close(&place);
 }
 
 /* One running thread; the first packet of its first batch blocks. All later packets run meanwhile, including the user
  * packet. */
-static void a_blocked_worker_is_replaced_and_its_batch_requeued(void **state)
+TEST_IN(workers_place, place, a_blocked_worker_is_replaced_and_its_batch_requeued, 1, 2)
 {
     job blocking, behind[LS_WAIT_PACKETS_MAX - 2], later[10];
-    workers_place place;
-    (void)state;
-    place_open(&place, 1, 2);
-    post(&place, &blocking, job_blocking);
-    for (int i = 0; i < LS_WAIT_PACKETS_MAX - 2; i++) post(&place, &behind[i], job_quick);
-    assert_int_equal(ls_port_post_key(place.net.port, &place, 7), LS_OK);
-    for (int i = 0; i < 10; i++) post(&place, &later[i], job_quick);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    post(place, &blocking, job_blocking);
+    for (int i = 0; i < LS_WAIT_PACKETS_MAX - 2; i++) post(place, &behind[i], job_quick);
+    assert_int_equal(ls_port_post_key(place->net.port, place, 7), LS_OK);
+    for (int i = 0; i < 10; i++) post(place, &later[i], job_quick);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
 
     EVENTUALLY(atomic_load(&jobs_run) == LS_WAIT_PACKETS_MAX - 2 + 10 && atomic_load(&user_packets_run) == 1);
     assert_true(atomic_load(&blocking.inside));
-    assert_int_equal(stat_of(&place).stalled, 1);
-    assert_int_equal(stat_of(&place).standbys_released, 1);
+    assert_int_equal(stat_of(place).stalled, 1);
+    assert_int_equal(stat_of(place).standbys_released, 1);
     EVENTUALLY(atomic_load(&stalled_ms_most) >= 4 * LS_STALL_MS); /* reported again while it lasts */
     EVENTUALLY(atomic_load(&stall_calls) >= 2);
     assert_int_equal(atomic_load(&stalled_ctx), atomic_load(&blocking.ctx));
 
     atomic_store(&blocking.release, true);
-    EVENTUALLY(stat_of(&place).stalled == 0);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    EVENTUALLY(stat_of(place).stalled == 0);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
 }
 
 /* When the stalled worker returns, one of the two becomes idle: afterwards no two jobs run concurrently. */
-static void an_excess_worker_idles_after_a_stall(void **state)
+TEST_IN(workers_place, place, an_excess_worker_idles_after_a_stall, 1, 3)
 {
     enum { N = 16 };
     job blocking, first[8], jobs[N];
-    workers_place place;
-    (void)state;
-    place_open(&place, 1, 3);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     for (int round = 1; round <= 3; round++) {
-        post(&place, &blocking, job_blocking);
-        EVENTUALLY(stat_of(&place).stalled == 1);
+        post(place, &blocking, job_blocking);
+        EVENTUALLY(stat_of(place).stalled == 1);
         atomic_store(&blocking.release, true);
-        EVENTUALLY(atomic_load(&blocking.runs) == 1 && stat_of(&place).stalled == 0);
+        EVENTUALLY(atomic_load(&blocking.runs) == 1 && stat_of(place).stalled == 0);
         atomic_store(&jobs_run, 0);
         for (int i = 0; i < 8; i++)
-            post(&place, &first[i], job_counted); /* an excess worker may still take some of these */
+            post(place, &first[i], job_counted); /* an excess worker may still take some of these */
         EVENTUALLY(atomic_load(&jobs_run) == 8);
         const uint64_t until_ns = ls_clock_ns() + PATIENCE_MS * UINT64_C(1000000);
         do { /* for some milliseconds two may run, and on a busy machine a job of 1 ms is a stall */
             atomic_store(&jobs_inside_most, 0);
             atomic_store(&jobs_run, 0);
-            for (int i = 0; i < N; i++) post(&place, &jobs[i], job_counted);
+            for (int i = 0; i < N; i++) post(place, &jobs[i], job_counted);
             EVENTUALLY(atomic_load(&jobs_run) == N);
         } while (atomic_load(&jobs_inside_most) != 1 && ls_clock_ns() < until_ns);
         assert_int_equal(atomic_load(&jobs_inside_most), 1);
     }
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
 }
 
 /* The standby threads of a stall end after it, also while no work follows, and the next stall starts new ones. With the
  * lower priority that on_stall asks for, a worker that returns goes on, or is replaced. */
-static void standby_threads_end_and_start_again(void **state)
+TEST(standby_threads_end_and_start_again)
 {
     enum { STANDBYS = 6 };
     job blocking[STANDBYS], last[2];
     workers_place place;
-    (void)state;
     standby_idle_ms_max = 20;
-    place_open(&place, 2, 2 + STANDBYS);
+    workers_place_open(&place, 2, 2 + STANDBYS);
     standby_idle_ms_max = 0;
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
     for (int round = 1; round <= 3; round++) {
@@ -270,7 +252,7 @@ static void standby_threads_end_and_start_again(void **state)
     assert_int_equal(others, 0);
     ls_workers_stop(place.workers);
     assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    workers_place_close(&place);
 }
 
 /* ---- appended operations --------------------------------------------------------------------------------------- */
@@ -308,7 +290,7 @@ static void append_behind(int asked, int behind, int accepted)
 {
     job first, others[LS_WAIT_PACKETS_MAX];
     workers_place place;
-    place_open(&place, 1, 1);
+    workers_place_open(&place, 1, 1);
     appended.asked = asked;
     appended.stop = NULL;
     post(&place, &first, job_appending);
@@ -320,12 +302,11 @@ static void append_behind(int asked, int behind, int accepted)
     assert_true(ls_workers_join(place.workers, PATIENCE_MS));
     assert_int_equal(appended.accepted, accepted);
     for (int i = 0; i < accepted; i++) assert_int_equal(atomic_load(&appended.jobs[i].order), 1 + behind + i);
-    place_close(&place);
+    workers_place_close(&place);
 }
 
-static void an_appended_op_runs_behind_the_packets_of_its_wait(void **state)
+TEST(an_appended_op_runs_behind_the_packets_of_its_wait)
 {
-    (void)state;
     append_behind(3, 0, 0);
     append_behind(3, 1, 3);
     append_behind(3, 7, 3);
@@ -333,64 +314,53 @@ static void an_appended_op_runs_behind_the_packets_of_its_wait(void **state)
     append_behind(5, LS_WAIT_PACKETS_MAX - 1, 4); /* there is room for four */
 }
 
-static void an_appended_op_does_not_wait_for_a_blocked_worker(void **state)
+TEST_IN(workers_place, place, an_appended_op_does_not_wait_for_a_blocked_worker, 1, 2)
 {
     job blocking, behind;
-    workers_place place;
-    (void)state;
-    place_open(&place, 1, 2);
     appended.asked = 1;
     appended.stop = NULL;
-    post(&place, &blocking, job_appending_and_blocking);
-    post(&place, &behind, job_quick);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    post(place, &blocking, job_appending_and_blocking);
+    post(place, &behind, job_quick);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     EVENTUALLY(atomic_load(&jobs_run) == 2);
     assert_true(atomic_load(&blocking.inside));
     assert_int_equal(atomic_load(&appended.jobs[0].runs), 1);
     atomic_store(&blocking.release, true);
     EVENTUALLY(atomic_load(&blocking.runs) == 1);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
 }
 
-static void a_stop_keeps_an_appended_op(void **state)
+TEST_IN(workers_place, place, a_stop_keeps_an_appended_op, 1, 1)
 {
     job first, behind;
     ls_packet packet;
-    workers_place place;
     int found = 0;
-    (void)state;
-    place_open(&place, 1, 1);
     appended.asked = 1;
-    appended.stop = place.workers;
-    post(&place, &first, job_appending);
-    post(&place, &behind, job_quick);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    appended.stop = place->workers;
+    post(place, &first, job_appending);
+    post(place, &behind, job_quick);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
     assert_int_equal(atomic_load(&jobs_run), 1);
-    for (; ls_port_wait(place.net.port, &place.net.ctx, &packet, 1, 0) == 1; found++)
+    for (; ls_port_wait(place->net.port, &place->net.ctx, &packet, 1, 0) == 1; found++)
         assert_true(packet.op == &behind.op || packet.op == &appended.jobs[0].op);
     assert_int_equal(found, 2);
-    place_close(&place);
 }
 
 /* ---- the limit of threads -------------------------------------------------------------------------------------- */
 
-static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
+TEST_IN(workers_place, place, several_blocked_workers_are_replaced_up_to_the_limit, 1, 3)
 {
     job blocking[3], more;
-    workers_place place;
-    (void)state;
-    place_open(&place, 1, 3);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     for (int i = 0; i < 3; i++) {
-        post(&place, &blocking[i], job_blocking);
+        post(place, &blocking[i], job_blocking);
         EVENTUALLY(atomic_load(&blocking[i].inside));
     }
-    EVENTUALLY(stat_of(&place).stalled == 3);
-    assert_true(stat_of(&place).standbys_released >= 2); /* one may have idled before the third job came */
-    post(&place, &more, job_quick);
+    EVENTUALLY(stat_of(place).stalled == 3);
+    assert_true(stat_of(place).standbys_released >= 2); /* one may have idled before the third job came */
+    post(place, &more, job_quick);
     ls_clock_sleep_ms(30);
     assert_int_equal(atomic_load(&more.runs), 0); /* no worker is left */
     atomic_store(&blocking[1].release, true);
@@ -398,98 +368,85 @@ static void several_blocked_workers_are_replaced_up_to_the_limit(void **state)
     assert_int_equal(atomic_load(&more.ctx), atomic_load(&blocking[1].ctx));
     atomic_store(&blocking[0].release, true);
     atomic_store(&blocking[2].release, true);
-    EVENTUALLY(stat_of(&place).stalled == 0);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    EVENTUALLY(stat_of(place).stalled == 0);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
 }
 
 /* After half a second without work the watchdog sleeps; the next packet wakes it, and it still detects a blocked
  * worker. */
-static void a_packet_wakes_the_watchdog(void **state)
+TEST_IN(workers_place, place, a_packet_wakes_the_watchdog, 1, 2)
 {
     job quick, blocking, behind;
-    workers_place place;
-    (void)state;
-    place_open(&place, 1, 2);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     for (int round = 0; round < 2; round++) {
         const int idle_before = atomic_load(&idle_calls);
-        post(&place, &quick, job_quick);
+        post(place, &quick, job_quick);
         EVENTUALLY(atomic_load(&quick.runs) == 1);
         EVENTUALLY(atomic_load(&idle_calls) > idle_before);
-        post(&place, &blocking, job_blocking);
+        post(place, &blocking, job_blocking);
         EVENTUALLY(atomic_load(&blocking.inside));
-        post(&place, &behind, job_quick);
+        post(place, &behind, job_quick);
         EVENTUALLY(atomic_load(&behind.runs) == 1);
         atomic_store(&blocking.release, true);
         EVENTUALLY(atomic_load(&blocking.runs) == 1);
     }
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
 }
 
-static void a_stop_waits_for_the_current_packet_and_keeps_the_others(void **state)
+TEST_IN(workers_place, place, a_stop_waits_for_the_current_packet_and_keeps_the_others, 2, 2)
 {
     enum { N = 25 };
     job blocking[2], left[N];
     ls_packet packet;
-    workers_place place;
     int found = 0;
-    (void)state;
-    place_open(&place, 2, 2);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
-    for (int i = 0; i < 2; i++) post(&place, &blocking[i], job_blocking);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
+    for (int i = 0; i < 2; i++) post(place, &blocking[i], job_blocking);
     EVENTUALLY(atomic_load(&blocking[0].inside) && atomic_load(&blocking[1].inside));
-    for (int i = 0; i < N; i++) post(&place, &left[i], job_quick);
-    ls_workers_stop(place.workers);
-    assert_false(ls_workers_join(place.workers, 30));
+    for (int i = 0; i < N; i++) post(place, &left[i], job_quick);
+    ls_workers_stop(place->workers);
+    assert_false(ls_workers_join(place->workers, 30));
     EVENTUALLY(atomic_load(&stall_calls) > 0); /* the watchdog continues: a handler may have to be interrupted */
     atomic_store(&blocking[0].release, true);
-    assert_false(ls_workers_join(place.workers, 30));
+    assert_false(ls_workers_join(place->workers, 30));
     atomic_store(&blocking[1].release, true);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
     assert_int_equal(atomic_load(&jobs_run), 2);
-    while (ls_port_wait(place.net.port, &place.net.ctx, &packet, 1, 0) == 1) {
+    while (ls_port_wait(place->net.port, &place->net.ctx, &packet, 1, 0) == 1) {
         job *j = LS_CONTAINER(packet.op, job, op);
         assert_int_equal(atomic_fetch_add(&j->runs, 1), 0);
         found++;
     }
     assert_int_equal(found, N);
-    place_close(&place);
 }
 
 /* A worker that waits has passed at once; one inside a packet passes when it has ended it, not when a new one begins on
  * another worker. */
-static void a_snapshot_is_passed_when_every_worker_has_left_its_packet(void **state)
+TEST_IN(workers_place, place, a_snapshot_is_passed_when_every_worker_has_left_its_packet, 2, 3)
 {
     job blocking[2], quick;
-    workers_place place;
     uint64_t turns[3];
-    (void)state;
-    place_open(&place, 2, 3);
-    ls_workers_snapshot(place.workers, turns);
-    assert_true(ls_workers_passed(place.workers, turns)); /* no worker runs */
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    ls_workers_snapshot(place->workers, turns);
+    assert_true(ls_workers_passed(place->workers, turns)); /* no worker runs */
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     for (int i = 0; i < 2; i++) {
-        post(&place, &blocking[i], job_blocking);
+        post(place, &blocking[i], job_blocking);
         EVENTUALLY(atomic_load(&blocking[i].inside));
     }
-    ls_workers_snapshot(place.workers, turns);
-    assert_false(ls_workers_passed(place.workers, turns));
-    post(&place, &quick, job_quick); /* the standby thread runs it */
+    ls_workers_snapshot(place->workers, turns);
+    assert_false(ls_workers_passed(place->workers, turns));
+    post(place, &quick, job_quick); /* the standby thread runs it */
     EVENTUALLY(atomic_load(&quick.runs) == 1);
-    assert_false(ls_workers_passed(place.workers, turns));
+    assert_false(ls_workers_passed(place->workers, turns));
     atomic_store(&blocking[0].release, true);
     EVENTUALLY(atomic_load(&blocking[0].runs) == 1);
-    assert_false(ls_workers_passed(place.workers, turns));
+    assert_false(ls_workers_passed(place->workers, turns));
     atomic_store(&blocking[1].release, true);
-    EVENTUALLY(ls_workers_passed(place.workers, turns));
-    assert_true(ls_workers_passed(place.workers, turns)); /* for ever */
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    EVENTUALLY(ls_workers_passed(place->workers, turns));
+    assert_true(ls_workers_passed(place->workers, turns)); /* for ever */
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
 }
 
 /* A worker that runs packets all the time passes too, between two packets of one batch. Each packet reads an object
@@ -508,18 +465,17 @@ static void job_reader(ls_thread_ctx *ctx, ls_op *op)
         job_quick(ctx, op);
 }
 
-static void an_object_may_be_freed_after_a_passed_snapshot(void **state)
+TEST(an_object_may_be_freed_after_a_passed_snapshot)
 {
     enum { READERS = 40, ROUNDS = 200 };
     job readers[READERS];
     workers_place place;
     uint64_t turns[5];
     int *object = malloc(sizeof *object);
-    (void)state;
     *object = 42;
     atomic_store(&shared_object, object);
     atomic_store(&readers_end, false);
-    place_open(&place, 2, 5);
+    workers_place_open(&place, 2, 5);
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
     for (int i = 0; i < READERS; i++) post(&place, &readers[i], job_reader);
     for (int round = 0; round < ROUNDS; round++) {
@@ -535,21 +491,20 @@ static void an_object_may_be_freed_after_a_passed_snapshot(void **state)
     EVENTUALLY(atomic_load(&jobs_run) == READERS);
     ls_workers_stop(place.workers);
     assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
+    workers_place_close(&place);
     free(atomic_load(&shared_object));
 }
 
-static void idle_workers_end_immediately(void **state)
+TEST(idle_workers_end_immediately)
 {
     workers_place place;
-    (void)state;
     for (int i = 0; i < 20; i++) {
-        place_open(&place, 1 + (unsigned)i % 4, 8);
+        workers_place_open(&place, 1 + (unsigned)i % 4, 8);
         assert_int_equal(ls_workers_start(place.workers), LS_OK);
         if (i % 2) ls_clock_sleep_ms(2);
         ls_workers_stop(place.workers);
         assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-        place_close(&place);
+        workers_place_close(&place);
     }
 }
 
@@ -566,62 +521,50 @@ static void job_mixed(ls_thread_ctx *ctx, ls_op *op)
     if (atomic_fetch_sub(&mix_left, 1) > 64) ls_port_post(ctx->port, op, 0);
 }
 
-static void stalled_and_quick_handlers_mixed(void **state)
+TEST_IN(workers_place, place, stalled_and_quick_handlers_mixed, 2, 6)
 {
     static job jobs[64];
-    workers_place place;
     int runs = 0;
-    (void)state;
-    place_open(&place, 2, 6);
     const int total = 6000;
     atomic_store(&mix_left, total);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
-    for (int i = 0; i < 64; i++) post(&place, &jobs[i], job_mixed);
-    EVENTUALLY(stat_of(&place).stalled <= 6 && atomic_load(&mix_left) <= 0);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
+    for (int i = 0; i < 64; i++) post(place, &jobs[i], job_mixed);
+    EVENTUALLY(stat_of(place).stalled <= 6 && atomic_load(&mix_left) <= 0);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
     for (int i = 0; i < 64; i++) runs += atomic_load(&jobs[i].runs);
     assert_int_equal(runs, total);
-    assert_int_equal(stat_of(&place).stalled, 0);
-    place_close(&place);
+    assert_int_equal(stat_of(place).stalled, 0);
 }
 
 /* on_tick reports idle once per idle period, and work continues afterwards. */
-static void idleness_is_reported_once(void **state)
+TEST_IN(workers_place, place, idleness_is_reported_once, 2, 2)
 {
-    workers_place place;
     job work;
-    (void)state;
-    place_open(&place, 2, 2);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     for (int round = 1; round <= 2; round++) {
         const int before = atomic_load(&idle_calls);
-        post(&place, &work, job_quick);
+        post(place, &work, job_quick);
         EVENTUALLY(atomic_load(&jobs_run) == round && atomic_load(&idle_calls) == before + 1);
     }
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, 0));
-    place_close(&place);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, 0));
 }
 
 /* While a worker is busy the ticks continue, and none reports idle. */
-static void ticks_continue_while_workers_are_busy(void **state)
+TEST_IN(workers_place, place, ticks_continue_while_workers_are_busy, 1, 2)
 {
-    workers_place place;
     job work;
-    (void)state;
-    place_open(&place, 1, 2);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
-    post(&place, &work, job_blocking);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
+    post(place, &work, job_blocking);
     EVENTUALLY(atomic_load(&work.inside));
     const int idle_before = atomic_load(&idle_calls), busy_before = atomic_load(&busy_calls);
     EVENTUALLY(atomic_load(&busy_calls) >= busy_before + 2);
     assert_int_equal(atomic_load(&idle_calls), idle_before);
     atomic_store(&work.release, true);
     EVENTUALLY(atomic_load(&idle_calls) == idle_before + 1);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, 0));
-    place_close(&place);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, 0));
 }
 
 /* ---- threads that do not start ------------------------------------------------------------------------------------ */
@@ -650,14 +593,13 @@ int __wrap_ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread
 }
 
 /* At each thread in turn (workers, watchdog): the started ones end, and posted packets stay in the port. */
-static void a_start_that_fails_halfway_leaves_no_thread(void **state)
+TEST(a_start_that_fails_halfway_leaves_no_thread)
 {
     enum { THREADS = 2, THREADS_MAX = 4 };
-    (void)state;
     for (int k = 0; k <= THREADS; k++) {
         workers_place place;
         job work;
-        place_open(&place, THREADS, THREADS_MAX);
+        workers_place_open(&place, THREADS, THREADS_MAX);
         starts_left = k;
         assert_int_equal(ls_workers_start(place.workers), LS_ENOMEM);
         assert_int_equal(starts_left, -1);
@@ -667,51 +609,21 @@ static void a_start_that_fails_halfway_leaves_no_thread(void **state)
         ls_packet packet = {0};
         while (packet.op != &work.op)
             assert_int_equal(ls_port_wait(place.net.port, &place.net.ctx, &packet, 1, PATIENCE_MS), 1);
-        place_close(&place);
+        workers_place_close(&place);
     }
 }
 
-static void a_standby_thread_that_cannot_start_is_tried_again(void **state)
+TEST_IN(workers_place, place, a_standby_thread_that_cannot_start_is_tried_again, 1, 2)
 {
     job blocking, quick;
-    workers_place place;
-    (void)state;
-    place_open(&place, 1, 2);
-    assert_int_equal(ls_workers_start(place.workers), LS_OK);
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
     starts_left = 0;
-    post(&place, &blocking, job_blocking);
-    post(&place, &quick, job_quick);
+    post(place, &blocking, job_blocking);
+    post(place, &quick, job_quick);
     EVENTUALLY(atomic_load(&quick.runs) == 1);
     assert_int_equal(starts_left, -1);
     atomic_store(&blocking.release, true);
     EVENTUALLY(atomic_load(&blocking.runs) == 1);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
-    place_close(&place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_that_never_started_can_be_closed),
-        cmocka_unit_test(every_packet_runs_once),
-        cmocka_unit_test(a_blocked_worker_is_replaced_and_its_batch_requeued),
-        cmocka_unit_test(an_excess_worker_idles_after_a_stall),
-        cmocka_unit_test(standby_threads_end_and_start_again),
-        cmocka_unit_test(an_appended_op_runs_behind_the_packets_of_its_wait),
-        cmocka_unit_test(an_appended_op_does_not_wait_for_a_blocked_worker),
-        cmocka_unit_test(a_stop_keeps_an_appended_op),
-        cmocka_unit_test(several_blocked_workers_are_replaced_up_to_the_limit),
-        cmocka_unit_test(a_packet_wakes_the_watchdog),
-        cmocka_unit_test(a_stop_waits_for_the_current_packet_and_keeps_the_others),
-        cmocka_unit_test(a_snapshot_is_passed_when_every_worker_has_left_its_packet),
-        cmocka_unit_test(an_object_may_be_freed_after_a_passed_snapshot),
-        cmocka_unit_test(idle_workers_end_immediately),
-        cmocka_unit_test(stalled_and_quick_handlers_mixed),
-        cmocka_unit_test(idleness_is_reported_once),
-        cmocka_unit_test(ticks_continue_while_workers_are_busy),
-        cmocka_unit_test(a_start_that_fails_halfway_leaves_no_thread),
-        cmocka_unit_test(a_standby_thread_that_cannot_start_is_tried_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    ls_workers_stop(place->workers);
+    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
 }

@@ -21,7 +21,6 @@ typedef struct control_place {
 
 static void stats(void *server, ls_site_stat_fn *each, void *to)
 {
-    (void)server;
     each(to, "one", 1);
     each(to, "half", 0.5);
 }
@@ -30,14 +29,13 @@ static const char *reload_fails; /* the reason; NULL: it does not */
 
 static void reload(void *server, ls_reload_wait *wait)
 {
-    (void)server;
     wait->ended(wait, reload_fails == NULL ? LS_OK : LS_ESCRIPT, reload_fails == NULL ? "" : reload_fails);
 }
 
 static void place_open(control_place *p)
 {
     memset(p, 0, sizeof *p);
-    net_open(&p->net);
+    net_place_open(&p->net);
     assert_int_equal(ls_stream_deadlines_open(p->net.port, &p->deadlines), LS_OK);
     p->host = (ls_site_host){.stats = stats};
     assert_int_equal(ls_site_runtime_open(&p->host, &p->runtime), LS_OK);
@@ -71,7 +69,7 @@ static void place_close(control_place *p)
 {
     assert_int_equal(rmdir(p->dir), 0); /* the path was removed */
     ls_site_runtime_close(p->runtime);
-    net_close(&p->net);
+    net_place_close(&p->net);
     ls_deadlines_close(p->deadlines); /* after the port, which holds their timer */
 }
 
@@ -105,10 +103,9 @@ static void check_reply(control_place *p, const char *line, const char *expected
     close(fd);
 }
 
-static void it_replies_and_closes(void **state)
+TEST(it_replies_and_closes)
 {
     control_place p;
-    (void)state;
     place_open(&p);
     start(&p);
     check_reply(&p, "stats\n", "one 1\nhalf 0.5\n");
@@ -122,10 +119,9 @@ static void it_replies_and_closes(void **state)
     place_close(&p);
 }
 
-static void a_reload_is_answered_with_its_result(void **state)
+TEST(a_reload_is_answered_with_its_result)
 {
     control_place p;
-    (void)state;
     place_open(&p);
     start(&p);
     check_reply(&p, "reload\n", "ok");
@@ -137,11 +133,10 @@ static void a_reload_is_answered_with_its_result(void **state)
 }
 
 /* A line of 63 bytes is looked at; one of 64 is too long. Neither is known. */
-static void long_lines_are_refused(void **state)
+TEST(long_lines_are_refused)
 {
     control_place p;
     char line[66];
-    (void)state;
     place_open(&p);
     start(&p);
     for (size_t len = 63; len <= 64; len++) {
@@ -154,11 +149,10 @@ static void long_lines_are_refused(void **state)
     place_close(&p);
 }
 
-static void only_the_owner_may_connect(void **state)
+TEST(only_the_owner_may_connect)
 {
     control_place p;
     struct stat found;
-    (void)state;
     place_open(&p);
     start(&p);
     assert_int_equal(stat(p.path, &found), 0);
@@ -167,13 +161,12 @@ static void only_the_owner_may_connect(void **state)
     place_close(&p);
 }
 
-static void invalid_paths_leave_nothing_open(void **state)
+TEST(invalid_paths_leave_nothing_open)
 {
     control_place p;
     ls_control *control;
     char path[300];
     const size_t longest = sizeof((ls_addr *)NULL)->bytes;
-    (void)state;
     place_open(&p);
     assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, "", &control), LS_EINVAL);
     memset(path, 'x', longest);
@@ -189,25 +182,11 @@ static void invalid_paths_leave_nothing_open(void **state)
 }
 
 /* A server that is closed without a run. */
-static void one_that_never_started_is_closed(void **state)
+TEST(one_that_never_started_is_closed)
 {
     control_place p;
-    (void)state;
     place_open(&p);
     assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, p.path, &p.control), LS_OK);
     ls_control_close(p.control, &p.net.ctx);
     place_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_replies_and_closes),
-        cmocka_unit_test(a_reload_is_answered_with_its_result),
-        cmocka_unit_test(long_lines_are_refused),
-        cmocka_unit_test(only_the_owner_may_connect),
-        cmocka_unit_test(invalid_paths_leave_nothing_open),
-        cmocka_unit_test(one_that_never_started_is_closed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

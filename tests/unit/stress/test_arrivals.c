@@ -14,7 +14,6 @@ static struct {
 
 static int fake_send(ls_stress_vu *u)
 {
-    (void)u;
     transport.sends++;
     return transport.result;
 }
@@ -27,7 +26,7 @@ static void send_without_response(ls_stress_vu *u)
 }
 
 /* The requests that became due while a send was pending are sent when it is complete. */
-static void due_requests_follow_a_pending_send(void **state)
+TEST(due_requests_follow_a_pending_send)
 {
     static const ls_stress_transport sends = {.send = fake_send};
     static const ls_stress_proto proto = {.start = send_without_response};
@@ -40,7 +39,6 @@ static void due_requests_follow_a_pending_send(void **state)
                       .role = LS_STRESS_ROLE_PUBLISHER,
                       .left = UINT64_MAX,
                       .requests = &request};
-    (void)state;
     ls_stress_schedule_constant(&plan.schedule, 1e6, 1, UINT64_MAX);
     w = (ls_stress_worker){.plan = &plan,
                            .transport = &sends,
@@ -64,10 +62,4 @@ static void due_requests_follow_a_pending_send(void **state)
     assert_int_equal(transport.sends, REQUESTS);
     assert_int_equal(w.left, 0);
     ls_stress_counters_close(&w.count);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(due_requests_follow_a_pending_send)};
-    return cmocka_run_group_tests_name("stress/arrivals", tests, NULL, NULL);
 }

@@ -15,11 +15,10 @@ static const ls_stress_check *find_check(const ls_stress_checks *checks, const c
     return NULL;
 }
 
-static void checks_by_name(void **state)
+TEST(checks_by_name)
 {
     ls_stress_checks a = {0};
     char name[LS_STRESS_CHECK_NAME_MAX + 8];
-    (void)state;
     for (int i = 0; i < 10; i++) {
         assert_int_equal(ls_stress_checks_count(&a, "status", 6, true), LS_OK);
         assert_int_equal(ls_stress_checks_count(&a, "body", 4, i < 7), LS_OK);
@@ -49,10 +48,4 @@ static void checks_by_name(void **state)
     assert_true(find_check(&a, "(others)", 8)->passed == 1);
     assert_int_equal(a.count, LS_STRESS_CHECKS_MAX + 1);
     ls_stress_checks_close(&a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(checks_by_name)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

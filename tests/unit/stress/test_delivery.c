@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-static void heads_are_read_as_written(void **state)
+TEST(heads_are_read_as_written)
 {
     static const ls_delivery_head heads[] = {
         {.run = 0},
@@ -15,7 +15,6 @@ static void heads_are_read_as_written(void **state)
          .sent_ns = (UINT64_C(1) << 56) - 1,
          .late_ns = (UINT64_C(1) << 40) - 1},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         char text[LS_DELIVERY_HEAD_BYTES];
         ls_delivery_head got;
@@ -30,21 +29,19 @@ static void heads_are_read_as_written(void **state)
 }
 
 /* A wait beyond 40 bits is cut. */
-static void the_longest_wait_is_cut(void **state)
+TEST(the_longest_wait_is_cut)
 {
     char text[LS_DELIVERY_HEAD_BYTES];
     ls_delivery_head got;
-    (void)state;
     ls_delivery_write(&(ls_delivery_head){.late_ns = UINT64_C(1) << 40}, text);
     assert_true(ls_delivery_read(text, sizeof text, &got));
     assert_true(got.late_ns == (UINT64_C(1) << 40) - 1);
 }
 
-static void other_messages_are_no_heads(void **state)
+TEST(other_messages_are_no_heads)
 {
     char text[LS_DELIVERY_HEAD_BYTES];
     ls_delivery_head got;
-    (void)state;
     ls_delivery_write(&(ls_delivery_head){.number = 7}, text);
     for (size_t len = 0; len < sizeof text; len++) {
         char *cut = test_copy_exact(text, len);
@@ -74,9 +71,8 @@ static void take(const char *kinds, const uint64_t *numbers)
     }
 }
 
-static void numbers_are_classified(void **state)
+TEST(numbers_are_classified)
 {
-    (void)state;
     take(">>>", (uint64_t[]){1, 2, 3});
     take(">>d", (uint64_t[]){1, 2, 2});
     take(">>dd", (uint64_t[]){1, 2, 1, 1});
@@ -89,15 +85,4 @@ static void numbers_are_classified(void **state)
     take(">>d", (uint64_t[]){1, 64, 1}); /* 63 behind and seen */
     take(">>r", (uint64_t[]){2, 64, 1});
     take(">>>d", (uint64_t[]){1, 64, 65, 2 - 1});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_are_read_as_written),
-        cmocka_unit_test(the_longest_wait_is_cut),
-        cmocka_unit_test(other_messages_are_no_heads),
-        cmocka_unit_test(numbers_are_classified),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

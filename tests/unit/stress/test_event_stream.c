@@ -68,21 +68,19 @@ static void check(const stream *s, size_t step)
     ls_sse_close(&sse);
 }
 
-static void streams_become_events(void **state)
+TEST(streams_become_events)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
         for (size_t step = 1; step <= strlen(streams[i].text); step++) check(&streams[i], step);
 }
 
-static void a_new_stream_forgets_the_old_one(void **state)
+TEST(a_new_stream_forgets_the_old_one)
 {
     static const char text[] = "data: a\ndata: b", end[] = "\n\n", marked[] = MARK "data: c\n\n";
     const char *data;
     size_t at = 0, data_len;
     int err;
     ls_sse sse = {.bytes_max = 1000};
-    (void)state;
     assert_false(ls_sse_next(&sse, text, sizeof text - 1, &at, &data, &data_len, &err));
     ls_sse_reset(&sse);
     at = 0;
@@ -95,7 +93,7 @@ static void a_new_stream_forgets_the_old_one(void **state)
 }
 
 /* A line, and the data of several lines with their line feeds: exactly the limit, and one byte past it. */
-static void the_limit_of_an_event(void **state)
+TEST(the_limit_of_an_event)
 {
     static const struct {
         const char *text;
@@ -111,7 +109,6 @@ static void the_limit_of_an_event(void **state)
     };
     const char *data;
     size_t data_len;
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ls_sse sse = {.bytes_max = 10};
         size_t at = 0;
@@ -120,14 +117,4 @@ static void the_limit_of_an_event(void **state)
         assert_int_equal(err, rows[i].err);
         ls_sse_close(&sse);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(streams_become_events),
-        cmocka_unit_test(a_new_stream_forgets_the_old_one),
-        cmocka_unit_test(the_limit_of_an_event),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

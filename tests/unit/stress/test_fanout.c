@@ -47,11 +47,10 @@ static void run_close(run *r)
 }
 
 /* A message has 14 digits for its time: fewer than the clock of a machine that has run for years. */
-static void a_latency_on_a_machine_that_has_run_for_years(void **state)
+TEST(a_latency_on_a_machine_that_has_run_for_years)
 {
     const uint64_t years_ns = UINT64_C(5) << 56;
     run r;
-    (void)state;
     run_open(&r);
     r.worker.fanout->opened_ns = years_ns;
     r.worker.clock_ns = years_ns + 3000;
@@ -67,17 +66,14 @@ static void a_latency_on_a_machine_that_has_run_for_years(void **state)
 
 static void ignore(ls_stress_worker *w, void *user)
 {
-    (void)w;
-    (void)user;
 }
 
 /* One of two threads may receive a message of the other before its command to begin. This delivery is the end of its run. */
-static void a_delivery_before_the_worker_begins(void **state)
+TEST(a_delivery_before_the_worker_begins)
 {
     const uint64_t start_ns = ls_clock_ns();
     ls_stress_worker w;
     run r;
-    (void)state;
     memset(&w, 0, sizeof w);
     run_open(&r);
     r.plan.requests = r.plan.pipeline = 1;
@@ -104,13 +100,4 @@ static void a_delivery_before_the_worker_begins(void **state)
     assert_int_equal(w.ended_ns, start_ns + 5000);
     ls_stress_worker_close(&w);
     run_close(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_latency_on_a_machine_that_has_run_for_years),
-        cmocka_unit_test(a_delivery_before_the_worker_begins),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

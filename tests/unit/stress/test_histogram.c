@@ -39,9 +39,8 @@ static void assert_three_digits(uint64_t got, uint64_t exact)
     assert_true((double)(got - exact) <= (double)exact / 1000);
 }
 
-static void empty_is_zero(void **state)
+TEST(empty_is_zero)
 {
-    (void)state;
     ls_histogram *h = opened();
     size_t slot = 0;
     uint64_t ns = 7;
@@ -61,9 +60,8 @@ static void empty_is_zero(void **state)
 
 /* Slots have no gaps and no overlaps: the greatest value of a slot is one less than the least of the next. The test
  * records both sides of every border. */
-static void slots_have_no_gaps(void **state)
+TEST(slots_have_no_gaps)
 {
-    (void)state;
     assert_int_equal(ls_histogram_slot(0), 0);
     assert_int_equal(ls_histogram_slot(2047), 2047);
     assert_int_equal(ls_histogram_slot(LS_HISTOGRAM_NS_MAX), LS_HISTOGRAM_SLOTS - 1);
@@ -80,9 +78,8 @@ static void slots_have_no_gaps(void **state)
     assert_int_equal(last, LS_HISTOGRAM_SLOTS - 1);
 }
 
-static void every_magnitude_has_three_digits(void **state)
+TEST(every_magnitude_has_three_digits)
 {
-    (void)state;
     ls_histogram *h = opened();
     for (uint64_t v = 1; v <= LS_HISTOGRAM_NS_MAX; v += v / 777 + 1) {
         ls_histogram_clear(h);
@@ -94,12 +91,11 @@ static void every_magnitude_has_three_digits(void **state)
     ls_histogram_close(h);
 }
 
-static void percentiles_of_sorted_values(void **state)
+TEST(percentiles_of_sorted_values)
 {
     enum { N = 100000 };
     static const double percents[] = {0.001, 1, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999};
     enum { P = sizeof percents / sizeof percents[0] };
-    (void)state;
     ls_histogram *h = opened();
     uint64_t *values = malloc(N * sizeof *values);
     assert_non_null(values);
@@ -148,9 +144,8 @@ static void percentiles_of_sorted_values(void **state)
 }
 
 /* The 99.9th percentile of a thousand values is the 999th, not the greatest: rounding must not increase the rank. */
-static void rank_is_not_rounded_up(void **state)
+TEST(rank_is_not_rounded_up)
 {
-    (void)state;
     ls_histogram *h = opened();
     for (uint64_t i = 1; i <= 1000; i++) ls_histogram_record(h, i);
     assert_true(ls_histogram_at(h, 99.9) == 999);
@@ -160,9 +155,8 @@ static void rank_is_not_rounded_up(void **state)
     ls_histogram_close(h);
 }
 
-static void at_the_limit_and_one_past(void **state)
+TEST(at_the_limit_and_one_past)
 {
-    (void)state;
     ls_histogram *h = opened();
     ls_histogram_record(h, LS_HISTOGRAM_NS_MAX);
     assert_true(atomic_load(&h->clipped) == 0);
@@ -184,9 +178,8 @@ static void at_the_limit_and_one_past(void **state)
     ls_histogram_close(h);
 }
 
-static void equal_values_do_not_deviate(void **state)
+TEST(equal_values_do_not_deviate)
 {
-    (void)state;
     ls_histogram *h = opened();
     for (int i = 0; i < 1000; i++) ls_histogram_record(h, 1234567);
     assert_true(ls_histogram_stdev(h) == 0);
@@ -195,9 +188,8 @@ static void equal_values_do_not_deviate(void **state)
     ls_histogram_close(h);
 }
 
-static void merged_is_as_if_recorded_in_one(void **state)
+TEST(merged_is_as_if_recorded_in_one)
 {
-    (void)state;
     ls_histogram *one = opened(), *a = opened(), *b = opened(), *sum = opened();
     for (int i = 0; i < 10000; i++) {
         uint64_t v = next_random() % 100000000;
@@ -215,9 +207,8 @@ static void merged_is_as_if_recorded_in_one(void **state)
     ls_histogram_close(sum);
 }
 
-static void between_two_moments(void **state)
+TEST(between_two_moments)
 {
-    (void)state;
     ls_histogram *h = opened(), *before = opened(), *between = opened();
     ls_histogram_record(h, 1000);
     ls_histogram_record(h, 9000000);
@@ -252,9 +243,8 @@ static void record_many(void *arg)
     atomic_store(&p->done, 1);
 }
 
-static void read_while_written(void **state)
+TEST(read_while_written)
 {
-    (void)state;
     pair p = {.h = opened()};
     ls_histogram *copy = opened();
     ls_thread thread;
@@ -274,21 +264,4 @@ static void read_while_written(void **state)
     assert_true(ls_histogram_count(p.h) == RECORDED);
     ls_histogram_close(copy);
     ls_histogram_close(p.h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_is_zero),
-        cmocka_unit_test(slots_have_no_gaps),
-        cmocka_unit_test(every_magnitude_has_three_digits),
-        cmocka_unit_test(percentiles_of_sorted_values),
-        cmocka_unit_test(rank_is_not_rounded_up),
-        cmocka_unit_test(at_the_limit_and_one_past),
-        cmocka_unit_test(equal_values_do_not_deviate),
-        cmocka_unit_test(merged_is_as_if_recorded_in_one),
-        cmocka_unit_test(between_two_moments),
-        cmocka_unit_test(read_while_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,20 +32,12 @@ static void run_tests_of(const char *file)
     lua_close(L);
 }
 
-static void the_sampler(void **state)
+TEST(the_sampler)
 {
-    (void)state;
     run_tests_of(TEST_TREE "/tests/unit/lua/test_stress_sampler.lua");
 }
 
-static void the_reports(void **state)
+TEST(the_reports)
 {
-    (void)state;
     run_tests_of(TEST_TREE "/tests/unit/lua/test_stress_report.lua");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_sampler), cmocka_unit_test(the_reports)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,10 +11,9 @@ static void near(uint64_t a, uint64_t b, uint64_t by)
     if ((a > b ? a - b : b - a) > by) fail_msg("%llu, not about %llu", (unsigned long long)a, (unsigned long long)b);
 }
 
-static void a_constant_rate_is_even(void **state)
+TEST(a_constant_rate_is_even)
 {
     ls_stress_schedule s;
-    (void)state;
     ls_stress_schedule_constant(&s, 20000, 64, UINT64_MAX);
     assert_true(ls_stress_schedule_due_ns(&s, 0) == 0);
     for (uint64_t k = 1; k < 100; k++) near(ls_stress_schedule_due_ns(&s, k), k * 50000, 1);
@@ -23,10 +22,9 @@ static void a_constant_rate_is_even(void **state)
     assert_int_equal(ls_stress_schedule_connections(&s, 5 * S), 64);
 }
 
-static void without_a_rate_nothing_is_due(void **state)
+TEST(without_a_rate_nothing_is_due)
 {
     ls_stress_schedule s;
-    (void)state;
     ls_stress_schedule_constant(&s, 0, 10, UINT64_MAX);
     assert_true(ls_stress_schedule_due_ns(&s, 0) == UINT64_MAX);
     assert_true(ls_stress_schedule_due_ns(&s, 7) == UINT64_MAX);
@@ -34,14 +32,13 @@ static void without_a_rate_nothing_is_due(void **state)
 
 /* From 0 to 1000/s within 10 s request k is due at sqrt(k / 50) s, 5,000 in all; then 1000/s for 5 s; then down to
  * 0. */
-static void a_ramp_is_the_integral(void **state)
+TEST(a_ramp_is_the_integral)
 {
     static const ls_stress_stage stages[] = {{.duration_ns = 10 * S, .rate = 1000},
                                              {.duration_ns = 5 * S, .rate = 1000},
                                              {.duration_ns = 10 * S, .rate = 0}};
     ls_stress_schedule s;
     uint64_t before = 0;
-    (void)state;
     ls_stress_schedule_stages(&s, 0, 10, stages, 3);
     assert_true(s.duration_ns == 25 * S);
     near(ls_stress_schedule_due_ns(&s, 0), 0, 0);
@@ -61,12 +58,11 @@ static void a_ramp_is_the_integral(void **state)
     }
 }
 
-static void a_jump_takes_no_time(void **state)
+TEST(a_jump_takes_no_time)
 {
     static const ls_stress_stage stages[] = {
         {.duration_ns = S, .rate = 100}, {.duration_ns = 0, .rate = 1000}, {.duration_ns = S, .rate = 1000}};
     ls_stress_schedule s;
-    (void)state;
     ls_stress_schedule_stages(&s, 100, 10, stages, 3);
     near(ls_stress_schedule_due_ns(&s, 50), S / 2, 1);
     near(ls_stress_schedule_due_ns(&s, 100), S, 1);
@@ -74,12 +70,11 @@ static void a_jump_takes_no_time(void **state)
     assert_true(ls_stress_schedule_due_ns(&s, 1100) == UINT64_MAX);
 }
 
-static void a_pause_is_skipped(void **state)
+TEST(a_pause_is_skipped)
 {
     static const ls_stress_stage stages[] = {
         {.duration_ns = S, .rate = 0}, {.duration_ns = 2 * S, .rate = 0}, {.duration_ns = S, .rate = 200}};
     ls_stress_schedule s;
-    (void)state;
     ls_stress_schedule_stages(&s, 200, 10, stages, 3);
     assert_true(ls_stress_schedule_due_ns(&s, 99) < S);
     near(ls_stress_schedule_due_ns(&s, 100), 3 * S, 1);
@@ -87,12 +82,11 @@ static void a_pause_is_skipped(void **state)
     assert_true(ls_stress_schedule_due_ns(&s, 200) == UINT64_MAX);
 }
 
-static void connections_follow_the_stages(void **state)
+TEST(connections_follow_the_stages)
 {
     static const ls_stress_stage stages[] = {{.duration_ns = 10 * S, .connections = 100},
                                              {.duration_ns = 10 * S, .connections = 50}};
     ls_stress_schedule s;
-    (void)state;
     ls_stress_schedule_stages(&s, 0, 0, stages, 2);
     assert_int_equal(ls_stress_schedule_connections(&s, 0), 0);
     assert_int_equal(ls_stress_schedule_connections(&s, 5 * S), 50);
@@ -101,14 +95,4 @@ static void connections_follow_the_stages(void **state)
     assert_int_equal(ls_stress_schedule_connections(&s, 20 * S), 50);
     assert_int_equal(ls_stress_schedule_connections(&s, 99 * S), 50);
     assert_true(ls_stress_schedule_due_ns(&s, 0) == UINT64_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_constant_rate_is_even), cmocka_unit_test(without_a_rate_nothing_is_due),
-        cmocka_unit_test(a_ramp_is_the_integral),  cmocka_unit_test(a_jump_takes_no_time),
-        cmocka_unit_test(a_pause_is_skipped),      cmocka_unit_test(connections_follow_the_stages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

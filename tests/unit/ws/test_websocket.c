@@ -5,9 +5,8 @@
 
 #include <stdio.h>
 
-static void echoes(void **state)
+TEST(echoes)
 {
-    (void)state;
     for (int client = 0; client <= 1; client++) {
         ws_place p;
         ws_open(&p, client);
@@ -64,10 +63,9 @@ static void expect_sequence(ws_place *p)
     assert_string_equal(p->reason, "bye");
 }
 
-static void every_byte_may_come_alone(void **state)
+TEST(every_byte_may_come_alone)
 {
     char bytes[1024];
-    (void)state;
     for (int client = 0; client <= 1; client++) {
         ws_place p;
         ws_open(&p, client);
@@ -84,33 +82,28 @@ static void every_byte_may_come_alone(void **state)
     }
 }
 
-static void two_parts_cut_anywhere(void **state)
+TEST_IN(ws_place, p, two_parts_cut_anywhere)
 {
     char bytes[1024];
-    ws_place p;
-    (void)state;
-    ws_place_open(&p);
-    p.echo = true;
-    const size_t len = put_sequence(&p, bytes);
+    p->echo = true;
+    const size_t len = put_sequence(p, bytes);
     for (size_t cut = 1; cut < len; cut++) {
-        ws_connect(&p);
-        ws_write(&p, bytes, cut);
-        wire_pump(&p.wire);
-        ws_write(&p, bytes + cut, len - cut);
-        expect_sequence(&p);
-        ws_hang_up(&p);
-        ws_await_freed(&p);
+        ws_connect(p);
+        ws_write(p, bytes, cut);
+        wire_pump(&p->wire);
+        ws_write(p, bytes + cut, len - cut);
+        expect_sequence(p);
+        ws_hang_up(p);
+        ws_await_freed(p);
     }
-    ws_place_close(&p);
 }
 
 /* ---- lengths and limits ----------------------------------------------------------------------------------------- */
 
-static void echoes_all_lengths(void **state)
+TEST(echoes_all_lengths)
 {
     static const size_t lengths[] = {1,    2,     125,   126,   127,   2047,  2048,  2049,   4081,    4082,   4090,
                                      4096, 16384, 65521, 65522, 65535, 65536, 65537, 200000, 1048575, 1048576};
-    (void)state;
     for (int client = 0; client <= 1; client++) {
         ws_place p;
         ws_open(&p, client);
@@ -126,32 +119,27 @@ static void echoes_all_lengths(void **state)
 }
 
 /* Once the blocks have adapted, a message of 16 KiB is one slice of its block, and its bytes were not copied. */
-static void message_of_16k_is_one_slice(void **state)
+TEST_IN(ws_server, p, message_of_16k_is_one_slice)
 {
-    ws_place p;
     ls_pools_stats before, after;
-    (void)state;
-    ws_open(&p, false);
-    p.echo = true;
+    p->echo = true;
     char *bytes = pattern(16384, 1);
     for (int i = 0; i < 4; i++) {
-        ls_pools_stat(p.wire.place.pools, &before);
-        ws_say(&p, WS_FIN | LS_WS_BINARY, bytes, 16384);
-        ws_expect(&p, LS_WS_BINARY, bytes, 16384);
-        ls_pools_stat(p.wire.place.pools, &after);
-        assert_int_equal(p.slices, 1);
+        ls_pools_stat(p->wire.place.pools, &before);
+        ws_say(p, WS_FIN | LS_WS_BINARY, bytes, 16384);
+        ws_expect(p, LS_WS_BINARY, bytes, 16384);
+        ls_pools_stat(p->wire.place.pools, &after);
+        assert_int_equal(p->slices, 1);
         assert_true(after.bytes_copied - before.bytes_copied <= (i == 0 ? LS_BLOCK_SMALL : 0));
     }
     free(bytes);
-    ws_close(&p);
 }
 
-static void refuses_long_messages(void **state)
+TEST(refuses_long_messages)
 {
     enum { MAX = 1000 };
     static char bytes[MAX + 1];
     ws_place p;
-    (void)state;
     ws_place_open(&p);
     p.config.message_bytes_max = MAX;
     p.echo = true;
@@ -178,17 +166,13 @@ static void refuses_long_messages(void **state)
     ws_close(&p);
 }
 
-static void limits_of_control_payloads(void **state)
+TEST_IN(ws_server, p, limits_of_control_payloads)
 {
     static const char bytes[LS_WS_CONTROL_BYTES_MAX + 1];
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    ws_say(&p, WS_FIN | LS_WS_PING, bytes, LS_WS_CONTROL_BYTES_MAX);
-    ws_expect(&p, LS_WS_PONG, bytes, LS_WS_CONTROL_BYTES_MAX);
-    ws_say(&p, WS_FIN | LS_WS_PING, bytes, LS_WS_CONTROL_BYTES_MAX + 1);
-    ws_expect_close(&p, LS_WS_PROTOCOL_ERROR);
-    ws_close(&p);
+    ws_say(p, WS_FIN | LS_WS_PING, bytes, LS_WS_CONTROL_BYTES_MAX);
+    ws_expect(p, LS_WS_PONG, bytes, LS_WS_CONTROL_BYTES_MAX);
+    ws_say(p, WS_FIN | LS_WS_PING, bytes, LS_WS_CONTROL_BYTES_MAX + 1);
+    ws_expect_close(p, LS_WS_PROTOCOL_ERROR);
 }
 
 /* ---- memory of many fragments ----------------------------------------------------------------------------------- */
@@ -200,57 +184,48 @@ static uint64_t bytes_live(ws_place *p)
     return stats.bytes_live;
 }
 
-static void tiny_fragments_share_blocks(void **state)
+TEST_IN(ws_server, p, tiny_fragments_share_blocks)
 {
     enum { COUNT = 200000, BATCH = 1000 };
     static char batch[BATCH * 16];
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
     for (int i = 0; i < COUNT; i += BATCH) {
         char *to = batch;
-        for (int k = 0; k < BATCH; k++) to += ws_frame(&p, to, i + k == 0 ? LS_WS_BINARY : LS_WS_CONTINUATION, "x", 1);
-        ws_write(&p, batch, (size_t)(to - batch));
-        wire_pump(&p.wire);
-        assert_true(bytes_live(&p) <= (uint64_t)i * 2 + 4 * LS_BLOCK_LARGE);
+        for (int k = 0; k < BATCH; k++) to += ws_frame(p, to, i + k == 0 ? LS_WS_BINARY : LS_WS_CONTINUATION, "x", 1);
+        ws_write(p, batch, (size_t)(to - batch));
+        wire_pump(&p->wire);
+        assert_true(bytes_live(p) <= (uint64_t)i * 2 + 4 * LS_BLOCK_LARGE);
     }
-    assert_int_equal(p.messages, 0);
-    ws_say(&p, WS_FIN | LS_WS_CONTINUATION, "y", 1);
-    ws_await(&p, &p.messages, 1);
-    assert_int_equal(p.bytes, COUNT + 1);
-    assert_int_equal(p.last[COUNT], 'y');
-    assert_null(memchr(p.last, 'y', COUNT));
-    ws_close(&p);
+    assert_int_equal(p->messages, 0);
+    ws_say(p, WS_FIN | LS_WS_CONTINUATION, "y", 1);
+    ws_await(p, &p->messages, 1);
+    assert_int_equal(p->bytes, COUNT + 1);
+    assert_int_equal(p->last[COUNT], 'y');
+    assert_null(memchr(p->last, 'y', COUNT));
 }
 
-static void fragments_that_come_one_by_one_share_blocks(void **state)
+TEST_IN(ws_client, p, fragments_that_come_one_by_one_share_blocks)
 {
     enum { COUNT = 3000, BYTES = 7 };
-    ws_place p;
-    (void)state;
-    ws_open(&p, true);
     char *bytes = pattern(COUNT * BYTES, 3);
     for (int i = 0; i < COUNT; i++) {
-        ws_say(&p, (i == 0 ? LS_WS_BINARY : LS_WS_CONTINUATION) | (i == COUNT - 1 ? WS_FIN : 0), bytes + i * BYTES,
+        ws_say(p, (i == 0 ? LS_WS_BINARY : LS_WS_CONTINUATION) | (i == COUNT - 1 ? WS_FIN : 0), bytes + i * BYTES,
                BYTES);
-        wire_pump(&p.wire);
-        assert_true(bytes_live(&p) <= (uint64_t)i * BYTES + 2 * LS_BLOCK_SMALL);
+        wire_pump(&p->wire);
+        assert_true(bytes_live(p) <= (uint64_t)i * BYTES + 2 * LS_BLOCK_SMALL);
     }
-    ws_await(&p, &p.messages, 1);
-    assert_int_equal(p.bytes, COUNT * BYTES);
-    assert_memory_equal(p.last, bytes, COUNT * BYTES);
+    ws_await(p, &p->messages, 1);
+    assert_int_equal(p->bytes, COUNT * BYTES);
+    assert_memory_equal(p->last, bytes, COUNT * BYTES);
     free(bytes);
-    ws_close(&p);
 }
 
 /* The announcement of a long message, and a few of its bytes, cost one small block. */
-static void announcement_costs_a_small_block(void **state)
+TEST(announcement_costs_a_small_block)
 {
     static char bytes[1 << 20];
     char *frame = malloc(sizeof bytes + LS_WS_HEAD_BYTES_MAX);
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
+    ws_server p;
+    ws_server_open(&p);
     const size_t len = ws_frame(&p, frame, WS_FIN | LS_WS_BINARY, bytes, sizeof bytes);
     size_t at = 0;
     for (; at < 1400; at += 100) {
@@ -262,15 +237,14 @@ static void announcement_costs_a_small_block(void **state)
     ws_await(&p, &p.messages, 1);
     assert_int_equal(p.bytes, sizeof bytes);
     free(frame);
-    ws_close(&p);
+    ws_server_close(&p);
 }
 
 /* Without memory the connection ends with 1011; the next one works. */
-static void out_of_memory_costs_this_connection(void **state)
+TEST(out_of_memory_costs_this_connection)
 {
     static char bytes[1 << 20];
     ws_place p;
-    (void)state;
     ws_place_open(&p);
     wire_memory(&p.wire, 512 << 10);
     p.echo = true;
@@ -287,7 +261,7 @@ static void out_of_memory_costs_this_connection(void **state)
 
 /* ---- text ------------------------------------------------------------------------------------------------------- */
 
-static void text_must_be_utf8(void **state)
+TEST(text_must_be_utf8)
 {
     static const struct {
         const char *bytes;
@@ -295,7 +269,6 @@ static void text_must_be_utf8(void **state)
     } cases[] = {{"a\xff", true}, {"\xc3", true}, {"\xed\xa0\x80", true}, {"ab\xfe", false}, {"\xf4\x90", false}};
     char frame[128];
     ws_place p;
-    (void)state;
     ws_place_open(&p);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[64] = "";
@@ -319,34 +292,30 @@ static void do_consume(ws_place *p)
     ls_ws_consume(&p->wire.place.ctx, p->ws);
 }
 
-static void message_that_waits_stops_the_peer(void **state)
+TEST_IN(ws_server, p, message_that_waits_stops_the_peer)
 {
     static char bytes[8192];
     char frame[sizeof bytes + LS_WS_HEAD_BYTES_MAX];
-    ws_place p;
     size_t sent = 0, blocked = 0;
-    (void)state;
-    ws_open(&p, false);
-    p.keep = true;
-    const size_t len = ws_frame(&p, frame, WS_FIN | LS_WS_BINARY, bytes, sizeof bytes);
+    p->keep = true;
+    const size_t len = ws_frame(p, frame, WS_FIN | LS_WS_BINARY, bytes, sizeof bytes);
     while (blocked < 3) { /* until neither end takes more */
-        const ssize_t n = send(p.wire.theirs, frame + sent % len, len - sent % len, MSG_DONTWAIT);
+        const ssize_t n = send(p->wire.theirs, frame + sent % len, len - sent % len, MSG_DONTWAIT);
         if (n > 0)
             sent += (size_t)n;
-        else if (!wire_try(&p.wire, 20))
+        else if (!wire_try(&p->wire, 20))
             blocked++;
         assert_true(sent < 64u << 20);
     }
-    assert_int_equal(p.messages, 1);
-    assert_true(bytes_live(&p) <= LS_BLOCK_LARGE);
+    assert_int_equal(p->messages, 1);
+    assert_true(bytes_live(p) <= LS_BLOCK_LARGE);
     const int count = (int)(sent / len);
     for (int i = 1; i <= count; i++) {
-        assert_non_null(ls_ws_message_get(p.ws));
-        ws_inside(&p, do_consume);
-        if (i < count) ws_await(&p, &p.messages, i + 1);
+        assert_non_null(ls_ws_message_get(p->ws));
+        ws_inside(p, do_consume);
+        if (i < count) ws_await(p, &p->messages, i + 1);
     }
-    assert_null(ls_ws_message_get(p.ws));
-    ws_close(&p);
+    assert_null(ls_ws_message_get(p->ws));
 }
 
 enum { SENT_BYTES = 60000, SENT_COUNT = 200 };
@@ -365,19 +334,15 @@ static void do_send_until_pending(ws_place *p)
     assert_int_equal(ls_ws_flush(&p->wire.place.ctx, p->ws), LS_PENDING);
 }
 
-static void send_waits_above_the_high_water_mark(void **state)
+TEST_IN(ws_server, p, send_waits_above_the_high_water_mark)
 {
     static const char zeros[SENT_BYTES];
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    p.config.write_bytes_high = SENT_BYTES + 4; /* at the mark: not above it */
-    ws_inside(&p, do_send_until_pending);
-    assert_int_equal(p.drained, 0);
-    for (int i = 0; i < SENT_COUNT; i++) ws_expect(&p, LS_WS_BINARY, zeros, SENT_BYTES);
-    ws_await(&p, &p.drained, 1);
-    assert_int_equal(ls_ws_queued(p.ws), 0);
-    ws_close(&p);
+    p->config.write_bytes_high = SENT_BYTES + 4; /* at the mark: not above it */
+    ws_inside(p, do_send_until_pending);
+    assert_int_equal(p->drained, 0);
+    for (int i = 0; i < SENT_COUNT; i++) ws_expect(p, LS_WS_BINARY, zeros, SENT_BYTES);
+    ws_await(p, &p->drained, 1);
+    assert_int_equal(ls_ws_queued(p->ws), 0);
 }
 
 /* A send inside an event that returned LS_PENDING is followed by `drained` although one flush sends all. */
@@ -390,18 +355,14 @@ static void send_pending_in_event(ws_place *p)
     assert_int_equal(p->drained, 0);
 }
 
-static void drained_follows_a_send_in_an_event(void **state)
+TEST_IN(ws_server, p, drained_follows_a_send_in_an_event)
 {
     static const char zeros[5000];
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    p.config.write_bytes_high = 1000;
-    p.on_message = send_pending_in_event;
-    ws_say_text(&p, "go");
-    ws_expect(&p, LS_WS_BINARY, zeros, sizeof zeros);
-    ws_await(&p, &p.drained, 1);
-    ws_close(&p);
+    p->config.write_bytes_high = 1000;
+    p->on_message = send_pending_in_event;
+    ws_say_text(p, "go");
+    ws_expect(p, LS_WS_BINARY, zeros, sizeof zeros);
+    ws_await(p, &p->drained, 1);
 }
 
 static uint64_t sends(const ws_place *p)
@@ -410,40 +371,32 @@ static uint64_t sends(const ws_place *p)
     return atomic_load(&stats->send_inline) + atomic_load(&stats->send_queued);
 }
 
-static void frames_of_one_receive_leave_in_one_send(void **state)
+TEST_IN(ws_server, p, frames_of_one_receive_leave_in_one_send)
 {
     char bytes[1200], *to = bytes;
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    p.echo = true;
-    for (int i = 0; i < 100; i++) to += ws_frame(&p, to, WS_FIN | LS_WS_TEXT, "hello", 5);
-    const uint64_t before = sends(&p);
-    ws_write(&p, bytes, (size_t)(to - bytes));
-    for (int i = 0; i < 100; i++) ws_expect_text(&p, "hello");
-    assert_true(sends(&p) - before <= 1);
-    ws_close(&p);
+    p->echo = true;
+    for (int i = 0; i < 100; i++) to += ws_frame(p, to, WS_FIN | LS_WS_TEXT, "hello", 5);
+    const uint64_t before = sends(p);
+    ws_write(p, bytes, (size_t)(to - bytes));
+    for (int i = 0; i < 100; i++) ws_expect_text(p, "hello");
+    assert_true(sends(p) - before <= 1);
 }
 
 /* The answer to a flood of pings, while nothing can be sent, is one pong: the newest (RFC 6455 section 5.5.3). */
-static void pings_without_reading_get_one_pong(void **state)
+TEST_IN(ws_server, p, pings_without_reading_get_one_pong)
 {
     static const char zeros[SENT_BYTES];
-    ws_place p;
     char name[16];
-    (void)state;
-    ws_open(&p, false);
-    ws_inside(&p, do_send_until_pending);
-    const size_t queued = ls_ws_queued(p.ws);
+    ws_inside(p, do_send_until_pending);
+    const size_t queued = ls_ws_queued(p->ws);
     for (int i = 0; i < 5000; i++) {
         const int len = snprintf(name, sizeof name, "ping %d", i);
-        ws_say(&p, WS_FIN | LS_WS_PING, name, (size_t)len);
+        ws_say(p, WS_FIN | LS_WS_PING, name, (size_t)len);
     }
-    wire_pump(&p.wire);
-    assert_true(ls_ws_queued(p.ws) <= queued);
-    for (int i = 0; i < SENT_COUNT; i++) ws_expect(&p, LS_WS_BINARY, zeros, SENT_BYTES);
-    ws_expect(&p, LS_WS_PONG, "ping 4999", 9);
-    ws_close(&p);
+    wire_pump(&p->wire);
+    assert_true(ls_ws_queued(p->ws) <= queued);
+    for (int i = 0; i < SENT_COUNT; i++) ws_expect(p, LS_WS_BINARY, zeros, SENT_BYTES);
+    ws_expect(p, LS_WS_PONG, "ping 4999", 9);
 }
 
 /* ---- publish ---------------------------------------------------------------------------------------------------- */
@@ -473,13 +426,12 @@ static void make_publication(ws_place *p, size_t payload)
     published_payload = payload;
 }
 
-static void publishes_up_to_the_limit_of_the_queue(void **state)
+TEST(publishes_up_to_the_limit_of_the_queue)
 {
     static const size_t payloads[] = {1, 64, 510, 1024, 60000};
-    (void)state;
     for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
         ws_place p;
-        ws_open(&p, false);
+        ws_server_open(&p);
         make_publication(&p, payloads[i]);
         p.config.queue_bytes_max = (uint32_t)(3 * published.len);
         for (int n = 0; n < 3; n++) {
@@ -512,14 +464,13 @@ static void publishes_up_to_the_limit_of_the_queue(void **state)
 
 /* Publications that are to leave at once arrive whole and in order: the first ones without a queue where the system allows
  * it, then one in part, then queued ones, behind those that were queued before. */
-static void publishes_at_once(void **state)
+TEST(publishes_at_once)
 {
     static const size_t payloads[] = {510, 1024, 60000};
-    (void)state;
     for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
         ws_place p;
         unsigned count = 0;
-        ws_open(&p, false);
+        ws_server_open(&p);
         make_publication(&p, payloads[i]);
         p.config.queue_bytes_max = 4 * LS_BLOCK_LARGE;
         publish_now = false;
@@ -594,10 +545,9 @@ static void expect_compressed(ws_place *p, ls_ws_deflate *d, const char *bytes, 
     free(payload);
 }
 
-static void compresses_both_ways(void **state)
+TEST(compresses_both_ways)
 {
     static char letters[100000];
-    (void)state;
     if (ls_ws_deflate_library() == NULL) skip();
     for (size_t i = 0; i < sizeof letters; i++) letters[i] = (char)('a' + i * i % 23);
     for (int n = 0; n < 4; n++) {
@@ -627,10 +577,9 @@ static void compresses_both_ways(void **state)
     }
 }
 
-static void refuses_invalid_compression(void **state)
+TEST(refuses_invalid_compression)
 {
     static const char zeros[100000];
-    (void)state;
     if (ls_ws_deflate_library() == NULL) skip();
     assert_int_equal(ls_ws_deflate_store_open(0, &store), LS_OK);
     for (int n = 0; n < 4; n++) {
@@ -666,8 +615,6 @@ static void refuses_invalid_compression(void **state)
 
 static void op_does_nothing(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
-    (void)op;
 }
 
 static ls_op other_op = {.done = op_does_nothing};
@@ -678,58 +625,49 @@ static void others_begin_to_wait(ws_place *p)
 }
 
 /* While others wait for the actor, received bytes that wait for it hold no block. */
-static void waiting_completion_holds_no_block(void **state)
+TEST_IN(ws_server, p, waiting_completion_holds_no_block)
 {
-    ws_place p;
-    (void)state;
-    ws_open(&p, false);
-    p.on_message = others_begin_to_wait;
-    ws_say_text(&p, "one");
-    ws_await(&p, &p.messages, 1);
-    ws_say_text(&p, "two");
-    const ls_packet packet = net_next(&p.wire.place);
-    assert_int_equal(blocks_live(&p.wire.place), 0);
-    ls_packet_dispatch(&p.wire.place.ctx, &packet);
-    ws_await(&p, &p.messages, 2);
-    assert_string_equal(p.last, "two");
-    ws_close(&p);
+    p->on_message = others_begin_to_wait;
+    ws_say_text(p, "one");
+    ws_await(p, &p->messages, 1);
+    ws_say_text(p, "two");
+    const ls_packet packet = net_next(&p->wire.place);
+    assert_int_equal(blocks_live(&p->wire.place), 0);
+    ls_packet_dispatch(&p->wire.place.ctx, &packet);
+    ws_await(p, &p->messages, 2);
+    assert_string_equal(p->last, "two");
 }
 
 /* ---- bytes from before the upgrade ------------------------------------------------------------------------------ */
 
-static void unread_bytes_are_received_first(void **state)
+TEST_IN(ws_place, p, unread_bytes_are_received_first)
 {
-    ws_place p;
     char frame[64];
-    (void)state;
-    ws_place_open(&p);
-    p.echo = true;
-    const size_t len = ws_frame(&p, frame, WS_FIN | LS_WS_TEXT, "early", 5);
+    p->echo = true;
+    const size_t len = ws_frame(p, frame, WS_FIN | LS_WS_TEXT, "early", 5);
     for (int abort = 0; abort <= 1; abort++) {
-        ls_block *block = ls_block_get(p.wire.place.ctx.pool, LS_BLOCK_SMALL);
-        ws_make(&p, NULL);
+        ls_block *block = ls_block_get(p->wire.place.ctx.pool, LS_BLOCK_SMALL);
+        ws_make(p, NULL);
         memcpy(block->data + 100, frame, len);
-        ls_stream_unread(ls_ws_stream(p.ws), (ls_slice){block, block->data + 100, len});
+        ls_stream_unread(ls_ws_stream(p->ws), (ls_slice){block, block->data + 100, len});
         if (abort) { /* nothing is received, and nothing leaks */
-            ws_disconnect(&p);
-            assert_int_equal(p.code, LS_WS_ABNORMAL);
+            ws_disconnect(p);
+            assert_int_equal(p->code, LS_WS_ABNORMAL);
             continue;
         }
-        ws_inside(&p, ws_do_begin);
-        ws_expect_text(&p, "early");
-        ws_say_text(&p, "late");
-        ws_expect_text(&p, "late");
-        ws_disconnect(&p);
+        ws_inside(p, ws_do_begin);
+        ws_expect_text(p, "early");
+        ws_say_text(p, "late");
+        ws_expect_text(p, "late");
+        ws_disconnect(p);
     }
-    ws_place_close(&p);
 }
 
 /* A flush before the begin waits for the peer, and its end begins nothing. */
-static void nothing_is_received_before_the_begin(void **state)
+TEST(nothing_is_received_before_the_begin)
 {
     static const char zeros[SENT_BYTES];
     ws_place p;
-    (void)state;
     ws_place_open(&p);
     ws_make(&p, NULL);
     ws_inside(&p, do_send_until_pending);
@@ -742,35 +680,4 @@ static void nothing_is_received_before_the_begin(void **state)
     ws_await(&p, &p.messages, 1);
     assert_string_equal(p.last, "early");
     ws_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(echoes),
-        cmocka_unit_test(every_byte_may_come_alone),
-        cmocka_unit_test(two_parts_cut_anywhere),
-        cmocka_unit_test(echoes_all_lengths),
-        cmocka_unit_test(message_of_16k_is_one_slice),
-        cmocka_unit_test(refuses_long_messages),
-        cmocka_unit_test(limits_of_control_payloads),
-        cmocka_unit_test(tiny_fragments_share_blocks),
-        cmocka_unit_test(fragments_that_come_one_by_one_share_blocks),
-        cmocka_unit_test(announcement_costs_a_small_block),
-        cmocka_unit_test(out_of_memory_costs_this_connection),
-        cmocka_unit_test(text_must_be_utf8),
-        cmocka_unit_test(message_that_waits_stops_the_peer),
-        cmocka_unit_test(send_waits_above_the_high_water_mark),
-        cmocka_unit_test(drained_follows_a_send_in_an_event),
-        cmocka_unit_test(frames_of_one_receive_leave_in_one_send),
-        cmocka_unit_test(pings_without_reading_get_one_pong),
-        cmocka_unit_test(publishes_up_to_the_limit_of_the_queue),
-        cmocka_unit_test(publishes_at_once),
-        cmocka_unit_test(compresses_both_ways),
-        cmocka_unit_test(refuses_invalid_compression),
-        cmocka_unit_test(waiting_completion_holds_no_block),
-        cmocka_unit_test(unread_bytes_are_received_first),
-        cmocka_unit_test(nothing_is_received_before_the_begin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,46 +53,23 @@ static void expect_tcp_end(ws_place *p)
     ws_await_freed(p);
 }
 
-/* The state of a test: a place, and in it a connection of this role. */
-static int place_open(void **state)
-{
-    static ws_place p;
-    *state = &p;
-    ws_place_open(&p);
-    return 0;
-}
-
-static int server_open(void **state)
-{
-    (void)place_open(state);
-    ws_connect(*state);
-    return 0;
-}
-
-static int client_open(void **state)
-{
-    (void)place_open(state);
-    ((ws_place *)*state)->config.client = true;
-    ws_connect(*state);
-    return 0;
-}
-
-static int place_close(void **state)
-{
-    ws_place_close(*state);
-    return 0;
-}
-
-#define TEST(name, test, open)              \
-    {                                       \
-        name, test, open, place_close, NULL \
-    }
+/* A test of a connection in both roles. */
+#define TEST_OF_BOTH(p, name)                 \
+    static void name(ws_place *p);            \
+    TEST_IN(ws_server, server, name##_server) \
+    {                                         \
+        name(server);                         \
+    }                                         \
+    TEST_IN(ws_client, client, name##_client) \
+    {                                         \
+        name(client);                         \
+    }                                         \
+    static void name(ws_place *p)
 
 /* ---- the closing handshake -------------------------------------------------------------------------------------- */
 
-static void peer_closes(void **state)
+TEST_OF_BOTH(p, peer_closes)
 {
-    ws_place *p = *state;
     ws_say_close(p, 4001, "enough");
     ws_expect_close(p, 4001);
     assert_int_equal(p->ended, 1);
@@ -103,18 +80,16 @@ static void peer_closes(void **state)
     expect_tcp_end(p);
 }
 
-static void peer_closes_without_code(void **state)
+TEST_IN(ws_server, p, peer_closes_without_code)
 {
-    ws_place *p = *state;
     ws_say_close(p, LS_WS_NO_CODE, "");
     ws_expect_close(p, LS_WS_NO_CODE);
     assert_int_equal(p->code, LS_WS_NO_CODE);
     expect_tcp_end(p);
 }
 
-static void we_close(void **state)
+TEST_OF_BOTH(p, we_close)
 {
-    ws_place *p = *state;
     ws_inside(p, do_close_twice);
     ws_inside(p, do_send_refused);
     ws_expect(p, LS_WS_CLOSE,
@@ -129,9 +104,8 @@ static void we_close(void **state)
     expect_tcp_end(p);
 }
 
-static void close_frames_cross(void **state)
+TEST_OF_BOTH(p, close_frames_cross)
 {
-    ws_place *p = *state;
     ws_say_close(p, LS_WS_GOING_AWAY, "");
     ws_inside(p, do_close); /* the peer's frame is in the socket */
     ws_expect_close(p, LS_WS_NORMAL);
@@ -141,9 +115,8 @@ static void close_frames_cross(void **state)
 }
 
 /* Data behind the peer's Close frame are ignored, even invalid ones, and its frame ends a message that lacks fragments. */
-static void close_inside_a_message(void **state)
+TEST_OF_BOTH(p, close_inside_a_message)
 {
-    ws_place *p = *state;
     ws_say(p, LS_WS_TEXT, "beginning", 9);
     ws_say_close(p, LS_WS_NORMAL, "");
     ws_say(p, WS_FIN | LS_WS_CONTINUATION, "end", 3);
@@ -156,11 +129,10 @@ static void close_inside_a_message(void **state)
 
 /* Between our Close frame and that of the peer, data are skipped and pings get no answer; what is invalid is refused
  * without a second Close frame. */
-static void data_after_our_close(void **state)
+TEST_IN(ws_server, p, data_after_our_close)
 {
     static char bytes[100000];
     char frame[64];
-    ws_place *p = *state;
     ws_say(p, LS_WS_TEXT, "beginning", 9); /* a message, and a frame, are half received */
     const size_t len = ws_frame(p, frame, LS_WS_CONTINUATION, "continued", 9);
     ws_write(p, frame, len - 3);
@@ -188,9 +160,8 @@ static void data_after_our_close(void **state)
 
 /* ---- a message that waits --------------------------------------------------------------------------------------- */
 
-static void close_is_seen_behind_messages(void **state)
+TEST_IN(ws_server, p, close_is_seen_behind_messages)
 {
-    ws_place *p = *state;
     p->keep = true;
     ws_say_text(p, "one");
     ws_say_text(p, "two");
@@ -208,9 +179,8 @@ static void close_is_seen_behind_messages(void **state)
     expect_tcp_end(p);
 }
 
-static void message_outlives_our_close(void **state)
+TEST_IN(ws_server, p, message_outlives_our_close)
 {
-    ws_place *p = *state;
     p->keep = true;
     ws_say_text(p, "one");
     ws_say_text(p, "two");
@@ -243,9 +213,8 @@ static void do_send_above_mark(ws_place *p)
 }
 
 /* `drained` closes the connection while a message waits: the peer's Close frame is received nevertheless. */
-static void close_when_drained(void **state)
+TEST_IN(ws_server, p, close_when_drained)
 {
-    ws_place *p = *state;
     p->config.write_bytes_high = 0;
     p->keep = true;
     p->on_message = do_send_above_mark;
@@ -281,16 +250,14 @@ static void call_in_event(void (*fn)(ws_place *p), unsigned code)
     ws_place_close(&p);
 }
 
-static void closes_and_aborts_in_an_event(void **state)
+TEST(closes_and_aborts_in_an_event)
 {
-    (void)state;
     call_in_event(do_close_twice, LS_WS_NORMAL);
     call_in_event(ws_do_abort, 0);
 }
 
-static void aborts_anywhere(void **state)
+TEST_IN(ws_place, p, aborts_anywhere)
 {
-    ws_place *p = *state;
     ws_make(p, NULL); /* before ls_ws_begin */
     ws_disconnect(p);
     assert_int_equal(p->code, LS_WS_ABNORMAL);
@@ -319,9 +286,8 @@ static void aborts_anywhere(void **state)
 }
 
 /* The deadline of the receive has cancelled it, and the user closes before the packet of the receive runs. */
-static void close_meets_a_deadline(void **state)
+TEST_IN(ws_place, p, close_meets_a_deadline)
 {
-    ws_place *p = *state;
     p->config.ping_ms = 20;
     ws_connect(p);
     wire_step(&p->wire); /* the tick */
@@ -336,9 +302,8 @@ static void close_meets_a_deadline(void **state)
     ws_await_freed(p);
 }
 
-static void close_before_begin(void **state)
+TEST_IN(ws_place, p, close_before_begin)
 {
-    ws_place *p = *state;
     ws_make(p, NULL);
     ws_inside(p, do_close);
     ws_inside(p, ws_do_begin);
@@ -349,10 +314,9 @@ static void close_before_begin(void **state)
 
 /* ---- lost connections ------------------------------------------------------------------------------------------- */
 
-static void peer_hangs_up(void **state)
+TEST_IN(ws_place, p, peer_hangs_up)
 {
     static const char *const before[] = {"", "\x81", "\x81\x85\1\2\3\4ab", "\x01\x81\1\2\3\4a"};
-    ws_place *p = *state;
     for (int reset = 0; reset <= 1; reset++) {
         for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) {
             const struct linger now = {.l_onoff = 1};
@@ -376,7 +340,7 @@ static void peer_hangs_up(void **state)
 
 /* ---- refused frames --------------------------------------------------------------------------------------------- */
 
-static void refuses_invalid_frames(void **state)
+TEST_IN(ws_place, p, refuses_invalid_frames)
 {
     static const struct {
         const char *bytes;
@@ -402,7 +366,6 @@ static void refuses_invalid_frames(void **state)
         {"\x82\xff\0\0\0\1\0\0\0\0\0\0\0\0", 14, LS_WS_TOO_BIG},
     };
     static char garbage[1 << 20];
-    ws_place *p = *state;
     memset(garbage, 0xff, sizeof garbage);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ws_connect(p);
@@ -428,9 +391,8 @@ static void refuses_invalid_frames(void **state)
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------- */
 
-static void pings_an_idle_peer(void **state)
+TEST_IN(ws_place, p, pings_an_idle_peer)
 {
-    ws_place *p = *state;
     p->config.ping_ms = 20;
     p->config.pong_ms = 60000;
     ws_connect(p);
@@ -452,9 +414,8 @@ static void pings_an_idle_peer(void **state)
 }
 
 /* While a message waits, the peer is not judged. */
-static void message_that_waits_stops_the_clock(void **state)
+TEST_IN(ws_place, p, message_that_waits_stops_the_clock)
 {
-    ws_place *p = *state;
     p->config.ping_ms = p->config.pong_ms = p->config.message_ms_max = 10;
     p->keep = true;
     ws_connect(p);
@@ -468,9 +429,8 @@ static void message_that_waits_stops_the_clock(void **state)
     ws_disconnect(p);
 }
 
-static void message_must_end_in_time(void **state)
+TEST_IN(ws_place, p, message_must_end_in_time)
 {
-    ws_place *p = *state;
     p->config.message_ms_max = 50;
     ws_connect(p);
     ws_write(p, "\x81", 1);
@@ -498,9 +458,8 @@ static void message_must_end_in_time(void **state)
     ws_disconnect(p);
 }
 
-static void closing_handshake_must_end_in_time(void **state)
+TEST_IN(ws_place, p, closing_handshake_must_end_in_time)
 {
-    ws_place *p = *state;
     for (int client = 0; client <= 1; client++) {
         p->config.client = client;
         p->config.close_ms_max = 30;
@@ -542,9 +501,8 @@ static void do_send_plenty(ws_place *p)
     assert_int_equal(ls_ws_flush(&p->wire.place.ctx, p->ws), LS_PENDING);
 }
 
-static void peer_that_reads_nothing(void **state)
+TEST_IN(ws_place, p, peer_that_reads_nothing)
 {
-    ws_place *p = *state;
     p->config.send_stall_ms_max = 50;
     ws_connect(p);
     ws_inside(p, do_send_plenty);
@@ -571,35 +529,4 @@ static void peer_that_reads_nothing(void **state)
     ws_expect_close(p, LS_WS_NORMAL);
     ws_say_close(p, LS_WS_NORMAL, "");
     expect_tcp_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST("peer_closes, server", peer_closes, server_open),
-        TEST("peer_closes, client", peer_closes, client_open),
-        TEST("peer_closes_without_code", peer_closes_without_code, server_open),
-        TEST("we_close, server", we_close, server_open),
-        TEST("we_close, client", we_close, client_open),
-        TEST("close_frames_cross, server", close_frames_cross, server_open),
-        TEST("close_frames_cross, client", close_frames_cross, client_open),
-        TEST("close_inside_a_message, server", close_inside_a_message, server_open),
-        TEST("close_inside_a_message, client", close_inside_a_message, client_open),
-        TEST("data_after_our_close", data_after_our_close, server_open),
-        TEST("close_is_seen_behind_messages", close_is_seen_behind_messages, server_open),
-        TEST("message_outlives_our_close", message_outlives_our_close, server_open),
-        TEST("close_when_drained", close_when_drained, server_open),
-        cmocka_unit_test(closes_and_aborts_in_an_event),
-        TEST("aborts_anywhere", aborts_anywhere, place_open),
-        TEST("close_meets_a_deadline", close_meets_a_deadline, place_open),
-        TEST("close_before_begin", close_before_begin, place_open),
-        TEST("peer_hangs_up", peer_hangs_up, place_open),
-        TEST("refuses_invalid_frames", refuses_invalid_frames, place_open),
-        TEST("pings_an_idle_peer", pings_an_idle_peer, place_open),
-        TEST("message_that_waits_stops_the_clock", message_that_waits_stops_the_clock, place_open),
-        TEST("message_must_end_in_time", message_must_end_in_time, place_open),
-        TEST("closing_handshake_must_end_in_time", closing_handshake_must_end_in_time, place_open),
-        TEST("peer_that_reads_nothing", peer_that_reads_nothing, place_open),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,6 +166,18 @@ static inline void ws_open(ws_place *p, bool client)
     ws_connect(p);
 }
 
+typedef ws_place ws_server, ws_client; /* a place, and in it a connection of this role */
+
+static inline void ws_server_open(ws_server *p)
+{
+    ws_open(p, false);
+}
+
+static inline void ws_client_open(ws_client *p)
+{
+    ws_open(p, true);
+}
+
 static inline void ws_do_abort(ws_place *p)
 {
     ls_ws_abort(&p->wire.place.ctx, p->ws);
@@ -202,6 +214,16 @@ static inline void ws_close(ws_place *p)
 {
     ws_disconnect(p);
     ws_place_close(p);
+}
+
+static inline void ws_server_close(ws_server *p)
+{
+    ws_close(p);
+}
+
+static inline void ws_client_close(ws_client *p)
+{
+    ws_close(p);
 }
 
 /* ---- the peer --------------------------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ static const char *codings(const char *fields, const enum ls_coding *offered, un
     return text;
 }
 
-static void the_accepted_codings(void **state)
+TEST(the_accepted_codings)
 {
     static const char *const cases[][2] = {
         {"", ""},
@@ -66,21 +66,19 @@ static void the_accepted_codings(void **state)
         {"Accept-Encoding: brotli, xgzip\r\n", ""},
         {"Accept-Encodings: br\r\n", ""},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_string_equal(codings(cases[i][0], (const enum ls_coding[]){LS_CODING_BR, LS_CODING_GZIP}, 2),
                             cases[i][1]);
 }
 
 /* The order of the offer decides between equals, and what is not offered does not count. */
-static void the_order_of_the_offer(void **state)
+TEST(the_order_of_the_offer)
 {
     static const enum ls_coding three[] = {LS_CODING_ZSTD, LS_CODING_BR, LS_CODING_GZIP},
                                 other[] = {LS_CODING_GZIP, LS_CODING_BR, LS_CODING_ZSTD};
     static const char all[] = "Accept-Encoding: gzip, deflate, br, zstd\r\n",
                       some[] = "Accept-Encoding: zstd;q=0.2, br;q=0.5, gzip;q=0.5\r\n",
                       any[] = "Accept-Encoding: gzip;q=0.4, *\r\n";
-    (void)state;
     assert_string_equal(codings(all, three, 3), "zstd br gzip ");
     assert_string_equal(codings(all, other, 3), "gzip br zstd ");
     assert_string_equal(codings(all, other, 1), "gzip ");
@@ -92,7 +90,7 @@ static void the_order_of_the_offer(void **state)
                         "gzip br ");
 }
 
-static void whether_a_page_is_wanted(void **state)
+TEST(whether_a_page_is_wanted)
 {
     static const struct {
         const char *fields;
@@ -108,7 +106,6 @@ static void whether_a_page_is_wanted(void **state)
         {"Accept: application/json\r\n", LS_PAGE_REFUSED},
         {"Accept:\r\n", LS_PAGE_REFUSED},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_http_head head;
         char *copy = parsed(cases[i].fields, &head);
@@ -117,7 +114,7 @@ static void whether_a_page_is_wanted(void **state)
     }
 }
 
-static void the_weight_of_a_type(void **state)
+TEST(the_weight_of_a_type)
 {
     static const struct {
         const char *fields, *type;
@@ -135,7 +132,6 @@ static void the_weight_of_a_type(void **state)
         {"Accept: application/json;q=1.001\r\n", "application/json", 0, false}, /* an invalid element is ignored */
         {"Accept:\r\n", "application/json", 0, false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_http_head head;
         bool named = !cases[i].named;
@@ -147,7 +143,7 @@ static void the_weight_of_a_type(void **state)
     }
 }
 
-static void names_of_downloads(void **state)
+TEST(names_of_downloads)
 {
     static const char *const cases[][2] = {
         {"report.pdf", "attachment; filename=\"report.pdf\""},
@@ -159,7 +155,6 @@ static void names_of_downloads(void **state)
     };
     static const char *const invalid[] = {"", "a/b", "a\\b", "a\nb", "a\x7f", "\xff", "\xc3"};
     char out[LS_DISPOSITION_BYTES + 1], name[LS_DISPOSITION_NAME_MAX + 1];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const size_t len = strlen(cases[i][0]);
         char *copy = test_copy_exact(cases[i][0], len);
@@ -172,14 +167,4 @@ static void names_of_downloads(void **state)
     memset(name, '%', sizeof name); /* the longest text */
     assert_in_range(ls_disposition(name, LS_DISPOSITION_NAME_MAX, out), 1, LS_DISPOSITION_BYTES);
     assert_int_equal(ls_disposition(name, LS_DISPOSITION_NAME_MAX + 1, out), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_accepted_codings),     cmocka_unit_test(the_order_of_the_offer),
-        cmocka_unit_test(whether_a_page_is_wanted), cmocka_unit_test(the_weight_of_a_type),
-        cmocka_unit_test(names_of_downloads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,9 +88,8 @@ static void is_refused(const char *text)
     if (d.err != LS_EPROTO) fail_msg("%d for: %s", d.err, text);
 }
 
-static void good_bodies(void **state)
+TEST(good_bodies)
 {
-    (void)state;
     gives("0\r\n\r\n", "");
     gives("000\r\n\r\n", "");
     gives("000000000000000\r\n\r\n", "");
@@ -102,10 +101,9 @@ static void good_bodies(void **state)
     gives("1\r\nx\r\n0\r\nA: b\r\nC:\r\nContent-Length: 7\r\nTransfer-Encoding: x\r\n\r\n", "x");
 }
 
-static void the_trailer_section(void **state)
+TEST(the_trailer_section)
 {
     static const char *const sections[] = {"\r\n", "A: b\r\n\r\n", "A: b\r\nC:\t d \r\nA:\r\n\r\n"};
-    (void)state;
     for (size_t n = 0; n < sizeof sections / sizeof sections[0]; n++) {
         char text[100];
         (void)snprintf(text, sizeof text, "1;a=b\r\nx\r\n0;c\r\n%s", sections[n]);
@@ -116,7 +114,7 @@ static void the_trailer_section(void **state)
 }
 
 /* chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] ), RFC 9112 section 7.1.1 */
-static void good_extensions(void **state)
+TEST(good_extensions)
 {
     /* clang-format off */
     static const char *const cases[] = {
@@ -128,7 +126,6 @@ static void good_extensions(void **state)
         ";a=\"\\\"\"", ";a=\"\\\\\"", ";a=\"\\b\"", ";a=\"\\\t\\ \\\x80\"", ";a=\"b\\\"c\";d"
     };
     /* clang-format on */
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[128];
         (void)snprintf(text, sizeof text, "1%s\r\nx\r\n0%s\r\n\r\n", cases[i], cases[i]);
@@ -136,7 +133,7 @@ static void good_extensions(void **state)
     }
 }
 
-static void bad_extensions(void **state)
+TEST(bad_extensions)
 {
     /* clang-format off */
     static const char *const cases[] = {
@@ -149,7 +146,6 @@ static void bad_extensions(void **state)
     };
     /* clang-format on */
     static const char nul[] = "1;a=\"\0\"\r\n", nul_pair[] = "1;a=\"\\\0\"\r\n", nul_token[] = "1;a=b\0\r\n";
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[64];
         (void)snprintf(text, sizeof text, "1%s\r\n", cases[i]); /* refused before the data of the chunk */
@@ -162,13 +158,12 @@ static void bad_extensions(void **state)
     assert_int_equal(decode(nul_token, sizeof nul_token - 1).err, LS_EPROTO);
 }
 
-static void bytes_after_the_body_are_not_consumed(void **state)
+TEST(bytes_after_the_body_are_not_consumed)
 {
     static const char text[] = "1\r\nx\r\n0\r\n\r\nGET / HTTP/1.1\r\n";
     decoded d;
     ls_chunks chunks;
     ls_chunk_run run;
-    (void)state;
     d = decode(text, sizeof text - 1);
     assert_true(d.end);
     assert_int_equal(d.used, strstr(text, "GET") - text);
@@ -179,10 +174,9 @@ static void bytes_after_the_body_are_not_consumed(void **state)
     assert_true(run.end && run.used == 0 && run.len == 0);
 }
 
-static void a_truncated_body_is_not_complete(void **state)
+TEST(a_truncated_body_is_not_complete)
 {
     static const char text[] = "5;x\r\nhello\r\n0\r\nA: b\r\n\r\n";
-    (void)state;
     for (size_t n = 0; n < sizeof text - 1; n++) {
         decoded d = decode(text, n);
         assert_int_equal(d.err, LS_OK);
@@ -191,7 +185,7 @@ static void a_truncated_body_is_not_complete(void **state)
     }
 }
 
-static void bad_bodies(void **state)
+TEST(bad_bodies)
 {
     /* clang-format off */
     static const char *const cases[] = {
@@ -206,17 +200,15 @@ static void bad_bodies(void **state)
     };
     /* clang-format on */
     static const char nul[] = "1;\0\r\n", nul_size[] = "1\0\r\n";
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) is_refused(cases[i]);
     assert_int_equal(decode(nul, sizeof nul - 1).err, LS_EPROTO);
     assert_int_equal(decode(nul_size, sizeof nul_size - 1).err, LS_EPROTO);
 }
 
-static void the_largest_size_does_not_overflow(void **state)
+TEST(the_largest_size_does_not_overflow)
 {
     ls_chunks chunks;
     ls_chunk_run run;
-    (void)state;
     ls_chunks_init(&chunks);
     assert_int_equal(ls_chunks_next(&chunks, "fffffffffffffff\r\nabc", 20, &run, NULL), LS_OK);
     assert_int_equal(run.len, 3);
@@ -234,10 +226,9 @@ static char *stretched(const char *head, char c, size_t count, const char *tail)
     return text;
 }
 
-static void limit_of_an_extension(void **state)
+TEST(limit_of_an_extension)
 {
     char *text = stretched("1;", 'a', LS_CHUNK_EXT_BYTES_MAX - 1, "\r\nx\r\n0\r\n\r\n"); /* the ';' counts */
-    (void)state;
     gives(text, "x");
     free(text);
     text = stretched("1;", 'a', LS_CHUNK_EXT_BYTES_MAX, "\r\nx\r\n0\r\n\r\n");
@@ -264,13 +255,12 @@ static void limit_of_an_extension(void **state)
     free(text);
 }
 
-static void limit_of_the_trailers(void **state)
+TEST(limit_of_the_trailers)
 {
     const size_t around = sizeof "A: \r\n\r\n" - 1;
     char *text = stretched("0\r\nA: ", 'v', LS_CHUNK_TRAILER_BYTES_MAX - around, "\r\n\r\n");
     decoded d = {0};
     ls_chunks chunks;
-    (void)state;
     ls_chunks_init(&chunks);
     feed(&chunks, text, strlen(text), &d);
     assert_true(d.err == LS_OK && d.end);
@@ -284,31 +274,12 @@ static void limit_of_the_trailers(void **state)
     free(text);
 }
 
-static void limit_of_the_number_of_trailers(void **state)
+TEST(limit_of_the_number_of_trailers)
 {
     char text[LS_CHUNK_TRAILERS_MAX * 6 + 32] = "0\r\n";
-    (void)state;
     for (int i = 0; i < LS_CHUNK_TRAILERS_MAX; i++) strcat(text, "A: b\r\n");
     strcat(text, "\r\n");
     gives(text, "");
     strcpy(text + strlen(text) - 2, "A: b\r\n\r\n");
     is_refused(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_bodies),
-        cmocka_unit_test(the_trailer_section),
-        cmocka_unit_test(good_extensions),
-        cmocka_unit_test(bad_extensions),
-        cmocka_unit_test(bytes_after_the_body_are_not_consumed),
-        cmocka_unit_test(a_truncated_body_is_not_complete),
-        cmocka_unit_test(bad_bodies),
-        cmocka_unit_test(the_largest_size_does_not_overflow),
-        cmocka_unit_test(limit_of_an_extension),
-        cmocka_unit_test(limit_of_the_trailers),
-        cmocka_unit_test(limit_of_the_number_of_trailers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* sanitizers: asan; no thread starts */
 #include "http1_parse_fixture.h"
 
-static void fields(void **state)
+TEST(fields)
 {
     /* clang-format off */
     static const char *const good[] = {
@@ -25,7 +25,6 @@ static void fields(void **state)
     /* clang-format on */
     char text[160];
     static const char nul_value[] = GET "A: b\0c\r\n\r\n", nul_name[] = GET "A\0: b\r\n\r\n";
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         strcat(strcat(strcpy(text, GET), good[i]), "\r\n");
         is_served(text);
@@ -40,9 +39,8 @@ static void fields(void **state)
     is_refused_bytes(nul_name, sizeof nul_name - 1, 400);
 }
 
-static void every_byte_in_a_value(void **state)
+TEST(every_byte_in_a_value)
 {
-    (void)state;
     for (int pad = 0; pad < 17; pad++) { /* at every offset within the words that the parser loads */
         for (int c = 0; c < 256; c++) {
             const bool is_fine = c == '\t' || (c >= 0x20 && c != 0x7f);
@@ -61,7 +59,7 @@ static void every_byte_in_a_value(void **state)
     }
 }
 
-static void connection(void **state)
+TEST(connection)
 {
     static const struct {
         const char *version, *fields;
@@ -88,7 +86,6 @@ static void connection(void **state)
                  {"1.1", "Connection: upgrade\r\n", true, false},
                  {"1.1", "Connection: upgrade\r\nUpgrade:\r\n", true, false},
                  {"1.0", "Connection: upgrade, keep-alive\r\nUpgrade: websocket\r\n", true, false}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[160] = "GET / HTTP/";
         ls_http_head head;
@@ -99,7 +96,7 @@ static void connection(void **state)
     }
 }
 
-static void content_length(void **state)
+TEST(content_length)
 {
     static const struct {
         const char *value;
@@ -118,7 +115,6 @@ static void content_length(void **state)
     };
     /* clang-format on */
     char text[160];
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         ls_http_head head;
         strcat(strcat(strcpy(text, "POST / HTTP/1.1\r\n" HOST "cONTENT-lENGTH:"), good[i].value), "\r\n\r\n");
@@ -134,7 +130,7 @@ static void content_length(void **state)
     is_refused(GET "Content-Length: 0\r\nX: y\r\nContent-Length: 0\r\n\r\n", 400);
 }
 
-static void transfer_encoding(void **state)
+TEST(transfer_encoding)
 {
     static const char *const good[] = {"chunked", "Chunked", "CHUNKED", "\tchunked \t"};
     static const struct {
@@ -182,7 +178,6 @@ static void transfer_encoding(void **state)
                {"deflate,gzip", 501}};
     char text[160];
     ls_http_head head;
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         strcat(strcat(strcpy(text, "POST / HTTP/1.1\r\n" HOST "tRANSFER-eNCODING:"), good[i]), "\r\n\r\n");
         is_served_to(text, &head);
@@ -209,13 +204,12 @@ static void transfer_encoding(void **state)
     is_served(GET "TE: trailers, deflate\r\nContent-Encoding: gzip\r\n\r\n"); /* these fields do not affect framing */
 }
 
-static void expect(void **state)
+TEST(expect)
 {
     static const char *const bad[] = {"",  "100",   "100-continu", "100-continue, 100-continue", "100-continue;x",
                                       "x", "200-ok"};
     char text[128];
     ls_http_head head;
-    (void)state;
     is_served_to("POST / HTTP/1.1\r\n" HOST "Content-Length: 3\r\nExpect: 100-continue\r\n\r\n", &head);
     assert_true(terms.expect_continue);
     is_served_to("POST / HTTP/1.1\r\n" HOST "eXPECT: \t100-CONTINUE \r\n\r\n", &head);
@@ -231,13 +225,4 @@ static void expect(void **state)
     is_refused(GET "Expect: 100-continue\r\nExpect: x\r\n\r\n", 417);
     is_refused(GET "Expect: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
                400); /* the framing error comes first */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fields),         cmocka_unit_test(every_byte_in_a_value), cmocka_unit_test(connection),
-        cmocka_unit_test(content_length), cmocka_unit_test(transfer_encoding),     cmocka_unit_test(expect),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

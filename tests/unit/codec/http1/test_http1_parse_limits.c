@@ -4,13 +4,12 @@
 
 #include "http1_parse_fixture.h"
 
-static void limit_of_the_target(void **state)
+TEST(limit_of_the_target)
 {
     enum { TARGET_MAX = 80 };
     const ls_http_limits limits = {1000, TARGET_MAX, 10};
     ls_http_head head;
     char text[256], tail[] = " HTTP/1.1\r\n" HOST "\r\n";
-    (void)state;
     for (int with_query = 0; with_query < 2; with_query++) {
         memset(text, 'a', sizeof text);
         memcpy(text, "GET /", 5);
@@ -27,12 +26,11 @@ static void limit_of_the_target(void **state)
     }
 }
 
-static void a_request_line_of_8000_octets_is_served(void **state)
+TEST(a_request_line_of_8000_octets_is_served)
 {
     static char text[8192 + 64];
     ls_http_head head;
     size_t len;
-    (void)state;
     memset(text, 'a', sizeof text);
     memcpy(text, "GET /", 5);
     len = 4 + 8192;
@@ -41,14 +39,13 @@ static void a_request_line_of_8000_octets_is_served(void **state)
     assert_int_equal(head.target.len, 8192);
 }
 
-static void limit_of_the_head(void **state)
+TEST(limit_of_the_head)
 {
     static const char text[] = "\r\n" GET "A: bcdefgh\r\nContent-Length: 8\r\n\r\n"
                                "the body";
     const size_t len = (size_t)(strstr(text, "the body") - text);
     ls_http_limits limits = {(uint32_t)len, 100, 10};
     ls_http_head head;
-    (void)state;
     assert_int_equal(parse_every_way(text, sizeof text - 1, &limits, &head), len);
     assert_int_equal(parse_every_way(text, len, &limits, &head), len);
     for (uint32_t max = 0; max < len; max++) { /* refused after `max` bytes, independent of later bytes */
@@ -62,13 +59,12 @@ static void limit_of_the_head(void **state)
     }
 }
 
-static void limit_of_the_fields(void **state)
+TEST(limit_of_the_fields)
 {
     static char text[16 * 1024];
     ls_http_limits limits = defaults;
     ls_http_head head;
     size_t len;
-    (void)state;
     strcpy(text, GET);
     for (int i = 1; i < LS_HTTP_FIELDS_MAX; i++) strcat(text, "A: b\r\n");
     len = strlen(text);
@@ -91,11 +87,10 @@ static void limit_of_the_fields(void **state)
     assert_int_equal(parse_copy("GET / HTTP/1.0\r\nA: b\r\n\r\n", 24, 0, &limits, &head), -431);
 }
 
-static void a_bare_lf_is_refused_at_once(void **state)
+TEST(a_bare_lf_is_refused_at_once)
 {
     static const char text[] = "GET / HTTP/1.1\r\nHost: h\n";
     ls_http_head head;
-    (void)state;
     assert_int_equal(parse_copy(text, sizeof text - 2, 5, &defaults, &head), LS_HTTP_MORE);
     assert_int_equal(parse_copy(text, sizeof text - 1, sizeof text - 2, &defaults, &head), -400);
 }
@@ -110,7 +105,7 @@ static void is_refused_at(const char *text, size_t at)
     if (text[at - 1] == '\r') assert_int_equal(parse_copy(text, strlen(text), at - 1, &defaults, &head), -400);
 }
 
-static void a_control_character_is_refused_at_once(void **state)
+TEST(a_control_character_is_refused_at_once)
 {
     static const char *const heads[] = {
         "GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa@",
@@ -119,7 +114,6 @@ static void a_control_character_is_refused_at_once(void **state)
         "GET / HTTP/1.1\r\nHost: hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh\r\nX: aaa bbb \x80@",
     };
     static const char *const bad[] = {"\rb", "\r\r", "\r\x80", "\x01", "\x7f"};
-    (void)state;
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
             char text[160];
@@ -131,34 +125,17 @@ static void a_control_character_is_refused_at_once(void **state)
     }
 }
 
-static void a_cr_in_the_target_is_refused_at_the_next_byte(void **state)
+TEST(a_cr_in_the_target_is_refused_at_the_next_byte)
 {
     static const char text[] = "GET /aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\rb";
     ls_http_head head;
-    (void)state;
     assert_int_equal(parse_copy(text, sizeof text - 1, sizeof text - 2, &defaults, &head), -400);
     assert_int_equal(parse_copy(text, sizeof text - 1, sizeof text - 3, &defaults, &head), -400);
 }
 
-static void why_may_be_null(void **state)
+TEST(why_may_be_null)
 {
     ls_http_head head;
-    (void)state;
     assert_int_equal(ls_http1_parse("\n", 1, 0, &defaults, &head, &terms, NULL), -400);
     assert_int_equal(ls_http1_parse("", 0, 0, &defaults, &head, &terms, NULL), LS_HTTP_MORE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limit_of_the_target),
-        cmocka_unit_test(a_request_line_of_8000_octets_is_served),
-        cmocka_unit_test(limit_of_the_head),
-        cmocka_unit_test(limit_of_the_fields),
-        cmocka_unit_test(a_bare_lf_is_refused_at_once),
-        cmocka_unit_test(a_control_character_is_refused_at_once),
-        cmocka_unit_test(a_cr_in_the_target_is_refused_at_the_next_byte),
-        cmocka_unit_test(why_may_be_null),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

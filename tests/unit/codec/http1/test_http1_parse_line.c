@@ -4,13 +4,12 @@
 
 /* ---- the request line --------------------------------------------------------------------------------------- */
 
-static void a_simple_request(void **state)
+TEST(a_simple_request)
 {
     static const char text[] =
         "GET /a/b?c=d&e=%20 HTTP/1.1\r\nHost: example.com:80\r\nX-Two:  a b \t\r\nEmpty:\r\n\r\n";
     ls_http_head head;
     const ls_http_field *field;
-    (void)state;
     is_served_to(text, &head);
     assert_int_equal(head.method, LS_HTTP_GET);
     assert_int_equal(head.version, 11);
@@ -34,21 +33,19 @@ static void a_simple_request(void **state)
     assert_null(ls_http_head_find(&head, text, "X~Two", 5));
 }
 
-static void bytes_after_the_head_are_not_consumed(void **state)
+TEST(bytes_after_the_head_are_not_consumed)
 {
     static const char text[] = GET "Content-Length: 4\r\n\r\nbodyGET /next";
     ls_http_head head;
     int result;
-    (void)state;
     result = parse_every_way(text, sizeof text - 1, &defaults, &head);
     assert_int_equal(result, strstr(text, "body") - text);
     assert_true(head.has_length && head.content_length == 4);
 }
 
-static void the_head_is_reset_for_each_request(void **state)
+TEST(the_head_is_reset_for_each_request)
 {
     ls_http_head head;
-    (void)state;
     memset(&head, 0xa5, sizeof head);
     is_served_to("GET / HTTP/1.0\r\n\r\n", &head);
     assert_int_equal(head.host.len, 0);
@@ -59,7 +56,7 @@ static void the_head_is_reset_for_each_request(void **state)
     assert_true(head.content_length == 0);
 }
 
-static void methods(void **state)
+TEST(methods)
 {
     /* clang-format off */
     static const struct {
@@ -76,7 +73,6 @@ static void methods(void **state)
     };
     /* clang-format on */
     char text[128];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_http_head head;
         strcat(strcpy(text, cases[i].name), " / HTTP/1.1\r\n" HOST "\r\n");
@@ -88,7 +84,7 @@ static void methods(void **state)
     is_refused("ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG", 501);
 }
 
-static void bad_request_lines(void **state)
+TEST(bad_request_lines)
 {
     /* clang-format off */
     static const char *const cases[] = {
@@ -110,7 +106,6 @@ static void bad_request_lines(void **state)
     /* clang-format on */
     static const char nul[] = "GET /\0 HTTP/1.1\r\n" HOST "\r\n",
                       tls[] = "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03";
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) is_refused(cases[i], 400);
     is_refused_bytes(nul, sizeof nul - 1, 400);
     is_refused_bytes("\0", 1, 400);
@@ -118,7 +113,7 @@ static void bad_request_lines(void **state)
     is_refused_bytes(tls, 1, 400); /* its first byte is enough */
 }
 
-static void versions(void **state)
+TEST(versions)
 {
     static const struct {
         const char *version;
@@ -131,7 +126,6 @@ static void versions(void **state)
                  {"HTTP/1.x", -400, 0},  {"HTTP/1,1", -400, 0},  {"HTTP /1.1", -400, 0}, {"HTTP/ 1.1", -400, 0},
                  {"HTTP/+1.1", -400, 0}, {"HTTP/1.-1", -400, 0}, {"HTTPS/1.1", -400, 0}, {"XTTP/1.1", -400, 0},
                  {"1.1", -400, 0},       {"HTTP/01.1", -400, 0}, {"", -400, 0}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[64] = "GET / ";
         ls_http_head head;
@@ -146,10 +140,9 @@ static void versions(void **state)
     }
 }
 
-static void empty_lines_before_the_request_line(void **state)
+TEST(empty_lines_before_the_request_line)
 {
     ls_http_head head;
-    (void)state;
     is_served_to("\r\n" GET "\r\n", &head);
     assert_int_equal(head.method_name.at, 2);
     is_served("\r\n\r\n\r\n\r\n" GET "\r\n");
@@ -164,7 +157,7 @@ typedef struct target_case {
     bool root;
 } target_case;
 
-static void targets(void **state)
+TEST(targets)
 {
     /* clang-format off */
     static const target_case cases[] = {
@@ -196,7 +189,6 @@ static void targets(void **state)
     };
     /* clang-format on */
     char text[160];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_http_head head;
         strcat(strcpy(text, cases[i].line), " HTTP/1.1\r\n" HOST "\r\n");
@@ -214,7 +206,7 @@ static void targets(void **state)
     }
 }
 
-static void hosts(void **state)
+TEST(hosts)
 {
     /* clang-format off */
     static const char *const good[] = {
@@ -234,7 +226,6 @@ static void hosts(void **state)
     };
     /* clang-format on */
     char text[128];
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         ls_http_head head;
         strcat(strcat(strcpy(text, "GET / HTTP/1.1\r\nhOST: "), good[i]), "\r\n\r\n");
@@ -252,10 +243,9 @@ static void hosts(void **state)
     }
 }
 
-static void number_of_hosts(void **state)
+TEST(number_of_hosts)
 {
     ls_http_head head;
-    (void)state;
     is_refused("GET / HTTP/1.1\r\n\r\n", 400);
     is_refused("GET / HTTP/1.1\r\nX-Host: h\r\n\r\n", 400);
     is_refused("GET http://a/ HTTP/1.1\r\n\r\n", 400);
@@ -277,7 +267,7 @@ static void number_of_hosts(void **state)
 
 /* ---- a head of parts ---------------------------------------------------------------------------------------- */
 
-static void parts_that_are_refused(void **state)
+TEST(parts_that_are_refused)
 {
 #define METHOD_32 "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEF"
     static const struct {
@@ -307,7 +297,6 @@ static void parts_that_are_refused(void **state)
         {"GET", "/", "Content-Length", "1x", 400, "bad Content-Length"},
         {"GET", "/", "Transfer-Encoding", "chunked, a", 400, "a transfer coding after chunked"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *const parts[] = {rows[i].method, rows[i].target, rows[i].name, rows[i].value}, *why = NULL;
         char text[128];
@@ -331,22 +320,4 @@ static void parts_that_are_refused(void **state)
         free(copy);
     }
 #undef METHOD_32
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_simple_request),
-        cmocka_unit_test(bytes_after_the_head_are_not_consumed),
-        cmocka_unit_test(the_head_is_reset_for_each_request),
-        cmocka_unit_test(methods),
-        cmocka_unit_test(bad_request_lines),
-        cmocka_unit_test(versions),
-        cmocka_unit_test(empty_lines_before_the_request_line),
-        cmocka_unit_test(targets),
-        cmocka_unit_test(hosts),
-        cmocka_unit_test(number_of_hosts),
-        cmocka_unit_test(parts_that_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,9 +72,8 @@ static void is_refused(const char *text)
     if (parse_every_way(text, strlen(text), false, &head) >= 0) fail_msg("not refused: %s", text);
 }
 
-static void the_status_line(void **state)
+TEST(the_status_line)
 {
-    (void)state;
     assert_int_equal(good("HTTP/1.1 200 OK\r\n\r\n").status, 200);
     assert_int_equal(good("HTTP/1.1 299 \r\n\r\n").status, 299);
     assert_int_equal(good("HTTP/1.1 404\r\n\r\n").status, 404); /* without the space that the grammar requires */
@@ -96,9 +95,8 @@ static void the_status_line(void **state)
     is_refused("\x15\x03\x01");
 }
 
-static void the_end_of_the_body(void **state)
+TEST(the_end_of_the_body)
 {
-    (void)state;
     is_framed("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n", LS_FRAMING_LENGTH, 13, true);
     is_framed("HTTP/1.1 200 OK\r\ncontent-length:0\r\n\r\n", LS_FRAMING_NONE, 0, true);
     is_framed("HTTP/1.1 200 OK\r\nCONTENT-LENGTH: 9223372036854775807 \t\r\n\r\n", LS_FRAMING_LENGTH, INT64_MAX, true);
@@ -113,9 +111,8 @@ static void the_end_of_the_body(void **state)
     assert_int_equal(head.framing, LS_FRAMING_NONE);
 }
 
-static void whether_another_request_may_follow(void **state)
+TEST(whether_another_request_may_follow)
 {
-    (void)state;
     is_framed("HTTP/1.1 204 x\r\nConnection: close\r\n\r\n", LS_FRAMING_NONE, 0, false);
     is_framed("HTTP/1.1 204 x\r\nConnection: a, CLOSE ,b\r\n\r\n", LS_FRAMING_NONE, 0, false);
     is_framed("HTTP/1.1 204 x\r\nConnection: closed\r\n\r\n", LS_FRAMING_NONE, 0, true);
@@ -124,9 +121,8 @@ static void whether_another_request_may_follow(void **state)
     is_framed("HTTP/1.0 204 x\r\nConnection: keep-alive, close\r\n\r\n", LS_FRAMING_NONE, 0, false);
 }
 
-static void ambiguous_framing_is_refused(void **state)
+TEST(ambiguous_framing_is_refused)
 {
-    (void)state;
 #define LINE "HTTP/1.1 200 OK\r\n"
     is_refused(LINE "Content-Length: 1\r\nContent-Length: 1\r\n\r\n");
     is_refused(LINE "Content-Length: 1, 1\r\n\r\n");
@@ -152,12 +148,11 @@ static void ambiguous_framing_is_refused(void **state)
     is_refused(LINE "A: \x7f\r\n\r\n");
 }
 
-static void limits_of_the_head(void **state)
+TEST(limits_of_the_head)
 {
     char text[BYTES_MAX + 64] = LINE "A: ";
     ls_http_response head;
     const char *why = NULL;
-    (void)state;
     const size_t from = strlen(text);
     memset(text + from, 'a', sizeof text - from);
     memcpy(text + BYTES_MAX - 4, "\r\n\r\n", 4);
@@ -179,14 +174,13 @@ static void limits_of_the_head(void **state)
     free(many);
 }
 
-static void the_fields_in_order(void **state)
+TEST(the_fields_in_order)
 {
     static const char text[] = LINE "A: b\r\nX-Empty:\r\nTwo:  words here \t\r\nA:c\r\n\r\nBody: no\r\n";
     static const char *const expected[][2] = {{"A", "b"}, {"X-Empty", ""}, {"Two", "words here"}, {"A", "c"}};
     ls_http_response head;
     ls_pair field;
     size_t at = 0;
-    (void)state;
     assert_true(parse_copy(text, sizeof text - 1, 0, false, &head) > 0);
     for (size_t i = 0; i < 4; i++) {
         assert_true(ls_http1_response_field(text, &head, &at, &field));
@@ -199,17 +193,4 @@ static void the_fields_in_order(void **state)
     assert_true(parse_copy(LINE "\r\n", sizeof LINE + 1, 0, false, &head) > 0);
     at = 0;
     assert_false(ls_http1_response_field(LINE "\r\n", &head, &at, &field));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_status_line),
-        cmocka_unit_test(the_end_of_the_body),
-        cmocka_unit_test(whether_another_request_may_follow),
-        cmocka_unit_test(ambiguous_framing_is_refused),
-        cmocka_unit_test(limits_of_the_head),
-        cmocka_unit_test(the_fields_in_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static whole read_all(const char *bytes, size_t len, enum ls_asked asked)
     return w;
 }
 
-static void responses(void **state)
+TEST(responses)
 {
     static const struct {
         const char *text;
@@ -109,7 +109,6 @@ static void responses(void **state)
         {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, LS_ASKED_BODY, false, "", 0,
          LS_EPROTO},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const size_t len = strlen(cases[i].text);
         const whole w = read_all(cases[i].text, len, cases[i].asked);
@@ -134,9 +133,8 @@ static int read_behind(unsigned interims)
     return read_all(text, len, LS_ASKED_BODY).err;
 }
 
-static void interim_responses_have_a_limit(void **state)
+TEST(interim_responses_have_a_limit)
 {
-    (void)state;
     assert_int_equal(read_behind(LS_RESPONSE_INTERIM_MAX), LS_OK);
     assert_int_equal(read_behind(LS_RESPONSE_INTERIM_MAX + 1), LS_EPROTO);
 }
@@ -150,19 +148,8 @@ static int read_head_of(size_t bytes)
     return read_all(text, bytes, LS_ASKED_BODY).err;
 }
 
-static void the_head_has_a_limit(void **state)
+TEST(the_head_has_a_limit)
 {
-    (void)state;
     assert_int_equal(read_head_of(200), LS_OK);
     assert_int_equal(read_head_of(201), LS_EPROTO);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(responses),
-        cmocka_unit_test(interim_responses_have_a_limit),
-        cmocka_unit_test(the_head_has_a_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

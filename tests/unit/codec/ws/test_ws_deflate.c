@@ -50,7 +50,7 @@ static void accepts(const accepted *cases, size_t count, const ls_ws_deflate_opt
 #define CLIENT_BITS  "; client_max_window_bits"
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-static void without_takeover(void **state)
+TEST(without_takeover)
 {
     static const accepted cases[] = {
         {BASE, BASE SERVER_NO CLIENT_NO, false, false, 15, 15},
@@ -71,11 +71,10 @@ static void without_takeover(void **state)
          15},
         {BASE "; future, " BASE CLIENT_BITS "=13", BASE SERVER_NO CLIENT_NO CLIENT_BITS "=13", false, false, 15, 13},
     };
-    (void)state;
     accepts(cases, COUNT(cases), &none);
 }
 
-static void with_takeover_and_windows(void **state)
+TEST(with_takeover_and_windows)
 {
     static const accepted cases[] = {
         {BASE, BASE, true, true, 15, 15},
@@ -91,7 +90,6 @@ static void with_takeover_and_windows(void **state)
         {BASE CLIENT_BITS "=14" SERVER_BITS "=14", BASE SERVER_BITS "=12" CLIENT_BITS "=10", true, true, 12, 10},
     };
     ls_ws_deflate_options options = LS_WS_DEFLATE_OPTIONS;
-    (void)state;
     options.takeover = true;
     accepts(cases, COUNT(cases), &options);
     options.server_bits = 12;
@@ -99,7 +97,7 @@ static void with_takeover_and_windows(void **state)
     accepts(small, COUNT(small), &options);
 }
 
-static void offers_that_are_declined(void **state)
+TEST(offers_that_are_declined)
 {
     static const char *const cases[] = {
         "",
@@ -137,12 +135,11 @@ static void offers_that_are_declined(void **state)
     };
     ls_ws_deflate_params params;
     char text[LS_WS_DEFLATE_TEXT_MAX + 1];
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++)
         assert_int_equal(accept_offers(cases[i], &none, &params, text), LS_ENOENT);
 }
 
-static void invalid_lists(void **state)
+TEST(invalid_lists)
 {
     static const char *const cases[] = {
         ";",
@@ -170,7 +167,6 @@ static void invalid_lists(void **state)
     };
     ls_ws_deflate_params params;
     char text[LS_WS_DEFLATE_TEXT_MAX + 1];
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++)
         assert_int_equal(accept_offers(cases[i], &none, &params, text), LS_EPROTO);
 }
@@ -185,11 +181,10 @@ static int check(const char *response, const ls_ws_deflate_options *options, ls_
     return err;
 }
 
-static void the_offer_of_a_client(void **state)
+TEST(the_offer_of_a_client)
 {
     ls_ws_deflate_options options = LS_WS_DEFLATE_OPTIONS;
     char text[LS_WS_DEFLATE_TEXT_MAX];
-    (void)state;
 #define OFFER_IS(expected)                                      \
     do {                                                        \
         const size_t len = ls_ws_deflate_offer(&options, text); \
@@ -207,12 +202,11 @@ static void the_offer_of_a_client(void **state)
 #undef OFFER_IS
 }
 
-static void responses_that_a_client_accepts(void **state)
+TEST(responses_that_a_client_accepts)
 {
     ls_ws_deflate_options options = LS_WS_DEFLATE_OPTIONS;
     ls_ws_deflate_params p;
     const char *why;
-    (void)state;
 #define ACCEPTS(response, server, client, sbits, cbits)               \
     do {                                                              \
         assert_int_equal(check(response, &options, &p, &why), LS_OK); \
@@ -236,7 +230,7 @@ static void responses_that_a_client_accepts(void **state)
     assert_int_equal(check(" , ", &options, &p, &why), LS_ENOENT);
 }
 
-static void responses_that_a_client_refuses(void **state)
+TEST(responses_that_a_client_refuses)
 {
     static const char *const cases[] = {
         "foo",
@@ -254,7 +248,6 @@ static void responses_that_a_client_refuses(void **state)
     ls_ws_deflate_options options = LS_WS_DEFLATE_OPTIONS;
     ls_ws_deflate_params p;
     const char *why;
-    (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
         why = NULL;
         assert_int_equal(check(cases[i], &options, &p, &why), LS_EPROTO);
@@ -267,9 +260,8 @@ static void responses_that_a_client_refuses(void **state)
     assert_int_equal(check(BASE SERVER_BITS "=11" CLIENT_BITS "=12", &options, &p, &why), LS_EPROTO);
 }
 
-static void both_sides_agree(void **state)
+TEST(both_sides_agree)
 {
-    (void)state;
     for (unsigned n = 0; n < 2 * 7 * 7 * 2 * 7 * 7; n++) {
         unsigned at = n;
         ls_ws_deflate_options server = LS_WS_DEFLATE_OPTIONS, client = LS_WS_DEFLATE_OPTIONS;
@@ -293,31 +285,14 @@ static void both_sides_agree(void **state)
     }
 }
 
-static void without_a_store_nothing_is_negotiated(void **state)
+TEST(without_a_store_nothing_is_negotiated)
 {
     ls_ws_deflate d = {.store = NULL};
     char text[LS_WS_DEFLATE_TEXT_MAX];
     size_t len;
-    (void)state;
     assert_int_equal(ls_ws_deflate_negotiate(NULL, BASE, strlen(BASE), &none, &d, text, &len), LS_ENOENT);
     assert_int_equal(ls_ws_deflate_negotiate(NULL, ";", 1, &none, &d, text, &len), LS_EPROTO);
     assert_false(ls_ws_deflate_active(&d));
     assert_false(ls_ws_deflate_shares(&d));
     ls_ws_deflate_end(&d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_takeover),
-        cmocka_unit_test(with_takeover_and_windows),
-        cmocka_unit_test(offers_that_are_declined),
-        cmocka_unit_test(invalid_lists),
-        cmocka_unit_test(the_offer_of_a_client),
-        cmocka_unit_test(responses_that_a_client_accepts),
-        cmocka_unit_test(responses_that_a_client_refuses),
-        cmocka_unit_test(both_sides_agree),
-        cmocka_unit_test(without_a_store_nothing_is_negotiated),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,21 +14,16 @@ typedef struct fixture {
     ls_ws_deflate_store *store;
 } fixture;
 
-static int begin(void **state)
+static void fixture_open(fixture *f)
 {
-    fixture *f = calloc(1, sizeof *f);
-    assert_non_null(f);
     assert_int_equal(ls_pools_open(CAP, &f->pools), LS_OK);
     assert_int_equal(ls_pool_open(f->pools, &f->pool), LS_OK);
     ls_pool_enter(f->pool);
     assert_int_equal(ls_ws_deflate_store_open(LS_WS_DEFLATE_TAKEOVER_BYTES_MAX, &f->store), LS_OK);
-    *state = f;
-    return 0;
 }
 
-static int end(void **state)
+static void fixture_close(fixture *f)
 {
-    fixture *f = *state;
     ls_pools_stats stats;
     ls_pools_stat(f->pools, &stats);
     assert_int_equal(stats.blocks_live, 0); /* of every test, also after errors */
@@ -36,8 +31,6 @@ static int end(void **state)
     ls_ws_deflate_store_close(f->store);
     ls_pool_close(f->pool);
     ls_pools_close(f->pools);
-    free(f);
-    return 0;
 }
 
 static ls_ws_deflate open_side(fixture *f, bool client, bool takeover, unsigned bits)
@@ -90,9 +83,8 @@ static void inflates_to(fixture *f, ls_ws_deflate *d, const void *bytes, size_t 
         __VA_ARGS__                                         \
     }
 
-static void the_examples_of_the_rfc(void **state) /* RFC 7692 section 7.2.3 */
+TEST_IN(fixture, f, the_examples_of_the_rfc) /* RFC 7692 section 7.2.3 */
 {
-    fixture *f = *state;
     ls_ws_deflate d = open_side(f, false, false, 15);
     for (int round = 0; round < 2; round++) { /* the coder is used again */
         inflates_to(f, &d, BYTES(0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00), "Hello");
@@ -117,9 +109,8 @@ static void the_examples_of_the_rfc(void **state) /* RFC 7692 section 7.2.3 */
     ls_ws_deflate_end(&d); /* no effect */
 }
 
-static void corrupt_data(void **state)
+TEST_IN(fixture, f, corrupt_data)
 {
-    fixture *f = *state;
     ls_ws_deflate d = open_side(f, false, false, 15);
     ls_slices out;
     const struct {
@@ -195,7 +186,7 @@ static size_t transfers(fixture *f, ls_ws_deflate *from, ls_ws_deflate *to, cons
     return bytes;
 }
 
-static void round_trips(void **state)
+TEST_IN(fixture, f, round_trips)
 {
     static const size_t sizes[] = {1,
                                    2,
@@ -209,7 +200,6 @@ static void round_trips(void **state)
                                    LS_BLOCK_LARGE + 1,
                                    3 * LS_BLOCK_LARGE,
                                    3 * LS_BLOCK_LARGE + 7};
-    fixture *f = *state;
     for (unsigned bits = LS_WS_DEFLATE_BITS_MIN; bits <= LS_WS_DEFLATE_BITS_MAX; bits++) {
         ls_ws_deflate server = open_side(f, false, true, bits), client = open_side(f, true, true, bits);
         ls_ws_deflate one = open_side(f, false, false, bits), other = open_side(f, true, false, bits);
@@ -234,9 +224,8 @@ static void round_trips(void **state)
     }
 }
 
-static void takeover_refers_to_messages_before(void **state)
+TEST_IN(fixture, f, takeover_refers_to_messages_before)
 {
-    fixture *f = *state;
     ls_ws_deflate server = open_side(f, false, true, 15), client = open_side(f, true, true, 15);
     ls_ws_deflate alone = open_side(f, false, false, 15);
     char *text = prose(2000);
@@ -250,9 +239,8 @@ static void takeover_refers_to_messages_before(void **state)
     ls_ws_deflate_end(&alone);
 }
 
-static void what_is_not_compressed(void **state)
+TEST_IN(fixture, f, what_is_not_compressed)
 {
-    fixture *f = *state;
     const ls_ws_deflate_params params = {false, false, 15, 8};
     ls_ws_deflate server, client;
     ls_slices out = {.count = 0};
@@ -325,11 +313,10 @@ static int inflate_bomb(fixture *f, ls_ws_deflate *d, size_t len, uint64_t bytes
     return err;
 }
 
-static void the_limit_of_the_inflated_size(void **state)
+TEST_IN(fixture, f, the_limit_of_the_inflated_size)
 {
     static const size_t limits[] = {
         100, LS_BLOCK_SMALL, LS_BLOCK_LARGE - 1, LS_BLOCK_LARGE, LS_BLOCK_LARGE + 1, 2 * LS_BLOCK_LARGE, MIB};
-    fixture *f = *state;
     ls_ws_deflate d = open_side(f, false, false, 15);
     ls_slices out;
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
@@ -344,9 +331,8 @@ static void the_limit_of_the_inflated_size(void **state)
 }
 
 /* What the limits of the receiver would refuse is sent uncompressed, and the context stays the same on both sides. */
-static void a_sender_keeps_to_the_ratio(void **state)
+TEST_IN(fixture, f, a_sender_keeps_to_the_ratio)
 {
-    fixture *f = *state;
     char *zeroes = calloc(1, LS_WS_INFLATE_FREE_BYTES + 1), *text = prose(3000);
     assert_non_null(zeroes);
     for (int takeover = 0; takeover < 2; takeover++) {
@@ -366,9 +352,8 @@ static void a_sender_keeps_to_the_ratio(void **state)
     free(text);
 }
 
-static void the_limit_of_the_ratio(void **state)
+TEST_IN(fixture, f, the_limit_of_the_ratio)
 {
-    fixture *f = *state;
     ls_ws_deflate d = open_side(f, false, false, 15);
     assert_int_equal(inflate_bomb(f, &d, LS_WS_INFLATE_FREE_BYTES, 64 * MIB, NULL, 0), LS_OK);
     assert_int_equal(inflate_bomb(f, &d, LS_WS_INFLATE_FREE_BYTES + 1, 64 * MIB, NULL, 0), LS_EMSGSIZE);
@@ -393,9 +378,8 @@ static void the_limit_of_the_ratio(void **state)
     ls_ws_deflate_end(&d);
 }
 
-static void a_message_at_the_limit_fits_the_bound(void **state)
+TEST_IN(fixture, f, a_message_at_the_limit_fits_the_bound)
 {
-    fixture *f = *state;
     ls_ws_deflate d = open_side(f, false, true, 9); /* the worst case: noise with the smallest tables */
     for (size_t len = 1; len <= MIB; len = len * 3 + 1) {
         char *bytes = noise(len);
@@ -410,7 +394,7 @@ static void a_message_at_the_limit_fits_the_bound(void **state)
     ls_ws_deflate_end(&d);
 }
 
-static void the_memory_of_takeover_is_limited(void **state)
+TEST_IN(fixture, f, the_memory_of_takeover_is_limited)
 {
     static const char offers[] = "permessage-deflate";
     ls_ws_deflate_options options = LS_WS_DEFLATE_OPTIONS;
@@ -418,7 +402,6 @@ static void the_memory_of_takeover_is_limited(void **state)
     ls_ws_deflate_store *store;
     char text[LS_WS_DEFLATE_TEXT_MAX];
     size_t len;
-    fixture *f = *state;
     options.takeover = true;
     assert_int_equal(ls_ws_deflate_negotiate(f->store, offers, strlen(offers), &options, &first, text, &len), LS_OK);
     const uint64_t each = ls_ws_deflate_store_bytes(f->store);
@@ -450,9 +433,8 @@ static void the_memory_of_takeover_is_limited(void **state)
     ls_ws_deflate_store_close(store);
 }
 
-static void out_of_memory(void **state)
+TEST_IN(fixture, f, out_of_memory)
 {
-    fixture *f = *state;
     ls_ws_deflate d = open_side(f, false, false, 15);
     ls_block *held[CAP / LS_BLOCK_LARGE];
     unsigned count = 0;
@@ -472,22 +454,4 @@ static void out_of_memory(void **state)
     while (count > 0) ls_block_drop(held[--count]);
     free(text);
     ls_ws_deflate_end(&d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_examples_of_the_rfc, begin, end),
-        cmocka_unit_test_setup_teardown(corrupt_data, begin, end),
-        cmocka_unit_test_setup_teardown(round_trips, begin, end),
-        cmocka_unit_test_setup_teardown(takeover_refers_to_messages_before, begin, end),
-        cmocka_unit_test_setup_teardown(what_is_not_compressed, begin, end),
-        cmocka_unit_test_setup_teardown(the_limit_of_the_inflated_size, begin, end),
-        cmocka_unit_test_setup_teardown(a_sender_keeps_to_the_ratio, begin, end),
-        cmocka_unit_test_setup_teardown(the_limit_of_the_ratio, begin, end),
-        cmocka_unit_test_setup_teardown(a_message_at_the_limit_fits_the_bound, begin, end),
-        cmocka_unit_test_setup_teardown(the_memory_of_takeover_is_limited, begin, end),
-        cmocka_unit_test_setup_teardown(out_of_memory, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,11 +49,10 @@ static void assert_same(const ls_ws_head *a, const ls_ws_head *b)
 }
 
 /* Section 5.7. */
-static void examples_of_the_rfc(void **unused)
+TEST(examples_of_the_rfc)
 {
     ls_ws_head head;
     char text[5];
-    (void)unused;
     parses("\x81\x05", 2, &from_server, &head);
     assert_same(&head, &(ls_ws_head){.length = 5, .opcode = LS_WS_TEXT, .fin = true});
     parses("\x81\x85\x37\xfa\x21\x3d", 6, &from_client, &head);
@@ -76,7 +75,7 @@ static void examples_of_the_rfc(void **unused)
 }
 
 /* What is written parses to the same, in the shortest form. */
-static void every_length_both_ways(void **unused)
+TEST(every_length_both_ways)
 {
     static const struct {
         uint64_t length;
@@ -85,7 +84,6 @@ static void every_length_both_ways(void **unused)
                  {65535, 4}, {65536, 10}, {0xffffffff, 10}, {0x100000000, 10}, {INT64_MAX, 10}};
     static const uint8_t opcodes[] = {LS_WS_CONTINUATION, LS_WS_TEXT, LS_WS_BINARY,
                                       LS_WS_CLOSE,        LS_WS_PING, LS_WS_PONG};
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         for (unsigned bits = 0; bits < 8 * sizeof opcodes; bits++) {
             const ls_ws_head head = {.length = cases[n].length,
@@ -108,7 +106,7 @@ static void every_length_both_ways(void **unused)
 }
 
 /* Each is refused at its last byte, with any bytes behind it, and not before. */
-static void refused_as_soon_as_a_byte_shows_it(void **unused)
+TEST(refused_as_soon_as_a_byte_shows_it)
 {
     static const struct {
         const char *bytes;
@@ -147,7 +145,6 @@ static void refused_as_soon_as_a_byte_shows_it(void **unused)
         {"\x81\xff\x80", 3, &from_client}, /* 2^63 */
         {"\x82\xff\xff", 3, &from_client},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         char longer[LS_WS_HEAD_BYTES_MAX];
         ls_ws_head head;
@@ -162,10 +159,9 @@ static void refused_as_soon_as_a_byte_shows_it(void **unused)
 }
 
 /* At the limits that the cases above exceed. */
-static void accepted_at_the_limit(void **unused)
+TEST(accepted_at_the_limit)
 {
     ls_ws_head head;
-    (void)unused;
     parses("\xc1\x80\1\2\3\4", 6, &compressing, &head);
     assert_true(head.compressed);
     parses("\x42\x80\1\2\3\4", 6, &compressing, &head);
@@ -179,12 +175,11 @@ static void accepted_at_the_limit(void **unused)
 }
 
 /* Every length around the blocks, at every alignment and position, as byte by byte; no byte outside changes. */
-static void masks(void **unused)
+TEST(masks)
 {
     enum { LEN = 75, ROOM = LEN + 24 };
     static const uint8_t key[4] = {0x37, 0xfa, 0x21, 0x3d};
     char plain[ROOM], place[ROOM], copy[ROOM], wanted[ROOM];
-    (void)unused;
     for (size_t i = 0; i < ROOM; i++) plain[i] = (char)(i * 7 + 3);
     for (size_t len = 0; len <= LEN; len++) {
         for (size_t from = 0; from < 16; from++) {
@@ -210,9 +205,8 @@ static void masks(void **unused)
     }
 }
 
-static void close_codes(void **unused)
+TEST(close_codes)
 {
-    (void)unused;
     for (unsigned code = 0; code <= 65535; code++) {
         const bool valid =
             (code >= 1000 && code <= 1003) || (code >= 1007 && code <= 1014) || (code >= 3000 && code < 5000);
@@ -228,7 +222,7 @@ static void close_codes(void **unused)
     }
 }
 
-static void close_reasons(void **unused)
+TEST(close_reasons)
 {
     static const struct {
         const char *payload;
@@ -246,7 +240,6 @@ static void close_reasons(void **unused)
         {"\x03\xe8\xff", 3, -LS_WS_BAD_DATA, 0, NULL},
         {"\x03\xed\xff", 3, -LS_WS_PROTOCOL_ERROR, 0, NULL}, /* 1005 */
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         char *copy = test_copy_exact(cases[n].payload, cases[n].len);
         unsigned code = 0;
@@ -260,18 +253,4 @@ static void close_reasons(void **unused)
         }
         free(copy);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(examples_of_the_rfc),
-        cmocka_unit_test(every_length_both_ways),
-        cmocka_unit_test(refused_as_soon_as_a_byte_shows_it),
-        cmocka_unit_test(accepted_at_the_limit),
-        cmocka_unit_test(masks),
-        cmocka_unit_test(close_codes),
-        cmocka_unit_test(close_reasons),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

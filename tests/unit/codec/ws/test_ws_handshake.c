@@ -61,20 +61,19 @@ static void gives(const char *text, int status, const char *why)
     }
 }
 
-static void example_of_the_rfc(void **unused)
+TEST(example_of_the_rfc)
 {
     static const char text[] = START FIELDS KEYED "Origin: http://server.example.com\r\n"
                                                   "Sec-WebSocket-Protocol: chat, superchat\r\n\r\n";
     const ls_ws_policy policy = {.protocols = LIST("superchat", "chat")};
     ls_ws_handshake out;
-    (void)unused;
     assert_int_equal(check_with(text, false, &policy, &out), 101);
     if (has_sha1()) assert_string_equal(out.accept, ACCEPT);
     assert_int_equal(out.protocol_len, 4); /* the first of the client */
     assert_memory_equal(out.protocol, "chat", 4);
 }
 
-static void rules_of_the_request(void **unused)
+TEST(rules_of_the_request)
 {
     static const struct {
         const char *text;
@@ -110,11 +109,10 @@ static void rules_of_the_request(void **unused)
         {START FIELDS KEYED "Sec-WebSocket-Protocol:\r\n\r\n", 101, ""},
         {START FIELDS KEYED "Origin: http://a\r\nOrigin: http://a\r\n\r\n", 400, "more than one Origin"},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) gives(cases[n].text, cases[n].status, cases[n].why);
 }
 
-static void keys(void **unused)
+TEST(keys)
 {
     static const struct {
         const char *key;
@@ -135,7 +133,6 @@ static void keys(void **unused)
         {"==", false},
         {"", false},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         char text[512];
         snprintf(text, sizeof text, START FIELDS "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n\r\n",
@@ -144,7 +141,7 @@ static void keys(void **unused)
     }
 }
 
-static void protocols(void **unused)
+TEST(protocols)
 {
     static const struct {
         const char *lines, *chosen;
@@ -159,7 +156,6 @@ static void protocols(void **unused)
         {"Sec-WebSocket-Protocol: chat.v11\r\n", NULL},
     };
     const ls_ws_policy policy = {.protocols = LIST("chat.v1", "chat.v2")};
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         char text[512];
         ls_ws_handshake out;
@@ -186,7 +182,7 @@ static int origin_status(const char *host, const char *origin, bool secure, cons
     return status;
 }
 
-static void same_origin_rules(void **unused)
+TEST(same_origin_rules)
 {
     static const struct {
         const char *host, *origin;
@@ -229,7 +225,6 @@ static void same_origin_rules(void **unused)
         {"[::1]", "http://[::1]x", 403, 403},
         {"127.0.0.1:9", "http://127.0.0.1:9", 101, 403},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         const int plain = origin_status(cases[n].host, cases[n].origin, false, &same_origin);
         const int tls = origin_status(cases[n].host, cases[n].origin, true, &same_origin);
@@ -238,12 +233,11 @@ static void same_origin_rules(void **unused)
     }
 }
 
-static void lists_of_origins(void **unused)
+TEST(lists_of_origins)
 {
     const ls_ws_policy policy = {.origins =
                                      LIST("https://a.example", "http://B.example:8080", "chrome-extension://abc")};
     const ls_ws_policy null_too = {.origins = LIST("null")}, any = {.any_origin = true};
-    (void)unused;
     assert_int_equal(origin_status("h", "https://a.example", false, &policy), 101);
     assert_int_equal(origin_status("h", "https://a.example:443", false, &policy), 101);
     assert_int_equal(origin_status("h", "HTTPS://A.EXAMPLE", false, &policy), 101);
@@ -260,13 +254,12 @@ static void lists_of_origins(void **unused)
     assert_int_equal(origin_status("h", "anything at all", false, &any), 101);
 }
 
-static void valid_origins(void **unused)
+TEST(valid_origins)
 {
     static const char *const valid[] = {"http://a", "https://a.example:8443", "null", "http://[::1]:80", "app://x"};
     static const char *const invalid[] = {"",           "a", "a.example", "http:/a",    "http://",    "http://a/",
                                           "http://a:b", "*", "://a",      "http://a b", "http://:80", "http://a:99999",
                                           "http://[]x"};
-    (void)unused;
     for (size_t n = 0; n < sizeof valid / sizeof valid[0]; n++) {
         char *copy = test_copy_exact(valid[n], strlen(valid[n]));
         if (!ls_ws_origin_valid(copy, strlen(valid[n]))) fail_msg("refused: %s", valid[n]);
@@ -290,7 +283,7 @@ static const ls_ws_request asked = {.host = "server.example.com",
                                     .key = KEY};
 static const ls_ws_request bare = {.host = "h", .target = "/", .key = KEY};
 
-static void writes_the_request(void **unused)
+TEST(writes_the_request)
 {
     static const char whole[] = "GET /chat?x=1 HTTP/1.1\r\nHost: server.example.com\r\nConnection: Upgrade\r\n"
                                 "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " KEY "\r\n"
@@ -299,7 +292,6 @@ static void writes_the_request(void **unused)
                                 "client_no_context_takeover; client_max_window_bits\r\n"
                                 "Origin: http://example.com\r\n\r\n";
     char text[512];
-    (void)unused;
     assert_int_equal(ls_ws_request_write(&asked, text, sizeof text), sizeof whole - 1);
     assert_string_equal(text, whole);
     for (size_t room = 0; room <= sizeof whole; room++) { /* never past the room, and always with the NUL */
@@ -317,13 +309,12 @@ static void writes_the_request(void **unused)
 }
 
 /* The server accepts what the client writes, with a key of its own. */
-static void the_server_accepts_the_request(void **unused)
+TEST(the_server_accepts_the_request)
 {
     const ls_ws_policy policy = {.protocols = LIST("superchat"), .any_origin = true};
     char text[512], again[LS_WS_KEY_CHARS + 1];
     ls_ws_request own = asked;
     ls_ws_handshake out;
-    (void)unused;
     ls_ws_key(own.key);
     ls_ws_key(again);
     assert_int_equal(strlen(own.key), LS_WS_KEY_CHARS);
@@ -348,7 +339,7 @@ static int check_response(const char *text, const ls_ws_request *request, ls_ws_
     return err;
 }
 
-static void rules_of_the_response(void **unused)
+TEST(rules_of_the_response)
 {
 #define ANSWER   "HTTP/1.1 101 Switching Protocols\r\n"
 #define ACCEPTED "Sec-WebSocket-Accept: " ACCEPT "\r\n"
@@ -381,7 +372,6 @@ static void rules_of_the_response(void **unused)
          "more than one"},
         {ANSWER FIELDS ACCEPTED "Sec-WebSocket-Extensions: a\r\nSec-WebSocket-Extensions: b\r\n\r\n", "more than one"},
     };
-    (void)unused;
     if (!has_sha1()) skip();
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         ls_ws_response out;
@@ -393,7 +383,7 @@ static void rules_of_the_response(void **unused)
     }
 }
 
-static void refusals_have_the_status_and_the_phrase(void **unused)
+TEST(refusals_have_the_status_and_the_phrase)
 {
 #define TEN "0123456789"
     static const char *const cases[][2] = {
@@ -406,7 +396,6 @@ static void refusals_have_the_status_and_the_phrase(void **unused)
         {"HTTP/1.1 503 " TEN TEN TEN TEN TEN TEN "\r\n\r\n", "the server answered 503 " TEN TEN TEN TEN TEN TEN},
         {"HTTP/1.1 503 " TEN TEN TEN TEN TEN TEN "x\r\n\r\n", "the server answered 503 " TEN TEN TEN TEN TEN TEN},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         ls_ws_response out;
         char why[LS_WS_WHY_BYTES];
@@ -415,12 +404,11 @@ static void refusals_have_the_status_and_the_phrase(void **unused)
     }
 }
 
-static void what_was_negotiated(void **unused)
+TEST(what_was_negotiated)
 {
     static const char text[] = ANSWER FIELDS ACCEPTED AGREED "Sec-WebSocket-Protocol: superchat\r\n\r\n";
     ls_ws_response out;
     char why[LS_WS_WHY_BYTES];
-    (void)unused;
     if (!has_sha1()) skip();
     assert_int_equal(check_response(text, &asked, &out, why), LS_OK);
     assert_int_equal(out.protocol, 1);
@@ -433,23 +421,4 @@ static void what_was_negotiated(void **unused)
     assert_int_equal(check_response(ANSWER FIELDS ACCEPTED "\r\n", &bare, &out, why), LS_OK);
     assert_int_equal(out.protocol, -1);
     assert_false(out.deflated);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(example_of_the_rfc),
-        cmocka_unit_test(rules_of_the_request),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(protocols),
-        cmocka_unit_test(same_origin_rules),
-        cmocka_unit_test(lists_of_origins),
-        cmocka_unit_test(valid_origins),
-        cmocka_unit_test(writes_the_request),
-        cmocka_unit_test(the_server_accepts_the_request),
-        cmocka_unit_test(rules_of_the_response),
-        cmocka_unit_test(refusals_have_the_status_and_the_phrase),
-        cmocka_unit_test(what_was_negotiated),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

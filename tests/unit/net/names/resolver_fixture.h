@@ -26,7 +26,7 @@ static inline void lookup_done(ls_thread_ctx *ctx, ls_lookup *lookup)
 
 static inline void fixture_open(fixture *a, const char *servers)
 {
-    net_open(&a->place);
+    net_place_open(&a->place);
     ls_actor_init(&a->actor);
     a->lookup_done = 0;
     assert_int_equal(ls_polls_open(a->place.port, &a->polls), LS_OK);
@@ -64,7 +64,7 @@ static inline void fixture_close(fixture *a)
 {
     ls_resolver_stop(a->resolver);
     take_packets(a, 0);
-    net_close(&a->place);
+    net_place_close(&a->place);
     ls_resolver_close(a->resolver);
     ls_polls_close(a->polls);
 }

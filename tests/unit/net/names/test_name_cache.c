@@ -30,11 +30,10 @@ static const char *found(ls_name_cache *cache, const char *name, uint64_t now_ms
     return all;
 }
 
-static void names_are_found_until_their_time_has_passed(void **state)
+TEST(names_are_found_until_their_time_has_passed)
 {
     const ls_addr both[] = {addr("192.0.2.1"), addr("2001:db8::1")};
     ls_name_cache cache;
-    (void)state;
     ls_name_cache_init(&cache);
     assert_string_equal(found(&cache, "a.test", 1000), "");
     ls_name_cache_add(&cache, "a.test", 2, 1000, both, 2);
@@ -50,11 +49,10 @@ static void names_are_found_until_their_time_has_passed(void **state)
     assert_int_equal(cache.count, 0);
 }
 
-static void a_later_result_takes_the_place_of_an_earlier_one(void **state)
+TEST(a_later_result_takes_the_place_of_an_earlier_one)
 {
     const ls_addr first = addr("192.0.2.1"), second = addr("192.0.2.2");
     ls_name_cache cache;
-    (void)state;
     ls_name_cache_init(&cache);
     ls_name_cache_add(&cache, "a.test", 10, 0, &first, 1);
     ls_name_cache_add(&cache, "A.TEST", 20, 0, &second, 1);
@@ -66,24 +64,22 @@ static void a_later_result_takes_the_place_of_an_earlier_one(void **state)
     assert_int_equal(cache.count, 0);
 }
 
-static void the_time_has_a_limit(void **state)
+TEST(the_time_has_a_limit)
 {
     const ls_addr one = addr("192.0.2.1");
     const uint64_t most_ms = LS_NAME_CACHE_TTL_S_MAX * UINT64_C(1000);
     ls_name_cache cache;
-    (void)state;
     ls_name_cache_init(&cache);
     ls_name_cache_add(&cache, "a.test", UINT32_MAX, 0, &one, 1);
     assert_string_equal(found(&cache, "a.test", most_ms - 1), "192.0.2.1:80");
     assert_string_equal(found(&cache, "a.test", most_ms), "");
 }
 
-static void one_name_more_than_the_limit_drops_the_one_used_longest_ago(void **state)
+TEST(one_name_more_than_the_limit_drops_the_one_used_longest_ago)
 {
     const ls_addr one = addr("192.0.2.1");
     ls_name_cache cache;
     char name[16];
-    (void)state;
     ls_name_cache_init(&cache);
     for (unsigned n = 0; n < LS_NAME_CACHE_MAX; n++) {
         (void)snprintf(name, sizeof name, "n%u.test", n);
@@ -102,12 +98,11 @@ static void one_name_more_than_the_limit_drops_the_one_used_longest_ago(void **s
     assert_int_equal(cache.count, 0);
 }
 
-static void no_more_addresses_than_there_is_room(void **state)
+TEST(no_more_addresses_than_there_is_room)
 {
     const ls_addr same = addr("192.0.2.1"), many[] = {same, same, same, same, same};
     ls_addr out[ROOM];
     ls_name_cache cache;
-    (void)state;
     ls_name_cache_init(&cache);
     ls_name_cache_add(&cache, "a.test", 10, 0, many, ROOM + 1);
     ls_addr *exact = malloc(2 * sizeof *exact);
@@ -115,16 +110,4 @@ static void no_more_addresses_than_there_is_room(void **state)
     assert_int_equal(ls_name_cache_find(&cache, "a.test", 1, 0, out, ROOM), ROOM);
     free(exact);
     ls_name_cache_clear(&cache);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_found_until_their_time_has_passed),
-        cmocka_unit_test(a_later_result_takes_the_place_of_an_earlier_one),
-        cmocka_unit_test(the_time_has_a_limit),
-        cmocka_unit_test(one_name_more_than_the_limit_drops_the_one_used_longest_ago),
-        cmocka_unit_test(no_more_addresses_than_there_is_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,10 @@
 /* sanitizers: asan; no thread starts */
 #include "resolver_fixture.h"
 
-static void localhost_is_known(void **state)
+TEST_IN(fixture, a, localhost_is_known, "")
 {
-    fixture a;
     ls_lookup *lookup;
-    (void)state;
-    fixture_open(&a, "");
-    assert_int_equal(look_up(&a, "localhost", &lookup), LS_DONE);
+    assert_int_equal(look_up(a, "localhost", &lookup), LS_DONE);
     assert_int_equal(lookup->err, LS_OK);
     assert_true(lookup->count >= 1 && lookup->count <= LS_LOOKUP_ADDRS_MAX);
     for (unsigned i = 0; i < lookup->count; i++) {
@@ -16,34 +13,28 @@ static void localhost_is_known(void **state)
         (void)ls_addr_text(&lookup->addrs[i], text);
         assert_true(strcmp(text, "127.0.0.1:7000") == 0 || strcmp(text, "[::1]:7000") == 0);
     }
-    assert_int_equal(a.lookup_done, 0);
-    drop(&a, lookup);
-    fixture_close(&a);
+    assert_int_equal(a->lookup_done, 0);
+    drop(a, lookup);
 }
 
 /* An invalid name fails immediately; nothing is posted. */
-static void invalid_names(void **state)
+TEST_IN(fixture, a, invalid_names, "")
 {
-    fixture a;
     char labels[300];
-    (void)state;
-    fixture_open(&a, "");
     for (size_t i = 0; i < sizeof labels; i++) labels[i] = i % 50 == 49 ? '.' : 'a';
     labels[sizeof labels - 1] = '\0';
     ls_lookup *lookup;
-    assert_int_equal(look_up(&a, labels, &lookup), LS_DONE);
+    assert_int_equal(look_up(a, labels, &lookup), LS_DONE);
     assert_true(lookup->err == LS_EINVAL || lookup->err == LS_ENOENT);
-    drop(&a, lookup);
-    fixture_close(&a);
+    drop(a, lookup);
 }
 
-static void a_pending_lookup_is_dropped(void **state)
+TEST(a_pending_lookup_is_dropped)
 {
     fixture a;
     ls_lookup *lookups[20];
     char servers[40];
     const int silent = silent_name_server(servers, sizeof servers);
-    (void)state;
     fixture_open(&a, servers);
     for (int i = 0; i < 20; i++) assert_int_equal(look_up(&a, "no-such-name.invalid", &lookups[i]), LS_PENDING);
     for (int i = 0; i < 20; i++) drop(&a, lookups[i]);
@@ -53,11 +44,10 @@ static void a_pending_lookup_is_dropped(void **state)
     name_server_end(silent);
 }
 
-static void a_stop_with_a_pending_lookup(void **state)
+TEST(a_stop_with_a_pending_lookup)
 {
     char servers[40];
     const int silent = silent_name_server(servers, sizeof servers);
-    (void)state;
     for (int round = 0; round < 50; round++) { /* the result arrives before, between or after */
         fixture a;
         ls_lookup *before, *after;
@@ -67,22 +57,11 @@ static void a_stop_with_a_pending_lookup(void **state)
         drop(&a, before);
         ls_resolver_stop(a.resolver);
         take_packets(&a, 0);
-        net_close(&a.place);
+        net_place_close(&a.place);
         ls_lookup_drop(after); /* as Lua's finalizers do, when no thread runs */
         ls_resolver_close(a.resolver);
         ls_polls_close(a.polls);
         assert_true(a.lookup_done <= 1);
     }
     name_server_end(silent);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(localhost_is_known),
-        cmocka_unit_test(invalid_names),
-        cmocka_unit_test(a_pending_lookup_is_dropped),
-        cmocka_unit_test(a_stop_with_a_pending_lookup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,10 +104,9 @@ static void known(const char *name)
     drop(&at.f, lookup);
 }
 
-static void a_name_is_kept_as_long_as_its_record_allows(void **state)
+TEST(a_name_is_kept_as_long_as_its_record_allows)
 {
     const record one = {KIND_A, 20};
-    (void)state;
     open_resolver();
     assert_int_equal(ask("one.test.", 0, &one, 1), LS_OK);
     known("one.test.");
@@ -120,10 +119,9 @@ static void a_name_is_kept_as_long_as_its_record_allows(void **state)
     close_resolver();
 }
 
-static void the_shortest_of_several_records_counts(void **state)
+TEST(the_shortest_of_several_records_counts)
 {
     const record records[RECORDS_MAX] = {{KIND_CNAME, 5}, {KIND_A, 500}};
-    (void)state;
     open_resolver();
     assert_int_equal(ask("alias.test.", 0, records, RECORDS_MAX), LS_OK);
     known("alias.test.");
@@ -132,23 +130,12 @@ static void the_shortest_of_several_records_counts(void **state)
     close_resolver();
 }
 
-static void what_must_not_be_kept_is_asked_for_each_time(void **state)
+TEST(what_must_not_be_kept_is_asked_for_each_time)
 {
     const record none = {KIND_A, 0}, negative = {KIND_A, 0x80000000};
-    (void)state;
     open_resolver();
     for (unsigned n = 0; n < 2; n++) assert_int_equal(ask("none.test.", 0, &none, 1), LS_OK);
     for (unsigned n = 0; n < 2; n++) assert_int_equal(ask("negative.test.", 0, &negative, 1), LS_OK);
     for (unsigned n = 0; n < 2; n++) assert_int_equal(ask("no-such.test.", NO_SUCH_NAME, NULL, 0), LS_ENOENT);
     close_resolver();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_kept_as_long_as_its_record_allows),
-        cmocka_unit_test(the_shortest_of_several_records_counts),
-        cmocka_unit_test(what_must_not_be_kept_is_asked_for_each_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

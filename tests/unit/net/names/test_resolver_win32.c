@@ -31,7 +31,7 @@ static void wait_for(net_place *place, unsigned count)
 static ls_resolver *open_at(net_place *place, const char *servers)
 {
     ls_resolver *resolver;
-    net_open(place);
+    net_place_open(place);
     ls_actor_init(&actor);
     done_count = 0;
     assert_int_equal(ls_resolver_open(place->port, NULL, &actor, servers, &resolver), LS_OK);
@@ -41,17 +41,16 @@ static ls_resolver *open_at(net_place *place, const char *servers)
 static void close_all(net_place *place, ls_resolver *resolver)
 {
     ls_resolver_stop(resolver);
-    net_close(place);
+    net_place_close(place);
     ls_resolver_close(resolver);
 }
 
-static void this_machine_has_addresses(void **state)
+TEST(this_machine_has_addresses)
 {
     net_place place;
     ls_lookup *lookup;
     char name[NAME_BYTES];
     bool done = false;
-    (void)state;
     ls_resolver *resolver = open_at(&place, "");
     assert_int_equal(gethostname(name, sizeof name), 0);
     assert_int_equal(ls_resolver_lookup(&place.ctx, resolver, name, 80, lookup_done, &done, &lookup), LS_PENDING);
@@ -65,12 +64,11 @@ static void this_machine_has_addresses(void **state)
     close_all(&place, resolver);
 }
 
-static void many_at_once_and_half_of_them_dropped(void **state)
+TEST(many_at_once_and_half_of_them_dropped)
 {
     net_place place;
     ls_lookup *lookups[LOOKUPS];
     bool done[LOOKUPS] = {false};
-    (void)state;
     ls_resolver *resolver = open_at(&place, "");
     for (int i = 0; i < LOOKUPS; i++)
         assert_int_equal(
@@ -92,11 +90,10 @@ static void many_at_once_and_half_of_them_dropped(void **state)
     close_all(&place, resolver);
 }
 
-static void name_servers_cannot_be_chosen(void **state)
+TEST(name_servers_cannot_be_chosen)
 {
     net_place place;
     ls_lookup *lookup;
-    (void)state;
     ls_resolver *resolver = open_at(&place, "127.0.0.1:53");
     assert_int_equal(ls_resolver_lookup(&place.ctx, resolver, "example.org", 80, lookup_done, NULL, &lookup), LS_DONE);
     assert_int_equal(lookup->err, LS_ENOTSUP);
@@ -107,12 +104,11 @@ static void name_servers_cannot_be_chosen(void **state)
     close_all(&place, resolver);
 }
 
-static void names_are_utf8(void **state)
+TEST(names_are_utf8)
 {
     static const char *const bad[] = {"", "\xff\xfe", "a\xc3"};
     net_place place;
     ls_lookup *lookup;
-    (void)state;
     ls_resolver *resolver = open_at(&place, "");
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(ls_resolver_lookup(&place.ctx, resolver, bad[i], 80, lookup_done, NULL, &lookup), LS_DONE);
@@ -120,15 +116,4 @@ static void names_are_utf8(void **state)
         ls_lookup_drop(lookup);
     }
     close_all(&place, resolver);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(this_machine_has_addresses),
-        cmocka_unit_test(many_at_once_and_half_of_them_dropped),
-        cmocka_unit_test(name_servers_cannot_be_chosen),
-        cmocka_unit_test(names_are_utf8),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,9 +24,8 @@ static void text_and_back(const char *host, uint16_t port, const char *text, con
     assert_memory_equal(&again, &addr, sizeof addr);
 }
 
-static void addresses_survive_a_round_trip(void **state)
+TEST(addresses_survive_a_round_trip)
 {
-    (void)state;
     text_and_back("127.0.0.1", 80, "127.0.0.1:80", "127.0.0.1");
     text_and_back("255.255.255.255", 65535, "255.255.255.255:65535", "255.255.255.255");
     text_and_back("::1", 8080, "[::1]:8080", "::1");
@@ -39,10 +38,9 @@ static void addresses_survive_a_round_trip(void **state)
 }
 
 /* A zone is given as the name or the number of its interface, and printed as the name. */
-static void zones_have_names(void **state)
+TEST(zones_have_names)
 {
     char name[IF_NAMESIZE], host[sizeof name + 16], text[sizeof name + 32];
-    (void)state;
     assert_non_null(if_indextoname(1, name));
     snprintf(host, sizeof host, "fe80::1%%%s", name);
     snprintf(text, sizeof text, "[fe80::1%%%s]:1", name);
@@ -50,7 +48,7 @@ static void zones_have_names(void **state)
     text_and_back("fe80::1%1", 1, text, host);
 }
 
-static void invalid_addresses_are_refused(void **state)
+TEST(invalid_addresses_are_refused)
 {
     static const char *const cases[] = {"",
                                         "localhost",
@@ -69,7 +67,6 @@ static void invalid_addresses_are_refused(void **state)
                                         "**",
                                         "0x7f.1",
                                         "1:2:3:4:5:6:7:8:9"};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_addr addr = {.port = 7};
         assert_int_equal(ls_addr_parse(cases[i], 1, &addr), LS_EINVAL);
@@ -87,12 +84,11 @@ static int parse_unix(char first, size_t len, ls_addr *out)
     return ls_addr_parse(host, 0, out);
 }
 
-static void unix_paths_at_the_limit_and_one_past_it(void **state)
+TEST(unix_paths_at_the_limit_and_one_past_it)
 {
     ls_addr addr, again;
     ls_sockaddr sys;
     char text[LS_ADDR_TEXT_BYTES];
-    (void)state;
     assert_int_equal(parse_unix('/', 107, &addr), LS_OK);
     assert_int_equal(strlen(ls_addr_text(&addr, text)), 5 + 107);
     ls_addr_to(&addr, &sys);
@@ -108,11 +104,10 @@ static void unix_paths_at_the_limit_and_one_past_it(void **state)
     assert_int_equal(parse_unix('@', 109, &addr), LS_ELIMIT);
 }
 
-static void a_very_long_host_is_refused(void **state)
+TEST(a_very_long_host_is_refused)
 {
     char host[4096];
     ls_addr addr;
-    (void)state;
     memset(host, '1', sizeof host - 1);
     host[sizeof host - 1] = '\0';
     assert_int_equal(ls_addr_parse(host, 1, &addr), LS_EINVAL);
@@ -121,13 +116,12 @@ static void a_very_long_host_is_refused(void **state)
     assert_int_equal(ls_addr_parse(host, 1, &addr), LS_EINVAL);
 }
 
-static void a_mapped_address_is_ip4(void **state)
+TEST(a_mapped_address_is_ip4)
 {
     struct sockaddr_in6 in = {.sin6_family = AF_INET6, .sin6_port = htons(99)};
     ls_sockaddr sys = {.len = sizeof in};
     ls_addr addr;
     char text[LS_ADDR_TEXT_BYTES];
-    (void)state;
     in.sin6_addr.s6_addr[10] = in.sin6_addr.s6_addr[11] = 0xff;
     in.sin6_addr.s6_addr[12] = 10;
     in.sin6_addr.s6_addr[15] = 7;
@@ -137,13 +131,12 @@ static void a_mapped_address_is_ip4(void **state)
     assert_string_equal(ls_addr_text(&addr, text), "10.0.0.7:99");
 }
 
-static void an_unnamed_unix_peer_and_an_unterminated_path(void **state)
+TEST(an_unnamed_unix_peer_and_an_unterminated_path)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     ls_sockaddr sys = {.len = sizeof un.sun_family};
     ls_addr addr;
     char text[LS_ADDR_TEXT_BYTES];
-    (void)state;
     memcpy(sys.bytes, &un, sizeof un);
     ls_addr_of(&sys, &addr);
     assert_int_equal(addr.family, LS_ADDR_UNIX);
@@ -157,13 +150,12 @@ static void an_unnamed_unix_peer_and_an_unterminated_path(void **state)
     assert_int_equal(strlen(ls_addr_text(&addr, text)), 5 + sizeof un.sun_path);
 }
 
-static void an_unknown_or_short_system_address_is_none(void **state)
+TEST(an_unknown_or_short_system_address_is_none)
 {
     struct sockaddr_in in = {.sin_family = AF_INET};
     ls_sockaddr sys = {.len = 0};
     ls_addr addr;
     char text[LS_ADDR_TEXT_BYTES];
-    (void)state;
     ls_addr_of(&sys, &addr);
     assert_int_equal(addr.family, LS_ADDR_NONE);
     assert_string_equal(ls_addr_text(&addr, text), "unknown");
@@ -175,14 +167,13 @@ static void an_unknown_or_short_system_address_is_none(void **state)
     assert_int_equal(sys.len, 0);
 }
 
-static void host_names(void **state)
+TEST(host_names)
 {
     static const char *const good[] = {"a",       "localhost",       "a.b",         "a.b.",
                                        "1.2.3.4", "x-1.example.org", "_sip._tcp.a", "m\xc3\xbc.de"};
     static const char *const bad[] = {"",    ".",   "..",  ".a",  "a..b", "a..", "a b",  " a",
                                       "a\t", "a/b", "a:b", "a@b", "::1",  "a\n", "a\x7f"};
     char name[300], label[70];
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) assert_true(ls_addr_is_name(good[i]));
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_false(ls_addr_is_name(bad[i]));
     memset(label, 'x', sizeof label);
@@ -197,20 +188,4 @@ static void host_names(void **state)
     assert_true(ls_addr_is_name(name));
     strcpy(name + 253, "x");
     assert_false(ls_addr_is_name(name));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_names),
-        cmocka_unit_test(addresses_survive_a_round_trip),
-        cmocka_unit_test(zones_have_names),
-        cmocka_unit_test(invalid_addresses_are_refused),
-        cmocka_unit_test(unix_paths_at_the_limit_and_one_past_it),
-        cmocka_unit_test(a_very_long_host_is_refused),
-        cmocka_unit_test(a_mapped_address_is_ip4),
-        cmocka_unit_test(an_unnamed_unix_peer_and_an_unterminated_path),
-        cmocka_unit_test(an_unknown_or_short_system_address_is_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

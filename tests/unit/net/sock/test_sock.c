@@ -49,12 +49,11 @@ static int dial(const ls_addr *to)
     return -1;
 }
 
-static void port_0_picks_a_free_one(void **state)
+TEST(port_0_picks_a_free_one)
 {
     const ls_addr at = addr("127.0.0.1", 0);
     ls_addr bound, other;
     ls_fd fd, second;
-    (void)state;
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &second, &other), LS_OK);
     assert_int_equal(bound.family, LS_ADDR_IP4);
@@ -66,11 +65,10 @@ static void port_0_picks_a_free_one(void **state)
     ls_sock_discard(fd);
 }
 
-static void listening_twice_is_refused(void **state)
+TEST(listening_twice_is_refused)
 {
     ls_addr at = addr("127.0.0.1", 0), bound, untouched;
     ls_fd fd, second = -7;
-    (void)state;
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     memset(&untouched, 0x5a, sizeof untouched);
     const ls_addr before = untouched;
@@ -101,23 +99,21 @@ static void listening_twice_is_refused(void **state)
     ls_sock_discard(fd);
 }
 
-static void an_address_of_another_machine(void **state)
+TEST(an_address_of_another_machine)
 {
     const ls_addr at = addr("192.0.2.1", 0); /* for documentation, RFC 5737 */
     ls_addr bound;
     ls_fd fd;
-    (void)state;
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_EADDRNOTAVAIL);
 }
 
-static void accepting(void **state)
+TEST(accepting)
 {
     const ls_addr at = addr("127.0.0.1", 0);
     ls_addr bound, local, peer;
     ls_sockaddr from;
     ls_fd fd, ours = -7;
     int nodelay = 0;
-    (void)state;
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     assert_int_equal(ls_sock_accept(fd, &ours, &from), LS_EAGAIN);
     assert_int_equal(ours, -7);
@@ -160,14 +156,13 @@ static void remove_path(const ls_addr *at, ls_fd fd)
     assert_false(exists(at));
 }
 
-static void an_abandoned_path_is_replaced(void **state)
+TEST(an_abandoned_path_is_replaced)
 {
     char dir[] = TEST_SCRATCH_PATH;
     const ls_addr at = unix_addr(dir);
     if (is_refused(&at)) return;
     ls_addr bound;
     ls_fd fd, second;
-    (void)state;
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     assert_memory_equal(bound.bytes, at.bytes, at.bytes_len);
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &second, &bound), LS_EADDRINUSE); /* in use */
@@ -182,14 +177,13 @@ static void an_abandoned_path_is_replaced(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void a_path_of_another_file_type_is_kept(void **state)
+TEST(a_path_of_another_file_type_is_kept)
 {
     char dir[] = TEST_SCRATCH_PATH;
     const ls_addr at = unix_addr(dir);
     if (is_refused(&at)) return;
     ls_addr bound;
     ls_fd fd;
-    (void)state;
     const int file = open(path_of(&at), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_true(file >= 0);
     close(file);
@@ -199,12 +193,11 @@ static void a_path_of_another_file_type_is_kept(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void an_abstract_name_has_no_path(void **state)
+TEST(an_abstract_name_has_no_path)
 {
     char name[64];
     ls_addr bound;
     ls_fd fd, second;
-    (void)state;
     snprintf(name, sizeof name, "unix:@luaserve-test-%d", (int)getpid());
     const ls_addr at = addr(name, 0);
     if (is_refused(&at)) return;
@@ -216,15 +209,4 @@ static void an_abstract_name_has_no_path(void **state)
     ls_sock_discard(fd);
     assert_int_equal(ls_sock_listen(&at, 8, NULL, &fd, &bound), LS_OK);
     ls_sock_discard(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(port_0_picks_a_free_one),       cmocka_unit_test(listening_twice_is_refused),
-        cmocka_unit_test(an_address_of_another_machine), cmocka_unit_test(accepting),
-        cmocka_unit_test(an_abandoned_path_is_replaced), cmocka_unit_test(a_path_of_another_file_type_is_kept),
-        cmocka_unit_test(an_abstract_name_has_no_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

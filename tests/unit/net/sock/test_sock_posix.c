@@ -52,74 +52,61 @@ static ls_path_id id_of(const place *p)
     return id;
 }
 
-static void a_path_that_is_bound_but_not_listened_on_is_in_use(void **state)
+TEST_IN(place, p, a_path_that_is_bound_but_not_listened_on_is_in_use)
 {
-    place p;
     ls_fd fd;
-    (void)state;
-    place_open(&p);
-    const int other = bind_socket(&p, SOCK_STREAM);
-    const ls_path_id before = id_of(&p);
-    assert_int_equal(listen_at(&p, &fd), LS_EADDRINUSE);
-    assert_int_equal(id_of(&p).inode, before.inode);
+    const int other = bind_socket(p, SOCK_STREAM);
+    const ls_path_id before = id_of(p);
+    assert_int_equal(listen_at(p, &fd), LS_EADDRINUSE);
+    assert_int_equal(id_of(p).inode, before.inode);
     assert_int_equal(listen(other, 1), 0);
-    assert_int_equal(listen_at(&p, &fd), LS_EADDRINUSE);
+    assert_int_equal(listen_at(p, &fd), LS_EADDRINUSE);
     assert_int_equal(accept(other, NULL, NULL), -1); /* the check has not connected to it */
     close(other);
-    assert_int_equal(listen_at(&p, &fd), LS_OK);
-    const ls_path_id id = id_of(&p);
-    ls_sock_unlink(&p.at, &id);
+    assert_int_equal(listen_at(p, &fd), LS_OK);
+    const ls_path_id id = id_of(p);
+    ls_sock_unlink(&p->at, &id);
     ls_sock_discard(fd);
-    place_close(&p);
 }
 
-static void a_socket_of_another_type_is_named(void **state)
+TEST_IN(place, p, a_socket_of_another_type_is_named)
 {
     static const int types[] = {SOCK_DGRAM, SOCK_SEQPACKET};
-    place p;
     ls_fd fd;
-    (void)state;
-    place_open(&p);
     for (size_t i = 0; i < 2; i++) {
-        const int other = bind_socket(&p, types[i]);
-        assert_int_equal(listen_at(&p, &fd), LS_EPROTOTYPE);
+        const int other = bind_socket(p, types[i]);
+        assert_int_equal(listen_at(p, &fd), LS_EPROTOTYPE);
         if (types[i] == SOCK_SEQPACKET) assert_int_equal(listen(other, 4), 0);
-        assert_int_equal(listen_at(&p, &fd), LS_EPROTOTYPE);
+        assert_int_equal(listen_at(p, &fd), LS_EPROTOTYPE);
         close(other);
-        assert_int_equal(unlink(p.path), 0);
+        assert_int_equal(unlink(p->path), 0);
     }
-    place_close(&p);
 }
 
-static void only_its_own_file_is_removed(void **state)
+TEST_IN(place, p, only_its_own_file_is_removed)
 {
-    place p;
     ls_fd first, second;
-    (void)state;
-    place_open(&p);
-    assert_int_equal(listen_at(&p, &first), LS_OK);
-    const ls_path_id id = id_of(&p);
-    assert_int_equal(unlink(p.path), 0);
-    assert_int_equal(listen_at(&p, &second), LS_OK);
-    const ls_path_id other = id_of(&p);
-    ls_sock_unlink(&p.at, &id);
-    assert_int_equal(id_of(&p).inode, other.inode);
-    ls_sock_unlink(&p.at, &other);
-    assert_int_equal(id_of(&p).inode, 0);
-    ls_sock_unlink(&p.at, &other); /* nothing is there */
+    assert_int_equal(listen_at(p, &first), LS_OK);
+    const ls_path_id id = id_of(p);
+    assert_int_equal(unlink(p->path), 0);
+    assert_int_equal(listen_at(p, &second), LS_OK);
+    const ls_path_id other = id_of(p);
+    ls_sock_unlink(&p->at, &id);
+    assert_int_equal(id_of(p).inode, other.inode);
+    ls_sock_unlink(&p->at, &other);
+    assert_int_equal(id_of(p).inode, 0);
+    ls_sock_unlink(&p->at, &other); /* nothing is there */
     ls_sock_discard(first);
     ls_sock_discard(second);
-    place_close(&p);
 }
 
-static void a_path_has_its_mode_and_owner(void **state)
+TEST(a_path_has_its_mode_and_owner)
 {
     static const uint32_t modes[] = {0, 0600, 0660, 0777};
     place p;
     ls_fd fd;
     ls_addr bound;
     struct stat st;
-    (void)state;
     place_open(&p);
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         const ls_path_access access = {.has_mode = true,
@@ -168,17 +155,14 @@ static void race(void *arg)
 }
 
 /* Several processes that start at a time find the path of one that was killed. */
-static void one_of_several_takes_an_abandoned_path(void **state)
+TEST_IN(place, p, one_of_several_takes_an_abandoned_path)
 {
-    place p;
-    (void)state;
-    place_open(&p);
-    close(bind_socket(&p, SOCK_STREAM));
+    close(bind_socket(p, SOCK_STREAM));
     for (int round = 0; round < ROUNDS; round++) {
         racer racers[RACERS];
         int taken = 0;
         for (int i = 0; i < RACERS; i++) {
-            racers[i] = (racer){.place = &p};
+            racers[i] = (racer){.place = p};
             assert_int_equal(ls_thread_start(&racers[i].thread, "racer", race, &racers[i]), LS_OK);
         }
         for (int i = 0; i < RACERS; i++) {
@@ -192,18 +176,5 @@ static void one_of_several_takes_an_abandoned_path(void **state)
         for (int i = 0; i < RACERS; i++)
             if (racers[i].result == LS_OK) ls_sock_discard(racers[i].fd);
     }
-    assert_int_equal(unlink(p.path), 0);
-    place_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_path_that_is_bound_but_not_listened_on_is_in_use),
-        cmocka_unit_test(a_socket_of_another_type_is_named),
-        cmocka_unit_test(only_its_own_file_is_removed),
-        cmocka_unit_test(a_path_has_its_mode_and_owner),
-        cmocka_unit_test(one_of_several_takes_an_abandoned_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_int_equal(unlink(p->path), 0);
 }

@@ -33,14 +33,12 @@ static inline wire *wire_of(ls_stream *s)
 
 static inline void wire_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    (void)ctx;
     wire_of(s)->received++;
     wire_of(s)->result = result;
 }
 
 static inline void wire_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    (void)ctx;
     wire_of(s)->sent++;
     wire_of(s)->sent_err = err;
 }
@@ -48,7 +46,6 @@ static inline void wire_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 static inline void wire_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     wire *w = wire_of(s);
-    (void)ctx;
     w->closed++;
     w->s = NULL;
     ls_stream_free(s);
@@ -60,7 +57,7 @@ static const ls_stream_handler wire_handler = {.received = wire_received, .sent 
 static inline void wire_place_open(wire *w)
 {
     memset(w, 0, sizeof *w);
-    net_open(&w->place);
+    net_place_open(&w->place);
     assert_int_equal(ls_stream_deadlines_open(w->place.port, &w->deadlines), LS_OK);
 }
 
@@ -141,7 +138,7 @@ static inline void wire_disconnect(wire *w)
 static inline void wire_place_close(wire *w)
 {
     wire_pump(w); /* a tick of a deadline that is not needed any more */
-    net_release(&w->place);
+    net_place_release(&w->place);
     ls_deadlines_close(w->deadlines);
 }
 

@@ -44,7 +44,7 @@ typedef struct place { /* a port with deadlines */
 
 static void place_open(place *p)
 {
-    net_open(&p->net);
+    net_place_open(&p->net);
     assert_int_equal(ls_deadlines_open(p->net.port, item_due, &p->d), LS_OK);
 }
 
@@ -57,7 +57,7 @@ static void handle(place *p, int timeout_ms)
 static void place_close(place *p)
 {
     handle(p, 0); /* a tick whose deadlines are disarmed */
-    net_release(&p->net);
+    net_place_release(&p->net);
     ls_deadlines_close(p->d);
 }
 
@@ -71,81 +71,64 @@ static void await_runs(place *p, item *i, int runs)
     assert_int_equal(atomic_load(&i->runs), runs);
 }
 
-static void a_deadline_runs_once_and_not_early(void **state)
+TEST_IN(place, p, a_deadline_runs_once_and_not_early)
 {
-    place p;
     item i = {.runs = 0};
-    (void)state;
-    place_open(&p);
     for (int round = 1; round <= 3; round++) {
         const uint32_t at_ms = in_ms(20);
-        assert_int_equal(ls_deadline_arm(p.d, &i.deadline, at_ms), LS_OK);
+        assert_int_equal(ls_deadline_arm(p->d, &i.deadline, at_ms), LS_OK);
         assert_int_equal(atomic_load(&i.deadline.entry.armed_ms), at_ms);
-        await_runs(&p, &i, round);
+        await_runs(p, &i, round);
         assert_false(ls_deadline_before(atomic_load(&i.run_at_ms), at_ms));
         assert_int_equal(atomic_load(&i.deadline.entry.armed_ms), 0);
-        net_quiet(&p.net, 0);
+        net_quiet(&p->net, 0);
     }
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, ls_deadline_time(ls_clock_coarse_ms() - 1000)), LS_OK);
-    await_runs(&p, &i, 4); /* one in the past */
-    place_close(&p);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, ls_deadline_time(ls_clock_coarse_ms() - 1000)), LS_OK);
+    await_runs(p, &i, 4); /* one in the past */
 }
 
-static void a_deadline_runs_again_at_the_time_it_returns(void **state)
+TEST_IN(place, p, a_deadline_runs_again_at_the_time_it_returns)
 {
-    place p;
     item i = {.runs = 0};
-    (void)state;
-    place_open(&p);
     atomic_store(&i.again_ms, in_ms(30));
     const uint32_t again_ms = atomic_load(&i.again_ms);
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, in_ms(5)), LS_OK);
-    await_runs(&p, &i, 1);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, in_ms(5)), LS_OK);
+    await_runs(p, &i, 1);
     assert_int_equal(atomic_load(&i.deadline.entry.armed_ms), again_ms);
-    await_runs(&p, &i, 2);
+    await_runs(p, &i, 2);
     assert_false(ls_deadline_before(atomic_load(&i.run_at_ms), again_ms));
     assert_int_equal(atomic_load(&i.deadline.entry.armed_ms), 0);
-    place_close(&p);
 }
 
-static void an_earlier_time_moves_a_deadline_and_a_later_one_does_not(void **state)
+TEST_IN(place, p, an_earlier_time_moves_a_deadline_and_a_later_one_does_not)
 {
-    place p;
     item i = {.runs = 0};
-    (void)state;
-    place_open(&p);
     const uint32_t early_ms = in_ms(20);
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, in_ms(FAR_MS)), LS_OK);
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, early_ms), LS_OK);
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, in_ms(FAR_MS)), LS_OK);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, in_ms(FAR_MS)), LS_OK);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, early_ms), LS_OK);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, in_ms(FAR_MS)), LS_OK);
     assert_int_equal(atomic_load(&i.deadline.entry.armed_ms), early_ms);
-    await_runs(&p, &i, 1);
-    place_close(&p);
+    await_runs(p, &i, 1);
 }
 
-static void a_disarmed_deadline_does_not_run(void **state)
+TEST_IN(place, p, a_disarmed_deadline_does_not_run)
 {
-    place p;
     item gone = {.runs = 0}, other = {.runs = 0};
-    (void)state;
-    place_open(&p);
-    ls_deadline_disarm(p.d, &gone.deadline); /* it was never armed */
-    assert_int_equal(ls_deadline_arm(p.d, &gone.deadline, in_ms(5)), LS_OK);
-    assert_int_equal(ls_deadline_arm(p.d, &other.deadline, in_ms(30)), LS_OK);
-    ls_deadline_disarm(p.d, &gone.deadline);
+    ls_deadline_disarm(p->d, &gone.deadline); /* it was never armed */
+    assert_int_equal(ls_deadline_arm(p->d, &gone.deadline, in_ms(5)), LS_OK);
+    assert_int_equal(ls_deadline_arm(p->d, &other.deadline, in_ms(30)), LS_OK);
+    ls_deadline_disarm(p->d, &gone.deadline);
     assert_int_equal(atomic_load(&gone.deadline.entry.armed_ms), 0);
-    await_runs(&p, &other, 1); /* the timer was early; the tick goes on to the other */
+    await_runs(p, &other, 1); /* the timer was early; the tick goes on to the other */
     assert_int_equal(atomic_load(&gone.runs), 0);
-    place_close(&p);
 }
 
 /* More deadlines than a batch, at few different times, some disarmed, all run. */
-static void many_deadlines_run_in_batches(void **state)
+TEST(many_deadlines_run_in_batches)
 {
     enum { MANY = 1000 };
     static item items[MANY];
     place p;
-    (void)state;
     memset(items, 0, sizeof items);
     place_open(&p);
     const uint64_t base_ms = ls_clock_coarse_ms();
@@ -172,34 +155,26 @@ int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
     return atomic_load(&no_room) ? LS_ENOMEM : __real_ls_timer_set(port, timer, at_ns);
 }
 
-static void without_room_for_the_timer_nothing_is_armed(void **state)
+TEST_IN(place, p, without_room_for_the_timer_nothing_is_armed)
 {
-    place p;
     item i = {.runs = 0};
-    (void)state;
-    place_open(&p);
     atomic_store(&no_room, true);
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, in_ms(1)), LS_ENOMEM);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, in_ms(1)), LS_ENOMEM);
     assert_int_equal(atomic_load(&i.deadline.entry.armed_ms), 0);
     atomic_store(&no_room, false);
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, in_ms(1)), LS_OK);
-    await_runs(&p, &i, 1);
-    place_close(&p);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, in_ms(1)), LS_OK);
+    await_runs(p, &i, 1);
 }
 
-static void a_tick_without_room_for_the_timer_loses_no_deadline(void **state)
+TEST_IN(place, p, a_tick_without_room_for_the_timer_loses_no_deadline)
 {
-    place p;
     item first = {.runs = 0}, later = {.runs = 0};
-    (void)state;
-    place_open(&p);
-    assert_int_equal(ls_deadline_arm(p.d, &first.deadline, in_ms(1)), LS_OK);
-    assert_int_equal(ls_deadline_arm(p.d, &later.deadline, in_ms(30)), LS_OK);
+    assert_int_equal(ls_deadline_arm(p->d, &first.deadline, in_ms(1)), LS_OK);
+    assert_int_equal(ls_deadline_arm(p->d, &later.deadline, in_ms(30)), LS_OK);
     atomic_store(&no_room, true);
-    await_runs(&p, &first, 1);
-    await_runs(&p, &later, 1);
+    await_runs(p, &first, 1);
+    await_runs(p, &later, 1);
     atomic_store(&no_room, false);
-    place_close(&p);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------------ */
@@ -273,22 +248,19 @@ static void owner_main(void *arg)
     }
 }
 
-static void threads_arm_and_disarm_while_ticks_run(void **state)
+TEST_IN(place, p, threads_arm_and_disarm_while_ticks_run)
 {
     enum { TICKERS = 2, OWNERS = 3 };
-    place p;
     ticker tickers[TICKERS];
     owner owners[OWNERS];
     _Atomic bool stop = false;
     int runs = 0;
-    (void)state;
-    place_open(&p);
     for (unsigned n = 0; n < TICKERS; n++) {
-        tickers[n] = (ticker){.place = &p, .index = n + 1, .stop = &stop};
+        tickers[n] = (ticker){.place = p, .index = n + 1, .stop = &stop};
         assert_int_equal(ls_thread_start(&tickers[n].thread, "ticker", ticker_main, &tickers[n]), LS_OK);
     }
     for (unsigned n = 0; n < OWNERS; n++) {
-        owners[n] = (owner){.place = &p, .seed = n + 1};
+        owners[n] = (owner){.place = p, .seed = n + 1};
         assert_int_equal(ls_thread_start(&owners[n].thread, "owner", owner_main, &owners[n]), LS_OK);
     }
     for (unsigned n = 0; n < OWNERS; n++) {
@@ -299,22 +271,6 @@ static void threads_arm_and_disarm_while_ticks_run(void **state)
     for (unsigned n = 0; n < TICKERS; n++) ls_thread_join(&tickers[n].thread);
     assert_true(runs > 0);
     item i = {.runs = 0};
-    assert_int_equal(ls_deadline_arm(p.d, &i.deadline, in_ms(1)), LS_OK);
-    await_runs(&p, &i, 1);
-    place_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_deadline_runs_once_and_not_early),
-        cmocka_unit_test(a_deadline_runs_again_at_the_time_it_returns),
-        cmocka_unit_test(an_earlier_time_moves_a_deadline_and_a_later_one_does_not),
-        cmocka_unit_test(a_disarmed_deadline_does_not_run),
-        cmocka_unit_test(many_deadlines_run_in_batches),
-        cmocka_unit_test(without_room_for_the_timer_nothing_is_armed),
-        cmocka_unit_test(a_tick_without_room_for_the_timer_loses_no_deadline),
-        cmocka_unit_test(threads_arm_and_disarm_while_ticks_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_int_equal(ls_deadline_arm(p->d, &i.deadline, in_ms(1)), LS_OK);
+    await_runs(p, &i, 1);
 }

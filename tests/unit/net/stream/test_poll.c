@@ -51,29 +51,24 @@ static void handle_all(place *p)
     while (ls_port_wait(p->net.port, &p->net.ctx, &packet, 1, 0) > 0) dispatch(&p->net.ctx, &packet);
 }
 
-static int place_open(void **state)
+static void place_open(place *p)
 {
-    static place p;
-    p = (place){.ours = -1};
-    *state = &p;
-    net_open(&p.net);
-    assert_int_equal(ls_polls_open(p.net.port, &p.polls), LS_OK);
-    ls_actor_init(&p.actor);
-    ls_actor_init(&p.other);
-    net_pair(&p.ours, &p.theirs);
-    return 0;
+    *p = (place){.ours = -1};
+    net_place_open(&p->net);
+    assert_int_equal(ls_polls_open(p->net.port, &p->polls), LS_OK);
+    ls_actor_init(&p->actor);
+    ls_actor_init(&p->other);
+    net_pair(&p->ours, &p->theirs);
 }
 
-static int place_close(void **state)
+static void place_close(place *p)
 {
-    place *p = *state;
     handle_all(p);
     if (p->ours >= 0) close(p->ours);
     if (p->theirs >= 0) close(p->theirs);
     handle_all(p);
-    net_close(&p->net);
+    net_place_close(&p->net);
     ls_polls_close(p->polls); /* after the port, as a site does */
-    return 0;
 }
 
 static void await(place *p, const _Atomic int *count, int n)
@@ -140,9 +135,8 @@ static int remove_poll(place *p, watch *w)
 
 enum { ONCE = LS_TRIGGER_ONESHOT | LS_TRIGGER_LEVEL, EDGES = LS_TRIGGER_PERSISTENT | LS_TRIGGER_EDGE };
 
-static void a_oneshot_reports_once_per_arming(void **state)
+TEST_IN(place, p, a_oneshot_reports_once_per_arming)
 {
-    place *p = *state;
     open_ok(p, &p->w, p->ours, LS_EVENT_IN, ONCE);
     net_write(p->theirs, "x", 1);
     await(p, &p->w.reports, 1);
@@ -160,9 +154,8 @@ static void a_oneshot_reports_once_per_arming(void **state)
     watch_close(p, &p->w);
 }
 
-static void events_are_collected_while_the_actor_is_busy(void **state)
+TEST_IN(place, p, events_are_collected_while_the_actor_is_busy)
 {
-    place *p = *state;
     open_ok(p, &p->w, p->ours, LS_EVENT_IN | LS_EVENT_HANGUP, EDGES);
     ls_thread_ctx holder = p->net.ctx; /* stands for another thread, inside the actor */
     assert_true(ls_actor_try_enter(&p->actor, &holder));
@@ -181,9 +174,8 @@ static void events_are_collected_while_the_actor_is_busy(void **state)
     watch_close(p, &p->w);
 }
 
-static void a_removed_poll_reports_its_end_and_nothing_else(void **state)
+TEST_IN(place, p, a_removed_poll_reports_its_end_and_nothing_else)
 {
-    place *p = *state;
     open_ok(p, &p->w, p->ours, LS_EVENT_IN, EDGES);
     net_write(p->theirs, "x", 1);
     assert_int_equal(remove_poll(p, &p->w), LS_OK);
@@ -198,9 +190,8 @@ static void a_removed_poll_reports_its_end_and_nothing_else(void **state)
     watch_close(p, &p->next);
 }
 
-static void a_closed_poll_reports_nothing(void **state)
+TEST_IN(place, p, a_closed_poll_reports_nothing)
 {
-    place *p = *state;
     for (int how = 0; how < 4; how++) {
         open_again(p, &p->w, p->ours, LS_EVENT_IN, EDGES);
         ls_thread_ctx holder = p->net.ctx;
@@ -226,9 +217,8 @@ static void a_closed_poll_reports_nothing(void **state)
     assert_int_equal(atomic_load(&p->w.removes), 0);
 }
 
-static void a_forgotten_descriptor_is_free_at_once(void **state)
+TEST_IN(place, p, a_forgotten_descriptor_is_free_at_once)
 {
-    place *p = *state;
     open_ok(p, &p->w, p->ours, LS_EVENT_IN, ONCE);
     assert_ptr_equal(ls_polls_find(p->polls, p->ours, &p->actor, watch_report), p->w.poll);
     assert_null(ls_polls_find(p->polls, p->ours, &p->other, watch_report));
@@ -245,9 +235,8 @@ static void a_forgotten_descriptor_is_free_at_once(void **state)
 }
 
 /* The owner closed the descriptor without a word, and the system has given its number to another one. */
-static void a_poll_whose_descriptor_was_replaced_submits_nothing(void **state)
+TEST_IN(place, p, a_poll_whose_descriptor_was_replaced_submits_nothing)
 {
-    place *p = *state;
     int again, other;
     open_ok(p, &p->w, p->ours, LS_EVENT_IN, ONCE);
     net_pair(&again, &other);
@@ -266,9 +255,8 @@ static void a_poll_whose_descriptor_was_replaced_submits_nothing(void **state)
     close(other);
 }
 
-static void a_failed_poll_leaves_nothing(void **state)
+TEST_IN(place, p, a_failed_poll_leaves_nothing)
 {
-    place *p = *state;
     assert_int_equal(watch_open(p, &p->w, -1, &p->actor, LS_EVENT_IN, ONCE), LS_EINVAL);
     assert_int_equal(watch_open(p, &p->w, p->ours, &p->actor, LS_EVENT_IN, 0), LS_EINVAL);
     open_ok(p, &p->w, p->ours, LS_EVENT_IN, ONCE);
@@ -299,10 +287,9 @@ static void taker_main(void *arg)
 }
 
 /* Polls come and go while other threads take their packets; after each close, `watch_report` would fail. */
-static void polls_come_and_go_while_threads_take_their_packets(void **state)
+TEST_IN(place, p, polls_come_and_go_while_threads_take_their_packets)
 {
     enum { TAKERS = 3, ROUNDS = 3000 };
-    place *p = *state;
     taker takers[TAKERS];
     _Atomic bool stop = false;
     int reported = 0;
@@ -342,21 +329,4 @@ static void polls_come_and_go_while_threads_take_their_packets(void **state)
     atomic_store(&stop, true);
     for (unsigned n = 0; n < TAKERS; n++) ls_thread_join(&takers[n].thread);
     assert_true(reported > 0);
-}
-
-#define PLACE_TEST(test) cmocka_unit_test_setup_teardown(test, place_open, place_close)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PLACE_TEST(a_oneshot_reports_once_per_arming),
-        PLACE_TEST(events_are_collected_while_the_actor_is_busy),
-        PLACE_TEST(a_removed_poll_reports_its_end_and_nothing_else),
-        PLACE_TEST(a_closed_poll_reports_nothing),
-        PLACE_TEST(a_forgotten_descriptor_is_free_at_once),
-        PLACE_TEST(a_poll_whose_descriptor_was_replaced_submits_nothing),
-        PLACE_TEST(a_failed_poll_leaves_nothing),
-        PLACE_TEST(polls_come_and_go_while_threads_take_their_packets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

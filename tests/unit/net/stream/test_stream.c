@@ -7,75 +7,66 @@
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
-static void receiving(void **state)
+TEST_IN(wire, w, receiving)
 {
-    wire w;
     char room[4];
-    (void)state;
-    wire_open(&w);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    assert_true(ls_stream_receiving(w.s));
-    assert_int_equal(blocks_live(&w.place), 0); /* an idle connection holds no buffer */
-    net_write(w.theirs, "hello", 5);
-    wire_step(&w);
-    assert_int_equal(w.received, 1);
-    assert_int_equal(w.result, 5);
-    assert_false(ls_stream_receiving(w.s));
-    wire_expect_taken(&w, "hello");
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    assert_true(ls_stream_receiving(w->s));
+    assert_int_equal(blocks_live(&w->place), 0); /* an idle connection holds no buffer */
+    net_write(w->theirs, "hello", 5);
+    wire_step(w);
+    assert_int_equal(w->received, 1);
+    assert_int_equal(w->result, 5);
+    assert_false(ls_stream_receiving(w->s));
+    wire_expect_taken(w, "hello");
 
-    wire_recv_pending(&w, room, sizeof room);
-    net_write(w.theirs, "more", 4);
-    wire_step(&w);
-    assert_int_equal(w.result, 4);
+    wire_recv_pending(w, room, sizeof room);
+    net_write(w->theirs, "more", 4);
+    wire_step(w);
+    assert_int_equal(w->result, 4);
     assert_memory_equal(room, "more", 4);
 
-    assert_int_equal(shutdown(w.theirs, SHUT_WR), 0);
-    assert_int_equal(wire_recv(&w, room, sizeof room), 0);
-    wire_close(&w);
+    assert_int_equal(shutdown(w->theirs, SHUT_WR), 0);
+    assert_int_equal(wire_recv(w, room, sizeof room), 0);
 }
 
-static void a_receive_is_cancelled_or_requeued(void **state)
+TEST_IN(wire, w, a_receive_is_cancelled_or_requeued)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_cancel_recv(w.s); /* nothing is pending */
-    ls_stream_cancel(w.s);
-    net_quiet(&w.place, 0);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    ls_stream_cancel_recv(w.s);
-    wire_await(&w, &w.received, 1);
-    assert_int_equal(w.result, LS_ECANCELED);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_block_the_send(&w);
-    ls_stream_cancel(w.s);
-    wire_await(&w, &w.received, 2);
-    wire_await(&w, &w.sent, 1);
-    assert_int_equal(w.result, LS_ECANCELED);
-    assert_int_equal(w.sent_err, LS_ECANCELED);
+    ls_stream_cancel_recv(w->s); /* nothing is pending */
+    ls_stream_cancel(w->s);
+    net_quiet(&w->place, 0);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    ls_stream_cancel_recv(w->s);
+    wire_await(w, &w->received, 1);
+    assert_int_equal(w->result, LS_ECANCELED);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_block_the_send(w);
+    ls_stream_cancel(w->s);
+    wire_await(w, &w->received, 2);
+    wire_await(w, &w->sent, 1);
+    assert_int_equal(w->result, LS_ECANCELED);
+    assert_int_equal(w->sent_err, LS_ECANCELED);
 
-    ls_stream_requeue(w.s);
-    assert_true(ls_stream_receiving(w.s));
-    assert_int_equal(w.received, 2); /* a packet */
-    wire_await(&w, &w.received, 3);
-    assert_int_equal(w.result, LS_EAGAIN);
-    net_write(w.theirs, "on", 2);
-    assert_int_equal(wire_recv(&w, NULL, LS_BLOCK_SMALL), 2);
-    wire_expect_taken(&w, "on");
-    ls_stream_requeue(w.s); /* closing while that packet is queued */
-    wire_stream_close(&w);
-    assert_int_equal(w.closed, 0);
-    wire_close(&w);
+    ls_stream_requeue(w->s);
+    assert_true(ls_stream_receiving(w->s));
+    assert_int_equal(w->received, 2); /* a packet */
+    wire_await(w, &w->received, 3);
+    assert_int_equal(w->result, LS_EAGAIN);
+    net_write(w->theirs, "on", 2);
+    assert_int_equal(wire_recv(w, NULL, LS_BLOCK_SMALL), 2);
+    wire_expect_taken(w, "on");
+    ls_stream_requeue(w->s); /* closing while that packet is queued */
+    wire_stream_close(w);
+    assert_int_equal(w->closed, 0);
 }
 
 /* ---- connect ------------------------------------------------------------------------------------------------ */
 
-static void a_new_socket_connects(void **state)
+TEST(a_new_socket_connects)
 {
     wire w, *self = &w;
     ls_sockaddr at;
     char text[5];
-    (void)state;
     wire_place_open(&w);
     const int listener = net_listen(&at);
     assert_int_equal(
@@ -97,10 +88,9 @@ static void a_new_socket_connects(void **state)
     wire_close(&w);
 }
 
-static void an_unknown_family_is_refused(void **state)
+TEST(an_unknown_family_is_refused)
 {
     wire w;
-    (void)state;
     wire_place_open(&w);
     assert_true(ls_stream_open_unconnected(w.place.port, w.deadlines, 99, &wire_handler, sizeof(void *), &w.s) < 0);
     wire_place_close(&w);
@@ -113,7 +103,6 @@ static int64_t second_result;
 
 static void on_second_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    (void)ctx;
     assert_non_null(s);
     second_received++;
     second_result = result;
@@ -121,7 +110,6 @@ static void on_second_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 
 static void on_second_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    (void)ctx;
     assert_non_null(s);
     assert_int_equal(err, LS_OK);
     second_sent++;
@@ -143,10 +131,9 @@ static void hand_over_with_unread_bytes(wire *w)
     ls_stream_handover(w->s, &second_handler);
 }
 
-static void unread_bytes_are_received_by_the_next_handler(void **state)
+TEST(unread_bytes_are_received_by_the_next_handler)
 {
     enum { INTO_A_BLOCK, IN_PARTS, PROBED, AGAIN_UNREAD, CLOSED, LINGERED, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         wire w;
         char room[8];
@@ -193,14 +180,12 @@ static void unread_bytes_are_received_by_the_next_handler(void **state)
  * or a watch may be set. */
 static void a_watch_is_lost(ls_thread_ctx *ctx, ls_stream_watch *watch)
 {
-    (void)ctx;
     watch->stream = NULL;
 }
 
-static void the_handler_is_replaced_in_every_state(void **state)
+TEST(the_handler_is_replaced_in_every_state)
 {
     enum { FRESH, RESERVED, QUEUED, SENT, TIMED_OUT, CANCELLED, PINNED, DEADLINE, WATCHED, ENDED, STATES };
-    (void)state;
     for (int at = 0; at < STATES; at++) {
         wire w;
         ls_actor actor;
@@ -273,16 +258,14 @@ typedef struct watching {
 
 static void on_lost(ls_thread_ctx *ctx, ls_stream_watch *watch)
 {
-    (void)ctx;
     ((watching *)(void *)watch)->lost++;
 }
 
-static void a_watch_sees_the_loss_of_the_connection(void **state)
+TEST(a_watch_sees_the_loss_of_the_connection)
 {
     const struct linger reset = {.l_onoff = 1};
     wire w;
     watching v = {.watch.lost = on_lost};
-    (void)state;
     wire_open(&w);
     const int err = ls_stream_watch_begin(&w.place.ctx, w.s, &v.watch);
     if (err == LS_ENOTSUP) {
@@ -310,37 +293,32 @@ static void a_watch_sees_the_loss_of_the_connection(void **state)
 
 /* ---- addresses ---------------------------------------------------------------------------------------------- */
 
-static void the_addresses_of_a_stream(void **state)
+TEST_IN(wire, w, the_addresses_of_a_stream)
 {
     static const char *const texts[] = {"192.0.2.7", "2001:db8::7"};
-    wire w;
     ls_addr addr, got;
-    (void)state;
-    wire_open(&w);
     for (int i = 0; i < 2; i++) {
         memset(&got, 0, sizeof got);
         assert_int_equal(ls_addr_parse(texts[i], (uint16_t)(i + 7), &addr), LS_OK);
-        ls_stream_set_peer(w.s, &addr);
-        ls_stream_peer(w.s, &got);
+        ls_stream_set_peer(w->s, &addr);
+        ls_stream_peer(w->s, &got);
         assert_int_equal(got.family, addr.family);
         assert_int_equal(got.port, i + 7);
         assert_memory_equal(got.bytes, addr.bytes, i == 0 ? 4 : 16);
     }
-    assert_int_equal(ls_stream_local(w.s, &got), LS_OK);
+    assert_int_equal(ls_stream_local(w->s, &got), LS_OK);
     assert_int_equal(got.family, LS_ADDR_IP4);
     assert_int_not_equal(got.port, 0);
-    assert_int_equal(ls_stream_keepalive(w.s, true, 60), LS_OK);
-    assert_int_equal(ls_stream_keepalive(w.s, false, 0), LS_OK);
-    wire_close(&w);
+    assert_int_equal(ls_stream_keepalive(w->s, true, 60), LS_OK);
+    assert_int_equal(ls_stream_keepalive(w->s, false, 0), LS_OK);
 }
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
-static void closing_in_each_state(void **state)
+TEST(closing_in_each_state)
 {
     enum { RX = 1, TX = 2, TIMER = 4, QUEUED = 8, ALL = 16 };
     wire w;
-    (void)state;
     wire_place_open(&w);
     for (int what = 0; what < ALL; what++) {
         wire_connect(&w);
@@ -366,87 +344,74 @@ static void closing_in_each_state(void **state)
     wire_place_close(&w);
 }
 
-static void closing_with_bytes_that_were_received(void **state)
+TEST_IN(wire, w, closing_with_bytes_that_were_received)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    net_write(w.theirs, "hello", 5);
-    const ls_packet packet = net_next(&w.place);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    net_write(w->theirs, "hello", 5);
+    const ls_packet packet = net_next(&w->place);
     assert_int_equal(packet.result, 5);
-    wire_stream_close(&w);
-    ls_packet_dispatch(&w.place.ctx, &packet); /* its block is dropped */
-    assert_int_equal(w.closed, 1);
-    assert_int_equal(w.received, 0);
-    assert_int_equal(blocks_live(&w.place), 0);
-    wire_close(&w);
+    wire_stream_close(w);
+    ls_packet_dispatch(&w->place.ctx, &packet); /* its block is dropped */
+    assert_int_equal(w->closed, 1);
+    assert_int_equal(w->received, 0);
+    assert_int_equal(blocks_live(&w->place), 0);
 }
 
 /* ---- lingering ---------------------------------------------------------------------------------------------- */
 
-static void lingering_lets_the_peer_read_the_response(void **state)
+TEST_IN(wire, w, lingering_lets_the_peer_read_the_response)
 {
     static char much[300000];
-    wire w;
-    (void)state;
-    wire_open(&w);
-    wire_queue_text(&w, "answer");
-    assert_int_equal(wire_flush(&w), LS_DONE);
-    net_write(w.theirs, "unread", 6); /* without lingering, a reset */
-    ls_stream_linger(&w.place.ctx, w.s, 60000);
+    wire_queue_text(w, "answer");
+    assert_int_equal(wire_flush(w), LS_DONE);
+    net_write(w->theirs, "unread", 6); /* without lingering, a reset */
+    ls_stream_linger(&w->place.ctx, w->s, 60000);
     for (size_t at = 0; at < sizeof much;) { /* the client continues to send */
-        const ssize_t n = send(w.theirs, much + at, sizeof much - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t n = send(w->theirs, much + at, sizeof much - at, MSG_DONTWAIT | MSG_NOSIGNAL);
         assert_true(n > 0 || errno == EAGAIN);
         if (n > 0) at += (size_t)n;
-        (void)wire_try(&w, 0);
-        assert_int_equal(w.closed, 0);
+        (void)wire_try(w, 0);
+        assert_int_equal(w->closed, 0);
     }
-    wire_expect(&w, "answer");
-    wire_expect_end(&w); /* our side was shut down */
-    close(w.theirs);
-    w.theirs = -1;
-    wire_await(&w, &w.closed, 1);
-    assert_int_equal(w.received + w.sent, 0);
-    wire_close(&w);
+    wire_expect(w, "answer");
+    wire_expect_end(w); /* our side was shut down */
+    close(w->theirs);
+    w->theirs = -1;
+    wire_await(w, &w->closed, 1);
+    assert_int_equal(w->received + w->sent, 0);
 }
 
-static void lingering_has_a_time_limit(void **state)
+TEST_IN(wire, w, lingering_has_a_time_limit)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
     const uint64_t at_ms = ls_clock_ns() / 1000000u + 10;
-    ls_stream_linger(&w.place.ctx, w.s, 10);
-    assert_int_equal(w.closed, 0);
-    wire_await(&w, &w.closed, 1); /* the peer neither sends nor closes */
+    ls_stream_linger(&w->place.ctx, w->s, 10);
+    assert_int_equal(w->closed, 0);
+    wire_await(w, &w->closed, 1); /* the peer neither sends nor closes */
     assert_true(ls_clock_ns() / 1000000u >= at_ms);
-    wire_expect_end(&w);
-    wire_disconnect(&w);
+    wire_expect_end(w);
+    wire_disconnect(w);
 
-    wire_connect(&w);
-    ls_stream_linger(&w.place.ctx, w.s, 0); /* no lingering */
-    assert_int_equal(w.closed, 1);
-    wire_disconnect(&w);
+    wire_connect(w);
+    ls_stream_linger(&w->place.ctx, w->s, 0); /* no lingering */
+    assert_int_equal(w->closed, 1);
+    wire_disconnect(w);
 
-    wire_connect(&w);
-    net_write(w.theirs, "last words", 10);
-    close(w.theirs);
-    w.theirs = -1;
-    ls_stream_linger(&w.place.ctx, w.s, 60000); /* the peer has closed */
-    wire_close(&w);
+    wire_connect(w);
+    net_write(w->theirs, "last words", 10);
+    close(w->theirs);
+    w->theirs = -1;
+    ls_stream_linger(&w->place.ctx, w->s, 60000); /* the peer has closed */
 }
 
 /* ---- open --------------------------------------------------------------------------------------------------- */
 
-static void a_full_port_closes_the_descriptor(void **state)
+TEST(a_full_port_closes_the_descriptor)
 {
     const ls_port_options options = {.sockets_max = 1};
     wire w;
     ls_port *full;
     ls_sock *sock;
     int ours, theirs;
-    (void)state;
     wire_place_open(&w);
     assert_int_equal(ls_port_open(&options, &full), LS_OK);
     assert_int_equal(ls_sock_attach(full, net_tcp(), false, &sock), LS_OK);
@@ -465,13 +430,12 @@ static void a_full_port_closes_the_descriptor(void **state)
     wire_place_close(&w);
 }
 
-static void the_room_of_the_user_is_zeroed_and_leads_back(void **state)
+TEST(the_room_of_the_user_is_zeroed_and_leads_back)
 {
     enum { BYTES = 1000 };
     wire w;
     ls_stream *s;
     int ours, theirs;
-    (void)state;
     wire_place_open(&w);
     net_pair(&ours, &theirs);
     assert_int_equal(ls_stream_open(w.place.port, w.deadlines, ours, true, NULL, &wire_handler, BYTES, &s), LS_OK);
@@ -506,45 +470,19 @@ static void taker_main(void *arg)
 }
 
 /* Another thread takes the packet of a receive and reads its actor. ThreadSanitizer reports it if that is written. */
-static void the_actor_of_a_pending_receive_is_set_again(void **state)
+TEST_IN(wire, w, the_actor_of_a_pending_receive_is_set_again)
 {
-    wire w;
-    taker other = {.w = &w};
+    taker other = {.w = w};
     ls_actor actor;
-    (void)state;
-    wire_open(&w);
     ls_actor_init(&actor);
-    assert_true(ls_actor_try_enter(&actor, &w.place.ctx));
-    ls_stream_set_actor(w.s, &actor);
-    ls_stream_requeue(w.s);
+    assert_true(ls_actor_try_enter(&actor, &w->place.ctx));
+    ls_stream_set_actor(w->s, &actor);
+    ls_stream_requeue(w->s);
     assert_int_equal(ls_thread_start(&other.thread, "taker", taker_main, &other), LS_OK);
-    ls_stream_set_actor(w.s, &actor);
+    ls_stream_set_actor(w->s, &actor);
     ls_thread_join(&other.thread);
-    assert_int_equal(w.received, 0);
-    ls_actor_leave(&actor, &w.place.ctx);
-    assert_int_equal(w.received, 1);
-    assert_int_equal(w.result, LS_EAGAIN);
-    wire_close(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(receiving),
-        cmocka_unit_test(a_new_socket_connects),
-        cmocka_unit_test(an_unknown_family_is_refused),
-        cmocka_unit_test(a_receive_is_cancelled_or_requeued),
-        cmocka_unit_test(unread_bytes_are_received_by_the_next_handler),
-        cmocka_unit_test(the_handler_is_replaced_in_every_state),
-        cmocka_unit_test(a_watch_sees_the_loss_of_the_connection),
-        cmocka_unit_test(the_addresses_of_a_stream),
-        cmocka_unit_test(closing_in_each_state),
-        cmocka_unit_test(closing_with_bytes_that_were_received),
-        cmocka_unit_test(lingering_lets_the_peer_read_the_response),
-        cmocka_unit_test(lingering_has_a_time_limit),
-        cmocka_unit_test(a_full_port_closes_the_descriptor),
-        cmocka_unit_test(the_room_of_the_user_is_zeroed_and_leads_back),
-        cmocka_unit_test(the_actor_of_a_pending_receive_is_set_again),
-    };
-    return cmocka_run_group_tests_name("net/stream", tests, NULL, NULL);
+    assert_int_equal(w->received, 0);
+    ls_actor_leave(&actor, &w->place.ctx);
+    assert_int_equal(w->received, 1);
+    assert_int_equal(w->result, LS_EAGAIN);
 }

@@ -15,74 +15,58 @@ static uint64_t now_ms(void)
     return ls_clock_ns() / 1000000u;
 }
 
-static void a_receive_ends_at_its_deadline(void **state)
+TEST_IN(wire, w, a_receive_ends_at_its_deadline)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
     for (int i = 1; i <= 2; i++) { /* twice on the same stream */
         const uint64_t at_ms = now_ms() + 10;
-        ls_stream_recv_within(w.s, 10);
-        wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-        wire_await(&w, &w.received, i);
-        assert_int_equal(w.result, LS_ETIMEDOUT);
+        ls_stream_recv_within(w->s, 10);
+        wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+        wire_await(w, &w->received, i);
+        assert_int_equal(w->result, LS_ETIMEDOUT);
         assert_true(now_ms() >= at_ms);
     }
-    wire_close(&w);
 }
 
-static void a_passed_deadline_ends_a_later_receive(void **state)
+TEST_IN(wire, w, a_passed_deadline_ends_a_later_receive)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, 1);
-    wire_step(&w); /* nothing is pending */
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_await(&w, &w.received, 1); /* a later tick looks again */
-    assert_int_equal(w.result, LS_ETIMEDOUT);
-    wire_close(&w);
+    ls_stream_recv_within(w->s, 1);
+    wire_step(w); /* nothing is pending */
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_await(w, &w->received, 1); /* a later tick looks again */
+    assert_int_equal(w->result, LS_ETIMEDOUT);
 }
 
-static void a_later_deadline_leaves_the_tick_alone(void **state)
+TEST_IN(wire, w, a_later_deadline_leaves_the_tick_alone)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    assert_int_equal(armed(&w), 0);
-    ls_stream_recv_within(w.s, 20);
-    const uint32_t soon_ms = armed(&w);
+    assert_int_equal(armed(w), 0);
+    ls_stream_recv_within(w->s, 20);
+    const uint32_t soon_ms = armed(w);
     assert_int_not_equal(soon_ms, 0);
-    ls_stream_recv_within(w.s, 60000);
-    assert_int_equal(armed(&w), soon_ms); /* one store */
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_step(&w); /* the tick at the earlier deadline */
-    assert_int_equal(w.received, 0);
-    const uint32_t later_ms = armed(&w);
+    ls_stream_recv_within(w->s, 60000);
+    assert_int_equal(armed(w), soon_ms); /* one store */
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_step(w); /* the tick at the earlier deadline */
+    assert_int_equal(w->received, 0);
+    const uint32_t later_ms = armed(w);
     assert_true(ls_deadline_before(soon_ms + 30000, later_ms));
 
-    ls_stream_recv_within(w.s, 0); /* removed: lazily as well */
-    assert_int_equal(armed(&w), later_ms);
-    ls_stream_recv_within(w.s, 10); /* an earlier deadline moves the tick */
-    assert_true(ls_deadline_before(armed(&w), later_ms));
-    wire_await(&w, &w.received, 1);
-    assert_int_equal(w.result, LS_ETIMEDOUT);
-    wire_close(&w);
+    ls_stream_recv_within(w->s, 0); /* removed: lazily as well */
+    assert_int_equal(armed(w), later_ms);
+    ls_stream_recv_within(w->s, 10); /* an earlier deadline moves the tick */
+    assert_true(ls_deadline_before(armed(w), later_ms));
+    wire_await(w, &w->received, 1);
+    assert_int_equal(w->result, LS_ETIMEDOUT);
 }
 
-static void a_removed_deadline_disarms_the_tick(void **state)
+TEST_IN(wire, w, a_removed_deadline_disarms_the_tick)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, 5);
-    ls_stream_recv_within(w.s, 0);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_step(&w);
-    assert_int_equal(armed(&w), 0);
-    assert_int_equal(w.received, 0);
-    assert_true(ls_stream_receiving(w.s));
-    wire_close(&w);
+    ls_stream_recv_within(w->s, 5);
+    ls_stream_recv_within(w->s, 0);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_step(w);
+    assert_int_equal(armed(w), 0);
+    assert_int_equal(w->received, 0);
+    assert_true(ls_stream_receiving(w->s));
 }
 
 /* Have the tick look at the deadlines now, as if that of the send had passed. */
@@ -94,32 +78,27 @@ static void look_at_the_send(wire *w)
     wire_step(w);
 }
 
-static void progress_moves_the_deadline_of_a_send(void **state)
+TEST_IN(wire, w, progress_moves_the_deadline_of_a_send)
 {
     enum { STALL_MS = 600000 };
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_send_within(w.s, STALL_MS);
-    wire_block_the_send(&w); /* a part was sent: progress */
-    assert_int_not_equal(ls_sock_progress_ms(w.s->sock), 0);
-    look_at_the_send(&w);
-    assert_int_equal(w.sent, 0);
-    assert_int_equal(atomic_load(&w.s->send_at), (uint32_t)(ls_sock_progress_ms(w.s->sock) + STALL_MS));
-    ls_stream_send_within(w.s, 1); /* no further progress */
-    while (now_ms() <= ls_sock_progress_ms(w.s->sock) + 1) continue;
-    look_at_the_send(&w);
-    wire_await(&w, &w.sent, 1);
-    assert_int_equal(w.sent_err, LS_ETIMEDOUT);
-    assert_int_equal(ls_stream_queued(w.s), 0);
-    wire_close(&w);
+    ls_stream_send_within(w->s, STALL_MS);
+    wire_block_the_send(w); /* a part was sent: progress */
+    assert_int_not_equal(ls_sock_progress_ms(w->s->sock), 0);
+    look_at_the_send(w);
+    assert_int_equal(w->sent, 0);
+    assert_int_equal(atomic_load(&w->s->send_at), (uint32_t)(ls_sock_progress_ms(w->s->sock) + STALL_MS));
+    ls_stream_send_within(w->s, 1); /* no further progress */
+    while (now_ms() <= ls_sock_progress_ms(w->s->sock) + 1) continue;
+    look_at_the_send(w);
+    wire_await(w, &w->sent, 1);
+    assert_int_equal(w->sent_err, LS_ETIMEDOUT);
+    assert_int_equal(ls_stream_queued(w->s), 0);
 }
 
 /* The peer takes bytes before every deadline, but fewer than the minimum rate. */
-static void a_send_below_the_minimum_rate_ends(void **state)
+TEST(a_send_below_the_minimum_rate_ends)
 {
     enum { STALL_MS = 60 };
-    (void)state;
     for (int round = 0; round < 2; round++) {
         const bool is_slow = round == 0;
         ls_stream_handler handler = wire_handler;
@@ -145,65 +124,52 @@ static void a_send_below_the_minimum_rate_ends(void **state)
 
 /* ---- two deadlines ------------------------------------------------------------------------------------------ */
 
-static void a_receive_times_out_while_a_send_goes_on(void **state)
+TEST_IN(wire, w, a_receive_times_out_while_a_send_goes_on)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_send_within(w.s, 600000);
-    ls_stream_recv_within(w.s, 10);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_block_the_send(&w);
-    wire_await(&w, &w.received, 1);
-    assert_int_equal(w.result, LS_ETIMEDOUT);
-    assert_int_equal(w.sent, 0);
-    assert_true(ls_stream_sending(w.s));
-    wire_drain(&w);
-    assert_int_equal(w.sent_err, LS_OK);
-    wire_close(&w);
+    ls_stream_send_within(w->s, 600000);
+    ls_stream_recv_within(w->s, 10);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_block_the_send(w);
+    wire_await(w, &w->received, 1);
+    assert_int_equal(w->result, LS_ETIMEDOUT);
+    assert_int_equal(w->sent, 0);
+    assert_true(ls_stream_sending(w->s));
+    wire_drain(w);
+    assert_int_equal(w->sent_err, LS_OK);
 }
 
-static void a_send_times_out_while_receives_go_on(void **state)
+TEST_IN(wire, w, a_send_times_out_while_receives_go_on)
 {
-    wire w;
     char room[8];
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, 600000);
-    ls_stream_send_within(w.s, 20);
-    wire_recv_pending(&w, room, sizeof room);
-    wire_block_the_send(&w);
-    wire_await(&w, &w.sent, 1);
-    assert_int_equal(w.sent_err, LS_ETIMEDOUT);
-    assert_int_equal(ls_stream_queued(w.s), 0);
-    assert_int_equal(w.received, 0);
-    assert_true(ls_stream_receiving(w.s));
-    net_write(w.theirs, "still", 5);
-    wire_await(&w, &w.received, 1);
-    assert_int_equal(w.result, 5);
-    wire_close(&w);
+    ls_stream_recv_within(w->s, 600000);
+    ls_stream_send_within(w->s, 20);
+    wire_recv_pending(w, room, sizeof room);
+    wire_block_the_send(w);
+    wire_await(w, &w->sent, 1);
+    assert_int_equal(w->sent_err, LS_ETIMEDOUT);
+    assert_int_equal(ls_stream_queued(w->s), 0);
+    assert_int_equal(w->received, 0);
+    assert_true(ls_stream_receiving(w->s));
+    net_write(w->theirs, "still", 5);
+    wire_await(w, &w->received, 1);
+    assert_int_equal(w->result, 5);
 }
 
-static void both_deadlines_pass_at_once(void **state)
+TEST_IN(wire, w, both_deadlines_pass_at_once)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, 20);
-    ls_stream_send_within(w.s, 20);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_block_the_send(&w);
-    wire_await(&w, &w.received, 1);
-    wire_await(&w, &w.sent, 1);
-    assert_int_equal(w.result, LS_ETIMEDOUT);
-    assert_int_equal(w.sent_err, LS_ETIMEDOUT);
-    wire_close(&w);
+    ls_stream_recv_within(w->s, 20);
+    ls_stream_send_within(w->s, 20);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_block_the_send(w);
+    wire_await(w, &w->received, 1);
+    wire_await(w, &w->sent, 1);
+    assert_int_equal(w->result, LS_ETIMEDOUT);
+    assert_int_equal(w->sent_err, LS_ETIMEDOUT);
 }
 
 /* The tick runs a second after the deadline: the process stood still, and the bytes may wait in the socket. */
-static void a_late_tick_gives_a_second_of_grace(void **state)
+TEST(a_late_tick_gives_a_second_of_grace)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) {
         const bool arrives = round == 1;
         wire w;
@@ -228,71 +194,55 @@ static void a_late_tick_gives_a_second_of_grace(void **state)
 }
 
 /* It passes while nothing is pending. */
-static void a_removed_deadline_leaves_no_trace(void **state)
+TEST_IN(wire, w, a_removed_deadline_leaves_no_trace)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, 1);
-    wire_step(&w);
-    ls_stream_recv_within(w.s, 0);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    ls_stream_cancel_recv(w.s);
-    wire_await(&w, &w.received, 1);
-    assert_int_equal(w.result, LS_ECANCELED);
-    wire_close(&w);
+    ls_stream_recv_within(w->s, 1);
+    wire_step(w);
+    ls_stream_recv_within(w->s, 0);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    ls_stream_cancel_recv(w->s);
+    wire_await(w, &w->received, 1);
+    assert_int_equal(w->result, LS_ECANCELED);
 }
 
-static void limits_apply_to_the_pending_send(void **state)
+TEST_IN(wire, w, limits_apply_to_the_pending_send)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    wire_block_the_send(&w); /* without a limit */
-    ls_stream_send_within(w.s, 20);
-    wire_await(&w, &w.sent, 1);
-    assert_int_equal(w.sent_err, LS_ETIMEDOUT);
+    wire_block_the_send(w); /* without a limit */
+    ls_stream_send_within(w->s, 20);
+    wire_await(w, &w->sent, 1);
+    assert_int_equal(w->sent_err, LS_ETIMEDOUT);
 
-    wire_disconnect(&w);
-    wire_connect(&w);
-    ls_stream_send_within(w.s, 20);
-    wire_block_the_send(&w);
-    ls_stream_send_within(w.s, 0);
-    while (armed(&w) != 0) wire_step(&w); /* the tick finds no deadline */
-    assert_int_equal(w.sent, 0);
-    ls_stream_abort(w.s);
-    wire_await(&w, &w.sent, 1);
-    assert_int_equal(w.sent_err, LS_ECANCELED);
-    wire_close(&w);
+    wire_disconnect(w);
+    wire_connect(w);
+    ls_stream_send_within(w->s, 20);
+    wire_block_the_send(w);
+    ls_stream_send_within(w->s, 0);
+    while (armed(w) != 0) wire_step(w); /* the tick finds no deadline */
+    assert_int_equal(w->sent, 0);
+    ls_stream_abort(w->s);
+    wire_await(w, &w->sent, 1);
+    assert_int_equal(w->sent_err, LS_ECANCELED);
 }
 
-static void the_longest_deadline(void **state)
+TEST_IN(wire, w, the_longest_deadline)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, UINT32_MAX);
-    ls_stream_send_within(w.s, UINT32_MAX);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_block_the_send(&w);
-    assert_int_equal(ls_deadline_arm(w.deadlines, &w.s->deadline, ls_deadline_time(ls_clock_coarse_ms())), LS_OK);
-    wire_step(&w); /* a look */
-    net_quiet(&w.place, 0);
-    assert_int_equal(w.received + w.sent, 0);
-    wire_close(&w);
+    ls_stream_recv_within(w->s, UINT32_MAX);
+    ls_stream_send_within(w->s, UINT32_MAX);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_block_the_send(w);
+    assert_int_equal(ls_deadline_arm(w->deadlines, &w->s->deadline, ls_deadline_time(ls_clock_coarse_ms())), LS_OK);
+    wire_step(w); /* a look */
+    net_quiet(&w->place, 0);
+    assert_int_equal(w->received + w->sent, 0);
 }
 
-static void closing_while_the_ticks_packet_is_queued(void **state)
+TEST_IN(wire, w, closing_while_the_ticks_packet_is_queued)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, 1);
-    const ls_packet packet = net_next(&w.place);
-    wire_stream_close(&w); /* and freed: the tick does not touch it */
-    assert_int_equal(w.closed, 1);
-    ls_packet_dispatch(&w.place.ctx, &packet);
-    wire_close(&w);
+    ls_stream_recv_within(w->s, 1);
+    const ls_packet packet = net_next(&w->place);
+    wire_stream_close(w); /* and freed: the tick does not touch it */
+    assert_int_equal(w->closed, 1);
+    ls_packet_dispatch(&w->place.ctx, &packet);
 }
 
 /* ---- threads ------------------------------------------------------------------------------------------------ */
@@ -338,7 +288,6 @@ static void many_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 static void many_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     one *o = ls_stream_user(s);
-    (void)ctx;
     atomic_fetch_sub(&o->all->left, 1);
     ls_stream_free(s);
 }
@@ -358,13 +307,12 @@ static void many_main(void *arg)
 
 /* Deadlines are set while they pass on another thread: the last one is kept in every interleaving, or a receive would
  * stay pending for ever. */
-static void a_deadline_set_while_a_tick_runs_is_kept(void **state)
+TEST(a_deadline_set_while_a_tick_runs_is_kept)
 {
     static const ls_stream_handler handler = {.received = many_received, .sent = wire_sent, .closed = many_closed};
     many m = {.wrong = 0};
     ls_thread threads[MANY_THREADS];
     int theirs[MANY];
-    (void)state;
     wire_place_open(&m.w);
     atomic_store(&m.left, MANY);
     for (int i = 0; i < MANY; i++) {
@@ -383,26 +331,4 @@ static void a_deadline_set_while_a_tick_runs_is_kept(void **state)
     assert_int_equal(atomic_load(&m.wrong), 0);
     for (int i = 0; i < MANY; i++) close(theirs[i]);
     wire_place_close(&m.w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_receive_ends_at_its_deadline),
-        cmocka_unit_test(a_passed_deadline_ends_a_later_receive),
-        cmocka_unit_test(a_later_deadline_leaves_the_tick_alone),
-        cmocka_unit_test(a_removed_deadline_disarms_the_tick),
-        cmocka_unit_test(progress_moves_the_deadline_of_a_send),
-        cmocka_unit_test(a_send_below_the_minimum_rate_ends),
-        cmocka_unit_test(a_receive_times_out_while_a_send_goes_on),
-        cmocka_unit_test(a_send_times_out_while_receives_go_on),
-        cmocka_unit_test(both_deadlines_pass_at_once),
-        cmocka_unit_test(a_late_tick_gives_a_second_of_grace),
-        cmocka_unit_test(a_removed_deadline_leaves_no_trace),
-        cmocka_unit_test(limits_apply_to_the_pending_send),
-        cmocka_unit_test(the_longest_deadline),
-        cmocka_unit_test(closing_while_the_ticks_packet_is_queued),
-        cmocka_unit_test(a_deadline_set_while_a_tick_runs_is_kept),
-    };
-    return cmocka_run_group_tests_name("net/stream_deadline", tests, NULL, NULL);
 }

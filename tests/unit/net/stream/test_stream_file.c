@@ -9,7 +9,11 @@
 #include "net/stream/stream_internal.h"
 #include "port/file/shared_file.h"
 
-enum { MIB = 1 << 20, PIECE = 2 * MIB /* FILE_PIECE of stream_queue.c */ };
+enum {
+    MIB = 1 << 20,
+    PIECE = 2 * MIB,
+    FILE_WHOLE_MAX = 256 << 10
+}; /* FILE_PIECE and FILE_WHOLE_MAX of stream_queue.c */
 
 typedef struct sending { /* a wire, a file, and what the other end is to receive */
     wire w;
@@ -125,11 +129,10 @@ static void release(ls_external *external)
     free(b);
 }
 
-static void external_blocks_are_released_once(void **state)
+TEST(external_blocks_are_released_once)
 {
     wire w;
     int released = 0;
-    (void)state;
     wire_open(&w);
     for (int round = 0; round < 4; round++) { /* sent, dropped by discard, by truncate, by close */
         const int before = released;
@@ -170,79 +173,66 @@ static void external_blocks_are_released_once(void **state)
 
 /* ---- ranges of files ---------------------------------------------------------------------------------------- */
 
-static void files_and_memory_leave_in_order(void **state)
+TEST_IN(sending, t, files_and_memory_leave_in_order, 300000)
 {
-    sending t;
-    (void)state;
-    sending_open(&t, 300000);
-    push_file(&t, 0, 10); /* first */
-    push_text(&t, "one");
-    push_file(&t, 10, 1);
-    push_file(&t, 299999, 1); /* several in a row */
-    push_file(&t, 0, 5000);
-    push_text(&t, "two");
-    push_text(&t, "three");
-    assert_int_equal(ls_stream_queued(t.w.s), t.expected_len);
-    assert_int_equal(wire_flush(&t.w), LS_DONE);
-    read_expected(&t);
-    assert_int_equal(ls_stream_end(t.w.s), 0);
+    push_file(t, 0, 10); /* first */
+    push_text(t, "one");
+    push_file(t, 10, 1);
+    push_file(t, 299999, 1); /* several in a row */
+    push_file(t, 0, 5000);
+    push_text(t, "two");
+    push_text(t, "three");
+    assert_int_equal(ls_stream_queued(t->w.s), t->expected_len);
+    assert_int_equal(wire_flush(&t->w), LS_DONE);
+    read_expected(t);
+    assert_int_equal(ls_stream_end(t->w.s), 0);
     for (int i = 0; i < 60; i++) { /* more than the first array of the queue has room for */
-        push_file(&t, (size_t)i * 1000, 1000);
-        if (i % 3 == 0) push_text(&t, "between");
+        push_file(t, (size_t)i * 1000, 1000);
+        if (i % 3 == 0) push_text(t, "between");
     }
-    (void)wire_flush(&t.w);
-    read_expected(&t);
-    push_file(&t, 0, t.len); /* last */
-    (void)wire_flush(&t.w);
-    read_expected(&t);
-    sending_close(&t);
+    (void)wire_flush(&t->w);
+    read_expected(t);
+    push_file(t, 0, t->len); /* last */
+    (void)wire_flush(&t->w);
+    read_expected(t);
 }
 
 /* At the limits of the pieces that a file is sent in, and one past them. */
-static void ranges_of_every_length(void **state)
+TEST_IN(sending, t, ranges_of_every_length, 2 * PIECE + 1)
 {
     static const size_t at[] = {1, 64 << 10, 256 << 10, MIB, PIECE, PIECE + (64 << 10), 2 * PIECE};
-    sending t;
-    (void)state;
-    sending_open(&t, 2 * PIECE + 1);
     for (size_t i = 0; i < 3 * sizeof at / sizeof at[0]; i++) {
         const size_t len = at[i / 3] + i % 3 - 1;
         if (len == 0) continue;
-        t.expected_len = t.got = 0;
-        push_text(&t, "<");
-        push_file(&t, t.len - len, len);
-        push_text(&t, ">");
-        (void)wire_flush(&t.w);
-        read_expected(&t);
+        t->expected_len = t->got = 0;
+        push_text(t, "<");
+        push_file(t, t->len - len, len);
+        push_text(t, ">");
+        (void)wire_flush(&t->w);
+        read_expected(t);
     }
-    sending_close(&t);
 }
 
-static void a_large_file_for_a_slow_reader(void **state)
+TEST_IN(sending, t, a_large_file_for_a_slow_reader, 10 * MIB)
 {
-    sending t;
-    (void)state;
-    sending_open(&t, 10 * MIB);
-    push_text(&t, "head");
-    push_file(&t, 0, t.len);
-    assert_int_equal(wire_flush(&t.w), LS_PENDING);
-    push_text(&t, "tail"); /* behind the pending send */
-    assert_int_equal(wire_flush(&t.w), LS_PENDING);
-    while (t.got < 300000) { /* few bytes at a time */
-        (void)read_some(&t, 7001);
-        (void)wire_try(&t.w, 0);
+    push_text(t, "head");
+    push_file(t, 0, t->len);
+    assert_int_equal(wire_flush(&t->w), LS_PENDING);
+    push_text(t, "tail"); /* behind the pending send */
+    assert_int_equal(wire_flush(&t->w), LS_PENDING);
+    while (t->got < 300000) { /* few bytes at a time */
+        (void)read_some(t, 7001);
+        (void)wire_try(&t->w, 0);
     }
-    assert_true(ls_stream_sending(t.w.s));
-    read_expected(&t);
-    assert_int_equal(t.w.sent, 1);
-    assert_int_equal(t.w.sent_err, LS_OK);
-    sending_close(&t);
+    assert_true(ls_stream_sending(t->w.s));
+    read_expected(t);
+    assert_int_equal(t->w.sent, 1);
+    assert_int_equal(t->w.sent_err, LS_OK);
 }
 
-static void a_file_that_changed_is_not_sent(void **state)
+TEST(a_file_that_changed_is_not_sent)
 {
     enum { TRUNCATED, GROWN, REWRITTEN, SHORTER_THAN_ITS_RANGE, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         sending t;
         sending_open(&t, 5000);
@@ -266,10 +256,9 @@ static void a_file_that_changed_is_not_sent(void **state)
 
 /* A file changes while it is sent: what was sent before the change was seen is right, and nothing follows. The last
  * piece is held back for the look, so that no client takes the response for complete. */
-static void a_file_that_changes_while_it_is_sent(void **state)
+TEST(a_file_that_changes_while_it_is_sent)
 {
     enum { TRUNCATED, REWRITTEN, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         for (size_t size = PIECE; size <= 10 * MIB; size += 4 * PIECE) {
             sending t;
@@ -295,80 +284,66 @@ static void a_file_that_changes_while_it_is_sent(void **state)
 }
 
 /* A file that is one piece changes while the rest of the piece waits for the reader. */
-static void a_short_file_that_changes_while_its_send_waits(void **state)
+TEST_IN(sending, t, a_short_file_that_changes_while_its_send_waits, FILE_WHOLE_MAX)
 {
-    enum { LEN = 256 << 10 /* FILE_WHOLE_MAX of stream_queue.c */ };
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1}};
-    sending t;
-    (void)state;
-    sending_open(&t, LEN);
-    assert_int_equal(setsockopt(t.w.ours, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)), 0);
-    assert_int_equal(setsockopt(t.w.theirs, SOL_SOCKET, SO_RCVBUF, &(int){4096}, sizeof(int)), 0);
-    push_file(&t, 0, LEN);
-    assert_int_equal(wire_flush(&t.w), LS_PENDING);
-    file_write(&t, "other", 5, LEN - 5);
-    assert_int_equal(utimensat(AT_FDCWD, t.path, times, 0), 0);
-    read_until_sent(&t);
-    assert_int_equal(t.w.sent_err, LS_ECHANGED);
-    assert_in_range(t.got, 1, LEN - 6);
-    sending_close(&t);
+    assert_int_equal(setsockopt(t->w.ours, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)), 0);
+    assert_int_equal(setsockopt(t->w.theirs, SOL_SOCKET, SO_RCVBUF, &(int){4096}, sizeof(int)), 0);
+    push_file(t, 0, FILE_WHOLE_MAX);
+    assert_int_equal(wire_flush(&t->w), LS_PENDING);
+    file_write(t, "other", 5, FILE_WHOLE_MAX - 5);
+    assert_int_equal(utimensat(AT_FDCWD, t->path, times, 0), 0);
+    read_until_sent(t);
+    assert_int_equal(t->w.sent_err, LS_ECHANGED);
+    assert_in_range(t->got, 1, FILE_WHOLE_MAX - 6);
 }
 
 /* The file is truncated below the piece that is being sent. The bytes are not compared: the socket has references to
  * pages of the file, and the system overwrites what a truncation removes from them. */
-static void a_file_that_ends_inside_a_piece(void **state)
+TEST_IN(sending, t, a_file_that_ends_inside_a_piece, 10 * MIB)
 {
-    sending t;
     char room[4096];
     size_t got = 0;
-    (void)state;
-    sending_open(&t, 10 * MIB);
-    push_file(&t, 0, t.len);
-    assert_int_equal(wire_flush(&t.w), LS_PENDING);
-    assert_int_equal(truncate(t.path, 1), 0);
-    while (t.w.sent == 0) {
-        const ssize_t n = recv(t.w.theirs, room, sizeof room, MSG_DONTWAIT);
+    push_file(t, 0, t->len);
+    assert_int_equal(wire_flush(&t->w), LS_PENDING);
+    assert_int_equal(truncate(t->path, 1), 0);
+    while (t->w.sent == 0) {
+        const ssize_t n = recv(t->w.theirs, room, sizeof room, MSG_DONTWAIT);
         if (n > 0) got += (size_t)n;
-        (void)wire_try(&t.w, n > 0 ? 0 : 1);
+        (void)wire_try(&t->w, n > 0 ? 0 : 1);
     }
-    assert_int_equal(t.w.sent_err, LS_ECHANGED);
+    assert_int_equal(t->w.sent_err, LS_ECHANGED);
     assert_true(got < PIECE);
-    sending_close(&t);
 }
 
 /* ---- truncate ----------------------------------------------------------------------------------------------- */
 
-static void truncating_a_queue_with_files_at_every_position(void **state)
+TEST_IN(sending, t, truncating_a_queue_with_files_at_every_position, 100)
 {
-    sending t;
-    (void)state;
-    sending_open(&t, 100);
     for (size_t position = 1; position <= 14; position++) {
-        t.got = t.expected_len = 0;
-        push_text(&t, "ab");
-        push_file(&t, 0, 4);
-        push_file(&t, 50, 3);
-        push_text(&t, "cd");
-        push_file(&t, 96, 3);
-        assert_int_equal(ls_stream_end(t.w.s), 14);
-        assert_true(ls_stream_truncate(t.w.s, position));
-        assert_int_equal(ls_stream_end(t.w.s), position);
-        assert_int_equal(ls_stream_queued(t.w.s), position);
-        t.expected_len = position;
-        push_text(&t, "!");
-        assert_int_equal(wire_flush(&t.w), LS_DONE);
-        read_expected(&t);
+        t->got = t->expected_len = 0;
+        push_text(t, "ab");
+        push_file(t, 0, 4);
+        push_file(t, 50, 3);
+        push_text(t, "cd");
+        push_file(t, 96, 3);
+        assert_int_equal(ls_stream_end(t->w.s), 14);
+        assert_true(ls_stream_truncate(t->w.s, position));
+        assert_int_equal(ls_stream_end(t->w.s), position);
+        assert_int_equal(ls_stream_queued(t->w.s), position);
+        t->expected_len = position;
+        push_text(t, "!");
+        assert_int_equal(wire_flush(&t->w), LS_DONE);
+        read_expected(t);
     }
-    assert_int_equal(atomic_load(&t.file->external.refs), 1);
-    sending_close(&t);
+    assert_int_equal(atomic_load(&t->file->external.refs), 1);
 }
 
 /* While a piece of a file is sent: before, in and behind the piece, in the rest of the file, and behind it. */
-static void truncating_while_a_file_is_sent(void **state)
+TEST(truncating_while_a_file_is_sent)
 {
     static const size_t keep[] = {1,           3, 4, 5000, PIECE + 4, PIECE + 5, 5 * MIB, 10 * MIB + 4, 10 * MIB + 5,
                                   10 * MIB + 8};
-    (void)state;
     for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++) {
         sending t;
         sending_open(&t, 10 * MIB);
@@ -390,13 +365,12 @@ static void truncating_while_a_file_is_sent(void **state)
 
 /* ---- with a filter ------------------------------------------------------------------------------------------ */
 
-static void a_filter_reads_the_file(void **state)
+TEST(a_filter_reads_the_file)
 {
     for (int changes = 0; changes < 2; changes++) {
         static char room[65536];
         sending t;
         fake_peer peer = {.left = 0};
-        (void)state;
         sending_open(&t, 2 * MIB);
         ls_stream_set_filter(t.w.s, &fake_open(NULL)->base);
         push_text(&t, "head");
@@ -416,22 +390,4 @@ static void a_filter_reads_the_file(void **state)
         assert_int_equal(t.w.sent_err, changes ? LS_ECHANGED : LS_OK);
         sending_close(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(external_blocks_are_released_once),
-        cmocka_unit_test(files_and_memory_leave_in_order),
-        cmocka_unit_test(ranges_of_every_length),
-        cmocka_unit_test(a_large_file_for_a_slow_reader),
-        cmocka_unit_test(a_file_that_changed_is_not_sent),
-        cmocka_unit_test(a_file_that_changes_while_it_is_sent),
-        cmocka_unit_test(a_short_file_that_changes_while_its_send_waits),
-        cmocka_unit_test(a_file_that_ends_inside_a_piece),
-        cmocka_unit_test(truncating_a_queue_with_files_at_every_position),
-        cmocka_unit_test(truncating_while_a_file_is_sent),
-        cmocka_unit_test(a_filter_reads_the_file),
-    };
-    return cmocka_run_group_tests_name("net/stream_file", tests, NULL, NULL);
 }

@@ -68,50 +68,45 @@ static size_t read_all(filtered *t)
     return sum;
 }
 
-static void records_become_bytes(void **state)
+TEST_IN(filtered, t, records_become_bytes)
 {
-    filtered t;
     char room[4];
-    (void)state;
-    filtered_open(&t);
-    wire_recv_pending(&t.w, NULL, LS_BLOCK_SMALL);
-    assert_int_equal(blocks_live(&t.w.place), 0); /* an idle connection holds no buffer */
-    send_record(&t, "hello");
-    wire_await(&t.w, &t.w.received, 1);
-    assert_int_equal(t.w.result, 5);
-    wire_expect_taken(&t.w, "hello");
+    wire_recv_pending(&t->w, NULL, LS_BLOCK_SMALL);
+    assert_int_equal(blocks_live(&t->w.place), 0); /* an idle connection holds no buffer */
+    send_record(t, "hello");
+    wire_await(&t->w, &t->w.received, 1);
+    assert_int_equal(t->w.result, 5);
+    wire_expect_taken(&t->w, "hello");
 
-    wire_recv_pending(&t.w, room, sizeof room); /* into the handler's memory, in parts */
-    send_record(&t, "abcdef");
-    wire_await(&t.w, &t.w.received, 2);
-    assert_int_equal(t.w.result, 4);
+    wire_recv_pending(&t->w, room, sizeof room); /* into the handler's memory, in parts */
+    send_record(t, "abcdef");
+    wire_await(&t->w, &t->w.received, 2);
+    assert_int_equal(t->w.result, 4);
     assert_memory_equal(room, "abcd", 4);
-    assert_true(ls_stream_has_unread(t.w.s)); /* the filter's */
+    assert_true(ls_stream_has_unread(t->w.s)); /* the filter's */
     int64_t result;
-    assert_int_equal(ls_stream_recv(&t.w.place.ctx, t.w.s, NULL, 0, &result), LS_DONE); /* a probe */
+    assert_int_equal(ls_stream_recv(&t->w.place.ctx, t->w.s, NULL, 0, &result), LS_DONE); /* a probe */
     assert_int_equal(result, 0);
-    assert_int_equal(ls_stream_recv(&t.w.place.ctx, t.w.s, room, sizeof room, &result), LS_DONE);
+    assert_int_equal(ls_stream_recv(&t->w.place.ctx, t->w.s, room, sizeof room, &result), LS_DONE);
     assert_int_equal(result, 2);
     assert_memory_equal(room, "ef", 2);
-    assert_false(ls_stream_has_unread(t.w.s));
+    assert_false(ls_stream_has_unread(t->w.s));
 
-    wire_recv_pending(&t.w, NULL, 0);
-    send_record(&t, "probe");
-    wire_await(&t.w, &t.w.received, 3);
-    assert_int_equal(t.w.result, 0);
-    assert_int_equal(wire_recv(&t.w, NULL, LS_BLOCK_LARGE), 5);
-    wire_expect_taken(&t.w, "probe");
-    filtered_close(&t);
+    wire_recv_pending(&t->w, NULL, 0);
+    send_record(t, "probe");
+    wire_await(&t->w, &t->w.received, 3);
+    assert_int_equal(t->w.result, 0);
+    assert_int_equal(wire_recv(&t->w, NULL, LS_BLOCK_LARGE), 5);
+    wire_expect_taken(&t->w, "probe");
 }
 
 /* Two records arrive in two pieces, cut at each byte. A piece without a whole record completes no receive. */
 /* Bytes that give no plaintext, here the first part of a record, are no data: an idle connection stays idle. */
-static void an_idle_connection_takes_in_what_is_no_data(void **state)
+TEST(an_idle_connection_takes_in_what_is_no_data)
 {
     static const char *const rest[] = {"\x01"
                                        "x",
                                        ""}; /* a byte of data; the end of the socket */
-    (void)state;
     for (unsigned n = 0; n < 2; n++) {
         filtered t;
         filtered_open(&t);
@@ -128,52 +123,47 @@ static void an_idle_connection_takes_in_what_is_no_data(void **state)
     }
 }
 
-static void records_are_cut_at_every_byte(void **state)
+TEST_IN(filtered, t, records_are_cut_at_every_byte)
 {
     static const char text[] = "a record and", both[] = "a record andx";
     char records[64];
-    filtered t;
-    (void)state;
-    filtered_open(&t);
     const size_t first = fake_record(records, text, sizeof text - 1);
     const size_t len = first + fake_record(records + first, "x", 1);
     for (size_t cut = 1; cut < len; cut++) {
         char got[64];
         size_t have = 0;
-        const int before = t.w.received;
-        wire_recv_pending(&t.w, got, sizeof got);
-        net_write(t.w.theirs, records, cut);
+        const int before = t->w.received;
+        wire_recv_pending(&t->w, got, sizeof got);
+        net_write(t->w.theirs, records, cut);
         if (cut < first) {
-            wire_pump(&t.w);
-            assert_int_equal(t.w.received, before);
-            assert_true(ls_stream_receiving(t.w.s));
+            wire_pump(&t->w);
+            assert_int_equal(t->w.received, before);
+            assert_true(ls_stream_receiving(t->w.s));
         } else {
-            wire_await(&t.w, &t.w.received, before + 1);
-            assert_int_equal(t.w.result, sizeof text - 1);
+            wire_await(&t->w, &t->w.received, before + 1);
+            assert_int_equal(t->w.result, sizeof text - 1);
             have = sizeof text - 1;
-            wire_recv_pending(&t.w, got + have, (uint32_t)(sizeof got - have));
+            wire_recv_pending(&t->w, got + have, (uint32_t)(sizeof got - have));
         }
-        net_write(t.w.theirs, records + cut, len - cut);
-        wire_await(&t.w, &t.w.received, before + (cut < first ? 1 : 2));
-        have += (size_t)t.w.result;
+        net_write(t->w.theirs, records + cut, len - cut);
+        wire_await(&t->w, &t->w.received, before + (cut < first ? 1 : 2));
+        have += (size_t)t->w.result;
         while (have < sizeof both - 1) {
-            const int64_t n = wire_recv(&t.w, got + have, (uint32_t)(sizeof got - have));
+            const int64_t n = wire_recv(&t->w, got + have, (uint32_t)(sizeof got - have));
             assert_true(n > 0);
             have += (size_t)n;
         }
         assert_int_equal(have, sizeof both - 1);
         assert_memory_equal(got, both, have);
-        assert_int_equal(blocks_live(&t.w.place), 0);
+        assert_int_equal(blocks_live(&t->w.place), 0);
     }
-    filtered_close(&t);
 }
 
-static void unread_bytes_are_the_first_input(void **state)
+TEST(unread_bytes_are_the_first_input)
 {
     filtered t;
     char bytes[64];
     int64_t result;
-    (void)state;
     memset(&t, 0, sizeof t);
     wire_open(&t.w); /* STARTTLS: plaintext and the first record in one segment */
     memcpy(bytes, "starttls\n", 9);
@@ -202,90 +192,81 @@ static void unread_bytes_are_the_first_input(void **state)
     filtered_close(&t);
 }
 
-static void the_queue_counts_plaintext(void **state)
+TEST_IN(filtered, t, the_queue_counts_plaintext)
 {
     enum { PLENTY = 2 << 20 };
-    filtered t;
-    (void)state;
-    filtered_open(&t);
-    wire_queue_text(&t.w, "hello");
-    wire_push_static(&t.w, " world", 6);
-    assert_int_equal(ls_stream_queued(t.w.s), 11);
-    assert_int_equal(ls_stream_end(t.w.s), 11);
-    assert_int_equal(wire_flush(&t.w), LS_DONE);
-    assert_int_equal(ls_stream_queued(t.w.s), 0);
-    assert_int_equal(ls_stream_end(t.w.s), 0);
-    expect_plain(&t, "hello world");
+    wire_queue_text(&t->w, "hello");
+    wire_push_static(&t->w, " world", 6);
+    assert_int_equal(ls_stream_queued(t->w.s), 11);
+    assert_int_equal(ls_stream_end(t->w.s), 11);
+    assert_int_equal(wire_flush(&t->w), LS_DONE);
+    assert_int_equal(ls_stream_queued(t->w.s), 0);
+    assert_int_equal(ls_stream_end(t->w.s), 0);
+    expect_plain(t, "hello world");
 
     char *plenty = pattern(PLENTY, 3), *got = malloc(PLENTY);
     assert_non_null(got);
-    wire_push_static(&t.w, plenty, PLENTY);
-    assert_int_equal(wire_flush(&t.w), LS_PENDING);
-    const size_t queued = ls_stream_queued(t.w.s);
+    wire_push_static(&t->w, plenty, PLENTY);
+    assert_int_equal(wire_flush(&t->w), LS_PENDING);
+    const size_t queued = ls_stream_queued(t->w.s);
     assert_in_range(queued, 1, PLENTY);
-    assert_int_equal(ls_stream_end(t.w.s), PLENTY); /* positions begin where the queue began */
-    wire_queue_text(&t.w, "tail");
-    assert_int_equal(ls_stream_queued(t.w.s), queued + 4);
-    assert_true(ls_stream_truncate(t.w.s, PLENTY + 2));
-    assert_int_equal(ls_stream_end(t.w.s), PLENTY + 2);
-    assert_int_equal(ls_stream_queued(t.w.s), queued + 2);
-    assert_int_equal(wire_flush(&t.w), LS_PENDING);
+    assert_int_equal(ls_stream_end(t->w.s), PLENTY); /* positions begin where the queue began */
+    wire_queue_text(&t->w, "tail");
+    assert_int_equal(ls_stream_queued(t->w.s), queued + 4);
+    assert_true(ls_stream_truncate(t->w.s, PLENTY + 2));
+    assert_int_equal(ls_stream_end(t->w.s), PLENTY + 2);
+    assert_int_equal(ls_stream_queued(t->w.s), queued + 2);
+    assert_int_equal(wire_flush(&t->w), LS_PENDING);
     for (size_t at = 0; at < PLENTY + 2;) {
         static char bytes[65536];
-        const ssize_t n = recv(t.w.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+        const ssize_t n = recv(t->w.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
         if (n > 0) {
-            const size_t plain = fake_peer_read(&t.peer, bytes, (size_t)n);
+            const size_t plain = fake_peer_read(&t->peer, bytes, (size_t)n);
             for (size_t i = 0; i < plain; i++, at++)
                 assert_int_equal(bytes[i], at < PLENTY ? plenty[at] : "ta"[at - PLENTY]);
         }
-        (void)wire_try(&t.w, n > 0 ? 0 : 1);
+        (void)wire_try(&t->w, n > 0 ? 0 : 1);
     }
-    wire_pump(&t.w);
-    assert_int_equal(t.w.sent, 1);
-    assert_int_equal(t.w.sent_err, LS_OK);
-    assert_int_equal(ls_stream_queued(t.w.s), 0);
-    assert_int_equal(blocks_live(&t.w.place), 0);
+    wire_pump(&t->w);
+    assert_int_equal(t->w.sent, 1);
+    assert_int_equal(t->w.sent_err, LS_OK);
+    assert_int_equal(ls_stream_queued(t->w.s), 0);
+    assert_int_equal(blocks_live(&t->w.place), 0);
     free(plenty);
     free(got);
-    filtered_close(&t);
 }
 
 /* What is being sent was encrypted and cannot be dropped any more; everything behind it can. */
-static void truncating_while_records_are_sent(void **state)
+TEST_IN(filtered, t, truncating_while_records_are_sent)
 {
     static char plenty[2 << 20];
-    filtered t;
-    (void)state;
-    filtered_open(&t);
-    wire_push_static(&t.w, plenty, sizeof plenty);
-    assert_int_equal(wire_flush(&t.w), LS_PENDING);
-    const size_t queued = ls_stream_queued(t.w.s), end = ls_stream_end(t.w.s);
+    wire_push_static(&t->w, plenty, sizeof plenty);
+    assert_int_equal(wire_flush(&t->w), LS_PENDING);
+    const size_t queued = ls_stream_queued(t->w.s), end = ls_stream_end(t->w.s);
     const size_t sent_before = end - queued; /* the pending send begins here */
-    assert_false(ls_stream_truncate(t.w.s, sent_before));
-    assert_true(ls_stream_truncate(t.w.s, sent_before + 1));
-    assert_in_range(ls_stream_queued(t.w.s), 1, LS_BLOCK_SMALL);
-    const size_t left = ls_stream_end(t.w.s);
-    wire_push_static(&t.w, "!", 1);
-    assert_int_equal(ls_stream_end(t.w.s), left + 1);
+    assert_false(ls_stream_truncate(t->w.s, sent_before));
+    assert_true(ls_stream_truncate(t->w.s, sent_before + 1));
+    assert_in_range(ls_stream_queued(t->w.s), 1, LS_BLOCK_SMALL);
+    const size_t left = ls_stream_end(t->w.s);
+    wire_push_static(&t->w, "!", 1);
+    assert_int_equal(ls_stream_end(t->w.s), left + 1);
     size_t got = 0;
     while (got < left + 1) {
         static char bytes[65536];
-        const ssize_t n = recv(t.w.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
-        if (n > 0) got += fake_peer_read(&t.peer, bytes, (size_t)n);
-        (void)wire_try(&t.w, n > 0 ? 0 : 1);
+        const ssize_t n = recv(t->w.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0) got += fake_peer_read(&t->peer, bytes, (size_t)n);
+        (void)wire_try(&t->w, n > 0 ? 0 : 1);
     }
-    wire_pump(&t.w);
+    wire_pump(&t->w);
     assert_int_equal(got, left + 1);
-    assert_int_equal(t.w.sent, 1);
-    assert_int_equal(t.w.sent_err, LS_OK);
-    filtered_close(&t);
+    assert_int_equal(t->w.sent, 1);
+    assert_int_equal(t->w.sent_err, LS_OK);
 }
 
-static void an_orderly_end_and_a_truncated_one(void **state)
+TEST(an_orderly_end_and_a_truncated_one)
 {
     static const char *const records[] = {"", "\0\2a", "\0", "\0\0"};
     static const size_t lens[] = {0, 3, 1, 2};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         filtered t;
         filtered_open(&t);
@@ -298,9 +279,8 @@ static void an_orderly_end_and_a_truncated_one(void **state)
     }
 }
 
-static void the_end_is_sent_once(void **state)
+TEST(the_end_is_sent_once)
 {
-    (void)state;
     enum { AT_CLOSE, AT_SHUTDOWN, WITH_THE_LAST_BYTES, AT_LINGER, WAYS };
     for (int way = 0; way < WAYS; way++) {
         filtered t;
@@ -344,10 +324,9 @@ static void the_end_is_sent_once(void **state)
 }
 
 /* The socket takes no more bytes: the end waits, and does not wait for ever. */
-static void an_end_that_must_wait(void **state)
+TEST(an_end_that_must_wait)
 {
     enum { AT_SHUTDOWN, AT_LINGER, AT_LINGER_LATE, AT_CLOSE, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         filtered t;
         int64_t result;
@@ -403,10 +382,9 @@ static void an_end_that_must_wait(void **state)
     }
 }
 
-static void failing_reads(void **state)
+TEST(failing_reads)
 {
     static const int errs[] = {LS_EPROTO, LS_ENOMEM};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         filtered t;
         filtered_open(&t);
@@ -429,11 +407,10 @@ static void failing_reads(void **state)
 }
 
 /* Whatever was sent in part cannot be ended in an orderly way: the other end must see that bytes are missing. */
-static void nothing_follows_a_failed_send(void **state)
+TEST(nothing_follows_a_failed_send)
 {
     static char plenty[2 << 20];
     enum { WRITE_FAILS, END_FAILS, WRITE_FAILS_LATER, ABORTED, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         filtered t;
         filtered_open(&t);
@@ -471,10 +448,9 @@ static void nothing_follows_a_failed_send(void **state)
     }
 }
 
-static void no_memory_for_the_bytes_of_a_receive(void **state)
+TEST(no_memory_for_the_bytes_of_a_receive)
 {
     filtered t;
-    (void)state;
     memset(&t, 0, sizeof t);
     wire_place_open(&t.w);
     wire_memory(&t.w, LS_BLOCK_SMALL); /* for the filter's input alone */
@@ -491,10 +467,9 @@ static void no_memory_for_the_bytes_of_a_receive(void **state)
     filtered_close(&t);
 }
 
-static void closing_in_each_state(void **state)
+TEST(closing_in_each_state)
 {
     enum { RX = 1, TX = 2, QUEUED = 4, INPUT = 8, PARTIAL = 16, ALL = 32 };
-    (void)state;
     for (int what = 0; what < ALL; what++) {
         filtered t;
         char room[2];
@@ -516,24 +491,4 @@ static void closing_in_each_state(void **state)
         assert_int_equal(blocks_live(&t.w.place), 0);
         filtered_close(&t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(records_become_bytes),
-        cmocka_unit_test(an_idle_connection_takes_in_what_is_no_data),
-        cmocka_unit_test(records_are_cut_at_every_byte),
-        cmocka_unit_test(unread_bytes_are_the_first_input),
-        cmocka_unit_test(the_queue_counts_plaintext),
-        cmocka_unit_test(truncating_while_records_are_sent),
-        cmocka_unit_test(an_orderly_end_and_a_truncated_one),
-        cmocka_unit_test(the_end_is_sent_once),
-        cmocka_unit_test(an_end_that_must_wait),
-        cmocka_unit_test(failing_reads),
-        cmocka_unit_test(nothing_follows_a_failed_send),
-        cmocka_unit_test(no_memory_for_the_bytes_of_a_receive),
-        cmocka_unit_test(closing_in_each_state),
-    };
-    return cmocka_run_group_tests_name("net/stream_filter", tests, NULL, NULL);
 }

@@ -11,7 +11,6 @@ static int second_err;
 
 static void on_second_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
-    (void)ctx;
     assert_ptr_equal(s, wire_of(s)->s);
     second_received++;
     second_result = result;
@@ -19,7 +18,6 @@ static void on_second_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 
 static void on_second_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    (void)ctx;
     assert_ptr_equal(s, wire_of(s)->s);
     second_sent++;
     second_err = err;
@@ -59,52 +57,43 @@ static void drain_second(wire *w)
     }
 }
 
-static void an_idle_connection_moves(void **state)
+TEST_IN(wire, w, an_idle_connection_moves)
 {
-    wire w;
     ls_actor actor;
     ls_addr peer;
-    (void)state;
-    wire_open(&w);
     ls_actor_init(&actor);
-    ls_stream_set_actor(w.s, &actor);
+    ls_stream_set_actor(w->s, &actor);
     assert_int_equal(ls_addr_parse("10.1.2.3", 99, &peer), LS_OK);
-    ls_stream_set_peer(w.s, &peer);
-    move(&w);
-    assert_ptr_equal(ls_stream_actor(w.s), &actor);
-    ls_stream_peer(w.s, &peer);
+    ls_stream_set_peer(w->s, &peer);
+    move(w);
+    assert_ptr_equal(ls_stream_actor(w->s), &actor);
+    ls_stream_peer(w->s, &peer);
     assert_int_equal(peer.port, 99);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    net_write(w.theirs, "hello", 5);
-    wire_await(&w, &second_received, 1);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    net_write(w->theirs, "hello", 5);
+    wire_await(w, &second_received, 1);
     assert_int_equal(second_result, 5);
-    wire_expect_taken(&w, "hello");
-    wire_queue_text(&w, "back");
-    assert_int_equal(wire_flush(&w), LS_DONE);
-    wire_expect(&w, "back");
-    wire_close(&w);
+    wire_expect_taken(w, "hello");
+    wire_queue_text(w, "back");
+    assert_int_equal(wire_flush(w), LS_DONE);
+    wire_expect(w, "back");
 }
 
-static void queued_output_moves(void **state)
+TEST_IN(wire, w, queued_output_moves)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    wire_queue_text(&w, "first ");
-    move(&w);
-    assert_int_equal(ls_stream_queued(w.s), 6);
-    wire_queue_text(&w, "second");
-    assert_int_equal(wire_flush(&w), LS_DONE);
-    wire_expect(&w, "first second");
-    wire_queue_text(&w, "dropped"); /* with the stream */
-    move(&w);
-    wire_close(&w);
+    wire_queue_text(w, "first ");
+    move(w);
+    assert_int_equal(ls_stream_queued(w->s), 6);
+    wire_queue_text(w, "second");
+    assert_int_equal(wire_flush(w), LS_DONE);
+    wire_expect(w, "first second");
+    wire_queue_text(w, "dropped"); /* with the stream */
+    move(w);
 }
 
-static void a_pending_send_moves(void **state)
+TEST(a_pending_send_moves)
 {
     enum { SENT, ABORTED, CLOSED, LOST, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         wire w;
         ls_actor actor;
@@ -133,10 +122,9 @@ static void a_pending_send_moves(void **state)
     }
 }
 
-static void unread_bytes_move(void **state)
+TEST(unread_bytes_move)
 {
     enum { RECEIVED, CLOSED, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         wire w;
         int64_t result;
@@ -157,13 +145,12 @@ static void unread_bytes_move(void **state)
     }
 }
 
-static void a_filter_moves_with_its_input(void **state)
+TEST(a_filter_moves_with_its_input)
 {
     wire w;
     int freed = 0;
     char records[64], got[6];
     fake_peer peer = {.head_have = 0};
-    (void)state;
     wire_open(&w);
     fake_filter *f = fake_open(&freed);
     ls_stream_set_filter(w.s, &f->base);
@@ -190,53 +177,31 @@ static void a_filter_moves_with_its_input(void **state)
     wire_place_close(&w);
 }
 
-static void both_deadlines_move(void **state)
+TEST_IN(wire, w, both_deadlines_move)
 {
-    wire w;
     ls_actor actor;
-    (void)state;
-    wire_open(&w);
     ls_actor_init(&actor);
-    ls_stream_set_actor(w.s, &actor);
-    ls_stream_recv_within(w.s, 30);
-    ls_stream_send_within(w.s, 20);
-    wire_block_the_send(&w);
-    move(&w);
-    assert_int_not_equal(atomic_load(&w.s->deadline.entry.armed_ms), 0);
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_await(&w, &second_sent, 1);
+    ls_stream_set_actor(w->s, &actor);
+    ls_stream_recv_within(w->s, 30);
+    ls_stream_send_within(w->s, 20);
+    wire_block_the_send(w);
+    move(w);
+    assert_int_not_equal(atomic_load(&w->s->deadline.entry.armed_ms), 0);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_await(w, &second_sent, 1);
     assert_int_equal(second_err, LS_ETIMEDOUT);
-    wire_await(&w, &second_received, 1);
+    wire_await(w, &second_received, 1);
     assert_int_equal(second_result, LS_ETIMEDOUT);
-    move(&w); /* also those that have passed */
-    wire_recv_pending(&w, NULL, LS_BLOCK_SMALL);
-    wire_await(&w, &second_received, 1);
+    move(w); /* also those that have passed */
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    wire_await(w, &second_received, 1);
     assert_int_equal(second_result, LS_ETIMEDOUT);
-    wire_close(&w);
 }
 
-static void a_stream_without_deadlines_arms_none(void **state)
+TEST_IN(wire, w, a_stream_without_deadlines_arms_none)
 {
-    wire w;
-    (void)state;
-    wire_open(&w);
-    ls_stream_recv_within(w.s, 60000);
-    ls_stream_recv_within(w.s, 0);
-    move(&w);
-    assert_int_equal(atomic_load(&w.s->deadline.entry.armed_ms), 0);
-    wire_close(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_connection_moves),
-        cmocka_unit_test(queued_output_moves),
-        cmocka_unit_test(a_pending_send_moves),
-        cmocka_unit_test(unread_bytes_move),
-        cmocka_unit_test(a_filter_moves_with_its_input),
-        cmocka_unit_test(both_deadlines_move),
-        cmocka_unit_test(a_stream_without_deadlines_arms_none),
-    };
-    return cmocka_run_group_tests_name("net/stream_move", tests, NULL, NULL);
+    ls_stream_recv_within(w->s, 60000);
+    ls_stream_recv_within(w->s, 0);
+    move(w);
+    assert_int_equal(atomic_load(&w->s->deadline.entry.armed_ms), 0);
 }

@@ -62,9 +62,8 @@ static bool is_closed(unsigned number)
     return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-static void a_stream_is_taken_by_its_origin_the_youngest_first(void **state)
+TEST(a_stream_is_taken_by_its_origin_the_youngest_first)
 {
-    (void)state;
     open_pool();
     ls_stream *a = make(), *b = make(), *other = make();
     put("http://a", a);
@@ -86,10 +85,9 @@ static void a_stream_is_taken_by_its_origin_the_youngest_first(void **state)
     close_pool();
 }
 
-static void a_taken_stream_works(void **state)
+TEST(a_taken_stream_works)
 {
     wire *const w = &at.w;
-    (void)state;
     open_pool();
     put("k", make());
     w->s = take("k");
@@ -104,9 +102,8 @@ static void a_taken_stream_works(void **state)
     close_pool();
 }
 
-static void a_stream_that_ended_or_has_bytes_is_not_taken(void **state)
+TEST(a_stream_that_ended_or_has_bytes_is_not_taken)
 {
-    (void)state;
     open_pool();
     ls_stream *idle = make();
     put("k", idle);
@@ -124,9 +121,8 @@ static void a_stream_that_ended_or_has_bytes_is_not_taken(void **state)
     close_pool();
 }
 
-static void one_more_than_the_limit_of_an_origin_is_closed(void **state)
+TEST(one_more_than_the_limit_of_an_origin_is_closed)
 {
-    (void)state;
     open_pool();
     for (unsigned n = 0; n < LS_STREAM_POOL_ORIGIN_MAX; n++) put("k", make());
     assert_int_equal(ls_stream_pool_count(at.pool), LS_STREAM_POOL_ORIGIN_MAX);
@@ -139,10 +135,9 @@ static void one_more_than_the_limit_of_an_origin_is_closed(void **state)
     close_pool();
 }
 
-static void one_more_than_the_limit_of_all_closes_the_oldest(void **state)
+TEST(one_more_than_the_limit_of_all_closes_the_oldest)
 {
     char key[16];
-    (void)state;
     open_pool();
     for (unsigned n = 0; n < LS_STREAM_POOL_MAX; n++) {
         (void)snprintf(key, sizeof key, "k%u", n);
@@ -158,10 +153,9 @@ static void one_more_than_the_limit_of_all_closes_the_oldest(void **state)
     close_pool();
 }
 
-static void a_sweep_closes_what_is_old_or_ended(void **state)
+TEST(a_sweep_closes_what_is_old_or_ended)
 {
     const uint64_t now_ms = ls_clock_coarse_ms();
-    (void)state;
     open_pool();
     put("k", make());
     put("k", make());
@@ -179,9 +173,8 @@ static void a_sweep_closes_what_is_old_or_ended(void **state)
     close_pool();
 }
 
-static void the_timer_sweeps_while_streams_are_idle(void **state)
+TEST(the_timer_sweeps_while_streams_are_idle)
 {
-    (void)state;
     open_pool();
     put("k", make());
     assert_int_equal(shutdown(at.theirs[0], SHUT_WR), 0);
@@ -241,7 +234,6 @@ static struct {
 
 static void take_twice(void *arg)
 {
-    (void)arg;
     taker.first = take("k");
     taker.second = take("k");
     ls_mutex_lock(&taker.mutex);
@@ -260,9 +252,8 @@ static void await_taker(void)
     ls_thread_join(&taker.thread);
 }
 
-static void another_thread_takes_while_a_sweep_looks_at_a_stream(void **state)
+TEST(another_thread_takes_while_a_sweep_looks_at_a_stream)
 {
-    (void)state;
     assert_int_equal(ls_mutex_open(&taker.mutex), LS_OK);
     assert_int_equal(ls_cond_open(&taker.ended), LS_OK);
     open_pool();
@@ -288,9 +279,8 @@ static void drain(void)
     ls_stream_pool_drain(&at.w.place.ctx, at.pool);
 }
 
-static void a_drain_closes_the_stream_at_which_a_sweep_looks(void **state)
+TEST(a_drain_closes_the_stream_at_which_a_sweep_looks)
 {
-    (void)state;
     open_pool();
     put("k", make_filtered(drain));
     put("k", make());
@@ -307,10 +297,9 @@ static void put_one_more(void)
     put("one more", make());
 }
 
-static void the_oldest_is_another_one_while_a_sweep_looks_at_it(void **state)
+TEST(the_oldest_is_another_one_while_a_sweep_looks_at_it)
 {
     char key[16];
-    (void)state;
     open_pool();
     put("k", make_filtered(NULL));
     for (unsigned n = 1; n < LS_STREAM_POOL_MAX; n++) {
@@ -350,9 +339,8 @@ static void close_as_a_server_does(void)
     ls_pools_close(at.w.place.pools);
 }
 
-static void a_close_says_goodbye(void **state)
+TEST(a_close_says_goodbye)
 {
-    (void)state;
     open_pool();
     put("k", make_filtered(NULL));
     put("k", make());
@@ -364,10 +352,9 @@ static void a_close_says_goodbye(void **state)
     close(at.theirs[1]);
 }
 
-static void a_close_frees_the_stream_whose_goodbye_has_no_room(void **state)
+TEST(a_close_frees_the_stream_whose_goodbye_has_no_room)
 {
     static const char plenty[65536];
-    (void)state;
 #ifdef _WIN32
     print_message("skipped: of another system: a send that finds no room\n"); /* there it is pending */
     skip();
@@ -380,23 +367,4 @@ static void a_close_frees_the_stream_whose_goodbye_has_no_room(void **state)
     close_as_a_server_does();
     assert_int_equal(looked.freed, 1);
     close(at.theirs[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stream_is_taken_by_its_origin_the_youngest_first),
-        cmocka_unit_test(a_taken_stream_works),
-        cmocka_unit_test(a_stream_that_ended_or_has_bytes_is_not_taken),
-        cmocka_unit_test(one_more_than_the_limit_of_an_origin_is_closed),
-        cmocka_unit_test(one_more_than_the_limit_of_all_closes_the_oldest),
-        cmocka_unit_test(a_sweep_closes_what_is_old_or_ended),
-        cmocka_unit_test(the_timer_sweeps_while_streams_are_idle),
-        cmocka_unit_test(another_thread_takes_while_a_sweep_looks_at_a_stream),
-        cmocka_unit_test(a_drain_closes_the_stream_at_which_a_sweep_looks),
-        cmocka_unit_test(the_oldest_is_another_one_while_a_sweep_looks_at_it),
-        cmocka_unit_test(a_close_says_goodbye),
-        cmocka_unit_test(a_close_frees_the_stream_whose_goodbye_has_no_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,13 +65,12 @@ static void expect_bytes(wire *w, stream_bytes *t, size_t *read_so_far, size_t u
     *read_so_far = upto;
 }
 
-static void a_mix_leaves_in_order_and_whole(void **state)
+TEST(a_mix_leaves_in_order_and_whole)
 {
     wire w;
     stream_bytes t = {.room = 4u << 20, .seed = 1};
     size_t at = 0;
     const int room = 1 << 20; /* received bytes count until they are acknowledged, which may take time */
-    (void)state;
     t.bytes = malloc(t.room);
     assert_non_null(t.bytes);
     wire_open(&w);
@@ -92,12 +91,11 @@ static void a_mix_leaves_in_order_and_whole(void **state)
 }
 
 /* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old array. */
-static void the_queue_grows_while_a_send_is_pending(void **state)
+TEST(the_queue_grows_while_a_send_is_pending)
 {
     wire w;
     stream_bytes t = {.room = 8u << 20, .seed = 7};
     size_t at = 0;
-    (void)state;
     t.bytes = malloc(t.room);
     assert_non_null(t.bytes);
     wire_place_open(&w);
@@ -134,14 +132,13 @@ static void the_queue_grows_while_a_send_is_pending(void **state)
 }
 
 /* More slices than one send takes, and than 16 bits count. */
-static void a_queue_of_many_slices_leaves_in_several_sends(void **state)
+TEST(a_queue_of_many_slices_leaves_in_several_sends)
 {
     enum { SLICES = 200000 };
     wire w;
     stream_bytes t = {.room = 2 * SLICES, .seed = 11};
     char *text = malloc(t.room);
     size_t at = 0;
-    (void)state;
     t.bytes = malloc(t.room);
     assert_non_null(t.bytes);
     assert_non_null(text);
@@ -173,37 +170,32 @@ static void a_queue_of_many_slices_leaves_in_several_sends(void **state)
     free(text);
 }
 
-static void adjacent_commits_are_one_slice(void **state)
+TEST_IN(wire, w, adjacent_commits_are_one_slice)
 {
-    wire w;
     char got[8];
-    (void)state;
-    wire_open(&w);
-    assert_int_equal(ls_stream_queued(w.s), 0);
+    assert_int_equal(ls_stream_queued(w->s), 0);
     for (int i = 0; i < 8; i++) { /* more often than there is room for separate slices */
         for (int k = 0; k < 8; k++) {
-            char *to = ls_stream_room(&w.place.ctx, w.s, 1);
+            char *to = ls_stream_room(&w->place.ctx, w->s, 1);
             assert_non_null(to);
             *to = (char)('a' + k);
-            ls_stream_commit(w.s, 1);
-            ls_stream_commit(w.s, 0);
+            ls_stream_commit(w->s, 1);
+            ls_stream_commit(w->s, 0);
         }
-        assert_int_equal(wire_flush(&w), LS_DONE);
-        net_read(w.theirs, got, sizeof got);
+        assert_int_equal(wire_flush(w), LS_DONE);
+        net_read(w->theirs, got, sizeof got);
         assert_memory_equal(got, "abcdefgh", 8);
     }
-    assert_int_equal(wire_flush(&w), LS_DONE); /* empty */
-    assert_non_null(ls_stream_room(&w.place.ctx, w.s, 1));
-    assert_int_equal(wire_flush(&w), LS_DONE); /* reserved, but not written */
-    assert_int_equal(blocks_live(&w.place), 0);
-    wire_close(&w);
+    assert_int_equal(wire_flush(w), LS_DONE); /* empty */
+    assert_non_null(ls_stream_room(&w->place.ctx, w->s, 1));
+    assert_int_equal(wire_flush(w), LS_DONE); /* reserved, but not written */
+    assert_int_equal(blocks_live(&w->place), 0);
 }
 
-static void no_memory_leaves_the_queue_as_it_was(void **state)
+TEST(no_memory_leaves_the_queue_as_it_was)
 {
     wire w;
     char got[3];
-    (void)state;
     wire_place_open(&w);
     wire_memory(&w, LS_BLOCK_SMALL); /* for one small block */
     wire_connect(&w);
@@ -229,74 +221,65 @@ static void no_memory_leaves_the_queue_as_it_was(void **state)
     wire_close(&w);
 }
 
-static void a_closed_peer_drops_the_queue(void **state)
+TEST_IN(wire, w, a_closed_peer_drops_the_queue)
 {
-    wire w;
     char *to;
-    (void)state;
-    wire_open(&w);
-    wire_block_the_send(&w);
-    assert_non_null(to = ls_stream_room(&w.place.ctx, w.s, 10));
+    wire_block_the_send(w);
+    assert_non_null(to = ls_stream_room(&w->place.ctx, w->s, 10));
     memset(to, 'x', 10);
-    ls_stream_commit(w.s, 10);
-    close(w.theirs); /* with unread bytes: a reset */
-    w.theirs = dup(0);
-    wire_step(&w);
-    assert_int_equal(w.sent, 1);
-    assert_true(w.sent_err == LS_ERESET || w.sent_err == LS_EPIPE);
-    assert_null(*ls_stream_outq(w.s));
-    assert_int_equal(blocks_live(&w.place), 0);
+    ls_stream_commit(w->s, 10);
+    close(w->theirs); /* with unread bytes: a reset */
+    w->theirs = dup(0);
+    wire_step(w);
+    assert_int_equal(w->sent, 1);
+    assert_true(w->sent_err == LS_ERESET || w->sent_err == LS_EPIPE);
+    assert_null(*ls_stream_outq(w->s));
+    assert_int_equal(blocks_live(&w->place), 0);
 
-    assert_non_null(to = ls_stream_room(&w.place.ctx, w.s, 1)); /* immediate as well */
+    assert_non_null(to = ls_stream_room(&w->place.ctx, w->s, 1)); /* immediate as well */
     *to = 'x';
-    ls_stream_commit(w.s, 1);
-    const int err = wire_flush(&w);
+    ls_stream_commit(w->s, 1);
+    const int err = wire_flush(w);
     assert_true(err == LS_ERESET || err == LS_EPIPE);
-    assert_null(*ls_stream_outq(w.s));
-    wire_close(&w);
+    assert_null(*ls_stream_outq(w->s));
 }
 
 /* The send may have completed when it is aborted. The peer does not read the data queued behind it, so a send of that
  * data would stay pending. */
-static void a_late_abort_drops_later_data(void **state)
+TEST_IN(wire, w, a_late_abort_drops_later_data)
 {
     static char room[65536];
-    wire w;
     ls_packet packet;
     int n;
-    (void)state;
-    wire_open(&w);
-    wire_block_the_send(&w);
-    wire_block_the_send(&w);
-    while ((n = ls_port_wait(w.place.port, &w.place.ctx, &packet, 1, 0)) == 0)
-        (void)recv(w.theirs, room, sizeof room, MSG_DONTWAIT);
+    wire_block_the_send(w);
+    wire_block_the_send(w);
+    while ((n = ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, 0)) == 0)
+        (void)recv(w->theirs, room, sizeof room, MSG_DONTWAIT);
     assert_int_equal(n, 1);
-    ls_stream_abort(w.s);
-    ls_packet_dispatch(&w.place.ctx, &packet);
-    assert_int_equal(w.sent, 1);
-    assert_int_equal(w.sent_err, LS_ECANCELED);
-    assert_null(*ls_stream_outq(w.s));
-    assert_int_equal(blocks_live(&w.place), 0);
+    ls_stream_abort(w->s);
+    ls_packet_dispatch(&w->place.ctx, &packet);
+    assert_int_equal(w->sent, 1);
+    assert_int_equal(w->sent_err, LS_ECANCELED);
+    assert_null(*ls_stream_outq(w->s));
+    assert_int_equal(blocks_live(&w->place), 0);
 
-    wire_block_the_send(&w); /* an abort in time */
-    ls_stream_abort(w.s);
-    wire_step(&w);
-    assert_int_equal(w.sent, 2);
-    assert_int_equal(w.sent_err, LS_ECANCELED);
-    wire_block_the_send(&w); /* later sends are not aborted */
-    while (ls_port_wait(w.place.port, &w.place.ctx, &packet, 1, 0) == 0)
-        (void)recv(w.theirs, room, sizeof room, MSG_DONTWAIT);
-    ls_packet_dispatch(&w.place.ctx, &packet);
-    assert_int_equal(w.sent, 3);
-    assert_int_equal(w.sent_err, LS_OK);
-    wire_close(&w);
+    wire_block_the_send(w); /* an abort in time */
+    ls_stream_abort(w->s);
+    wire_step(w);
+    assert_int_equal(w->sent, 2);
+    assert_int_equal(w->sent_err, LS_ECANCELED);
+    wire_block_the_send(w); /* later sends are not aborted */
+    while (ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, 0) == 0)
+        (void)recv(w->theirs, room, sizeof room, MSG_DONTWAIT);
+    ls_packet_dispatch(&w->place.ctx, &packet);
+    assert_int_equal(w->sent, 3);
+    assert_int_equal(w->sent_err, LS_OK);
 }
 
-static void truncating_the_queue(void **state)
+TEST(truncating_the_queue)
 {
     wire w;
     char got[16];
-    (void)state;
     wire_open(&w);
     assert_int_equal(ls_stream_end(w.s), 0);
     assert_false(ls_stream_truncate(w.s, 0));
@@ -332,13 +315,12 @@ static void truncating_the_queue(void **state)
     wire_place_close(&w);
 }
 
-static void the_last_response_without_memory(void **state)
+TEST(the_last_response_without_memory)
 {
     enum { ALL = 64 };
     static ls_block *hoard[ALL];
     wire w;
     char got[8];
-    (void)state;
     wire_place_open(&w);
     wire_memory(&w, ALL * LS_BLOCK_SMALL);
     wire_connect(&w);
@@ -353,20 +335,4 @@ static void the_last_response_without_memory(void **state)
     assert_memory_equal(got, "last", 4);
     for (int i = 0; i < ALL - 1; i++) ls_block_drop(hoard[i]);
     wire_close(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_mix_leaves_in_order_and_whole),
-        cmocka_unit_test(the_queue_grows_while_a_send_is_pending),
-        cmocka_unit_test(a_queue_of_many_slices_leaves_in_several_sends),
-        cmocka_unit_test(adjacent_commits_are_one_slice),
-        cmocka_unit_test(no_memory_leaves_the_queue_as_it_was),
-        cmocka_unit_test(a_closed_peer_drops_the_queue),
-        cmocka_unit_test(a_late_abort_drops_later_data),
-        cmocka_unit_test(truncating_the_queue),
-        cmocka_unit_test(the_last_response_without_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

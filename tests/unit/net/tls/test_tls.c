@@ -94,10 +94,9 @@ static void both_sides_exchange_data(fixture *f, size_t piece)
     assert_false(f->server.f->type->has_input(f->server.f));
 }
 
-static void a_handshake_works_with_input_cut_anywhere(void **state)
+TEST(a_handshake_works_with_input_cut_anywhere)
 {
     static const size_t pieces[] = {1, 2, 3, 5, 7, 64, 1000, WHOLE};
-    (void)state;
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         fixture f = open_with(no_options, no_options, "example.org");
         both_sides_exchange_data(&f, pieces[i]);
@@ -118,11 +117,10 @@ static fixture open_almost_connected(void)
 }
 
 /* At once: a client with Nagle's algorithm sends its request only when these bytes are acknowledged. */
-static void one_ticket_follows_a_handshake(void **state)
+TEST(one_ticket_follows_a_handshake)
 {
     fixture f = open_almost_connected();
     size_t lens[4];
-    (void)state;
     tls_deliver(&f.client, &f.server, WHOLE);
     assert_int_equal(f.server.handshake, LS_DONE);
     assert_int_equal(tls_records(&f.server, lens, 4), 1);
@@ -130,9 +128,8 @@ static void one_ticket_follows_a_handshake(void **state)
 }
 
 /* Behind a handshake whose last bytes came with a request there will be a response. */
-static void a_ticket_leaves_with_the_response_to_a_request_that_is_here(void **state)
+TEST(a_ticket_leaves_with_the_response_to_a_request_that_is_here)
 {
-    (void)state;
     for (int answers = 0; answers < 2; answers++) {
         fixture f = open_almost_connected();
         size_t lens[4];
@@ -160,11 +157,10 @@ static void allow_at_most_tls_1_2(tls_side *s)
 }
 
 /* In TLS 1.2 the last bytes of a server belong to the handshake: they never wait for a response. */
-static void the_end_of_a_handshake_of_tls_1_2_leaves_at_once(void **state)
+TEST(the_end_of_a_handshake_of_tls_1_2_leaves_at_once)
 {
     fixture f = open_with(no_options, no_options, "example.org");
     char wire[4096];
-    (void)state;
     allow_at_most_tls_1_2(&f.client);
     tls_step(&f.client);
     tls_deliver(&f.client, &f.server, WHOLE);
@@ -181,11 +177,10 @@ static void the_end_of_a_handshake_of_tls_1_2_leaves_at_once(void **state)
     close_fixture(&f);
 }
 
-static void tls_1_2_works_with_input_cut_anywhere(void **state)
+TEST(tls_1_2_works_with_input_cut_anywhere)
 {
     static const char *const ciphers[] = {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-SHA384",
                                           "ECDHE-ECDSA-CHACHA20-POLY1305"};
-    (void)state;
     for (size_t i = 0; i < sizeof ciphers / sizeof ciphers[0]; i++) {
         for (size_t piece = 1; piece <= WHOLE; piece *= 32) {
             fixture f = open_with((ls_tls_options){.ciphers = ciphers[i]}, (ls_tls_options){.ciphers = ciphers[i]},
@@ -208,12 +203,11 @@ static void tls_1_2_works_with_input_cut_anywhere(void **state)
 }
 
 /* A client that asks for a new handshake gets a warning at once. */
-static void renegotiation_is_refused(void **state)
+TEST(renegotiation_is_refused)
 {
     fixture f = open_with(no_options, no_options, "example.org");
     ls_tls_conn *client = (ls_tls_conn *)(void *)f.client.f;
     ls_filter_out out = {.pool = f.pools.pool};
-    (void)state;
     allow_at_most_tls_1_2(&f.client);
     both_sides_exchange_data(&f, WHOLE);
     SSL_clear_options(client->ssl, SSL_OP_NO_RENEGOTIATION);
@@ -247,10 +241,9 @@ static void update_keys(fixture *f, int count)
 
 /* Any number that arrives together is answered, the last one in front of the next data, and few of the answers wait at a
  * time. */
-static void many_keys_are_updated(void **state)
+TEST(many_keys_are_updated)
 {
     static const int counts[] = {1, 40, 200, 5000};
-    (void)state;
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         fixture f = open_connected(no_options, no_options);
         size_t lens[1];
@@ -270,9 +263,8 @@ static void many_keys_are_updated(void **state)
 }
 
 /* While a send is pending the answers wait for the next write. A peer that does not receive them cannot go on for ever. */
-static void updates_of_keys_beside_a_send(void **state)
+TEST(updates_of_keys_beside_a_send)
 {
-    (void)state;
     for (int too_many = 0; too_many < 2; too_many++) {
         fixture f = open_connected(no_options, no_options);
         f.server.busy = true;
@@ -298,10 +290,9 @@ static void updates_of_keys_beside_a_send(void **state)
 }
 
 /* Behind a close_notify they are not answered. */
-static void keys_are_updated_after_the_end(void **state)
+TEST(keys_are_updated_after_the_end)
 {
     fixture f = open_connected(no_options, no_options);
-    (void)state;
     assert_int_equal(tls_end(&f.server), LS_OK);
     update_keys(&f, 1000);
     f.server.wire_len = 0;
@@ -312,10 +303,9 @@ static void keys_are_updated_after_the_end(void **state)
     close_fixture(&f);
 }
 
-static void keys_are_updated(void **state)
+TEST(keys_are_updated)
 {
     fixture f = open_connected(no_options, no_options);
-    (void)state;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(SSL_key_update(((ls_tls_conn *)(void *)f.client.f)->ssl, SSL_KEY_UPDATE_REQUESTED), 1);
         tls_send(&f.client, "question", 8);
@@ -327,12 +317,11 @@ static void keys_are_updated(void **state)
     close_fixture(&f);
 }
 
-static void the_peer_is_described(void **state)
+TEST(the_peer_is_described)
 {
     fixture f = open_connected((ls_tls_options){.alpn = "h2,http/1.1"}, (ls_tls_options){.alpn = "http/1.1"});
     ls_tls_peer peer;
     char hex[96];
-    (void)state;
     ls_tls_peer_of(f.client.f, &peer);
     assert_string_equal(peer.version, "TLSv1.3");
     assert_string_equal(peer.cipher, "TLS_AES_256_GCM_SHA384");
@@ -372,9 +361,8 @@ static void fails(ls_tls_options server, ls_tls_options client, const char *serv
 }
 
 /* Neither side keeps a key of the key exchange. */
-static void keys_of_the_exchange_are_wiped(void **state)
+TEST(keys_of_the_exchange_are_wiped)
 {
-    (void)state;
     for (int old = 0; old < 2; old++) {
         fixture f = open_with(no_options, no_options, "example.org");
         if (old) allow_at_most_tls_1_2(&f.client);
@@ -399,10 +387,9 @@ static void keys_of_the_exchange_are_wiped(void **state)
     }
 }
 
-static void a_failed_handshake_names_the_reason_and_sends_an_alert(void **state)
+TEST(a_failed_handshake_names_the_reason_and_sends_an_alert)
 {
     const ls_tls_options none = no_options;
-    (void)state;
     fails(none, none, "other.example", LS_EPROTO, "the peer reports: bad certificate", LS_ECERT,
           "the certificate is not for other.example");
     fails(none, none, "127.0.0.1", LS_EPROTO, "the peer reports: bad certificate", LS_ECERT,
@@ -417,13 +404,12 @@ static void a_failed_handshake_names_the_reason_and_sends_an_alert(void **state)
 }
 
 /* A ClientHello of TLS 1.2 without the extension supported_versions. */
-static void an_old_version_is_refused(void **state)
+TEST(an_old_version_is_refused)
 {
     fixture f = open_with((ls_tls_options){.min = "1.3"}, no_options, "example.org");
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     SSL *ssl = SSL_new(ctx);
     char hello[1000];
-    (void)state;
     SSL_set_max_proto_version(ssl, TLS1_2_VERSION);
     SSL_set_bio(ssl, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
     SSL_set_connect_state(ssl);
@@ -440,13 +426,12 @@ static void an_old_version_is_refused(void **state)
     close_fixture(&f);
 }
 
-static void without_a_name_to_check_there_is_no_session(void **state)
+TEST(without_a_name_to_check_there_is_no_session)
 {
     fixture f = open_with(no_options, no_options, "example.org");
     ls_tls *insecure = open_tls((ls_tls_options){.insecure = true});
     char name[300];
     ls_filter *session = NULL;
-    (void)state;
     memset(name, 'a', sizeof name);
     for (size_t i = 20; i < sizeof name; i += 20) name[i] = '.';
     assert_int_equal(ls_tls_session(f.client_tls, NULL, &session), LS_EINVAL);
@@ -464,10 +449,9 @@ static void without_a_name_to_check_there_is_no_session(void **state)
     close_fixture(&f);
 }
 
-static void addresses_and_absolute_names_are_checked(void **state)
+TEST(addresses_and_absolute_names_are_checked)
 {
     static const char *const names[] = {"127.0.0.1", "::1", "::1%lo", "localhost", "LOCALHOST", "localhost."};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         fixture f = {.dir = tls_dir_open(), .pools = tls_pools_open(TLS_POOL_BYTES)};
         ls_tls_cert files =
@@ -487,12 +471,11 @@ static void addresses_and_absolute_names_are_checked(void **state)
     }
 }
 
-static void a_self_signed_server_works_with_an_insecure_client(void **state)
+TEST(a_self_signed_server_works_with_an_insecure_client)
 {
     fixture f = open_with((ls_tls_options){.self_signed = true}, (ls_tls_options){.insecure = true}, "localhost");
     ls_tls_peer peer;
     char hex[96];
-    (void)state;
     both_sides_exchange_data(&f, WHOLE);
     ls_tls_peer_of(f.client.f, &peer);
     ls_tls_fingerprint(f.server_tls, hex);
@@ -502,7 +485,7 @@ static void a_self_signed_server_works_with_an_insecure_client(void **state)
     close_fixture(&f);
 }
 
-static void a_peer_that_does_not_speak_tls_is_recognised(void **state)
+TEST(a_peer_that_does_not_speak_tls_is_recognised)
 {
     static const struct {
         const char *bytes, *alert, *why;
@@ -510,7 +493,6 @@ static void a_peer_that_does_not_speak_tls_is_recognised(void **state)
                  {"hello, is this SMTP?", "\x15\x03\x03\0\x02\x02\x0a", "the peer does not speak TLS"},
                  {"\x16\x09\x09\x01\x01 another version", "\x15\x03\x03\0\x02\x02\x46", "wrong version number"}};
     fixture f = open_with(no_options, no_options, "example.org");
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tls_side server = tls_side_open(f.server_tls, NULL, f.pools.pool);
         tls_feed(&server, cases[i].bytes, strlen(cases[i].bytes));
@@ -528,10 +510,9 @@ static void a_peer_that_does_not_speak_tls_is_recognised(void **state)
 }
 
 /* An alert is not answered with an alert (RFC 8446 section 6.2), nor is the end of the stream. */
-static void only_one_alert_is_sent(void **state)
+TEST(only_one_alert_is_sent)
 {
     fixture f = open_almost_connected();
-    (void)state;
     tls_feed(&f.server, "\x15\x03\x03\0\x02\x02\x2a", 7); /* bad_certificate */
     assert_int_equal(f.server.handshake, LS_EPROTO);
     assert_int_equal(f.server.wire_len, 0);
@@ -540,12 +521,11 @@ static void only_one_alert_is_sent(void **state)
 
 /* A client that sends nothing, or a part of its first record, costs the server only the struct of the session and these
  * bytes: no block is kept. */
-static void a_client_takes_no_memory_of_openssl_before_its_first_record(void **state)
+TEST(a_client_takes_no_memory_of_openssl_before_its_first_record)
 {
     fixture f = open_with(no_options, no_options, "example.org");
     const ls_tls_conn *server = (ls_tls_conn *)(void *)f.server.f;
     ls_tls_peer peer;
-    (void)state;
     tls_step(&f.server);
     tls_step(&f.client);
     const size_t len = f.client.wire_len;
@@ -578,7 +558,7 @@ static void a_client_takes_no_memory_of_openssl_before_its_first_record(void **s
 }
 
 /* OpenSSL sees the first record when it is whole, or when it can refuse what there is; a large one is not small. */
-static void the_first_record(void **state)
+TEST(the_first_record)
 {
     static const struct {
         const char *bytes;
@@ -588,7 +568,6 @@ static void the_first_record(void **state)
                  {"\x80\x0a\x01\x03\x03 SSL 2", 12, 12}, {"\x16\x03\x03\x40\x01 too long", 14, 5},
                  {"\x80\x03\x01\x03\x03", 5, 5},         {"\x16\x03\x03\x40\0 16 KiB", 12, 0}};
     fixture f = open_with(no_options, no_options, "example.org");
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tls_side server = tls_side_open(f.server_tls, NULL, f.pools.pool);
         size_t at = 0;
@@ -610,10 +589,9 @@ static void the_first_record(void **state)
     close_fixture(&f);
 }
 
-static void the_end_of_the_stream_ends_a_handshake(void **state)
+TEST(the_end_of_the_stream_ends_a_handshake)
 {
     fixture f = open_with(no_options, no_options, "example.org");
-    (void)state;
     tls_step(&f.client);
     tls_feed(&f.server, f.client.wire, f.client.wire_len - 1);
     tls_feed_end(&f.server);
@@ -623,11 +601,10 @@ static void the_end_of_the_stream_ends_a_handshake(void **state)
 }
 
 /* Every value of each of the first bytes of a ClientHello, and garbage; the server stays in order and says why. */
-static void garbage_is_refused(void **state)
+TEST(garbage_is_refused)
 {
     fixture f = open_with(no_options, no_options, "example.org");
     char hello[2000], garbage[1000];
-    (void)state;
     tls_step(&f.client);
     const size_t len = f.client.wire_len;
     assert_true(len < sizeof hello);
@@ -659,12 +636,11 @@ static void garbage_is_refused(void **state)
 
 /* ---- records ------------------------------------------------------------------------------------------------ */
 
-static void head_and_body_leave_in_one_record(void **state)
+TEST(head_and_body_leave_in_one_record)
 {
     fixture f = open_connected(no_options, no_options);
     char head[150], body[8000];
     size_t lens[4];
-    (void)state;
     memset(head, 'h', sizeof head);
     memset(body, 'b', sizeof body);
     ls_slice slices[] = {ls_slice_static(head, sizeof head), ls_slice_static(body, 0),
@@ -682,13 +658,12 @@ static void head_and_body_leave_in_one_record(void **state)
 }
 
 /* Exactly the first flight leaves in one record; one byte more begins with records of a segment. */
-static void a_long_burst_begins_with_small_records(void **state)
+TEST(a_long_burst_begins_with_small_records)
 {
     enum { FLIGHT = 13000, LONG = 100000 };
     fixture f = open_connected(no_options, no_options);
     size_t lens[16];
     char *text = text_of(LONG);
-    (void)state;
     tls_send(&f.server, text, 1000); /* a head that leaves alone: the body may fill the rest of the flight */
     tls_send(&f.server, text, FLIGHT - 1000);
     assert_int_equal(tls_records(&f.server, lens, 16), 2);
@@ -713,12 +688,11 @@ static void a_long_burst_begins_with_small_records(void **state)
 }
 
 /* One call fills at most LS_FILTER_OUT_MAX blocks; tls_take_out checks that. */
-static void a_mebibyte_arrives_whole(void **state)
+TEST(a_mebibyte_arrives_whole)
 {
     enum { LEN = 1 << 20 };
     static const size_t pieces[] = {WHOLE, 16384, 4096, 1501};
     char *text = text_of(LEN);
-    (void)state;
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         fixture f = open_connected(no_options, no_options);
         ls_slice slices[] = {ls_slice_static(text, 1), ls_slice_static(text + 1, 16383),
@@ -734,14 +708,13 @@ static void a_mebibyte_arrives_whole(void **state)
 }
 
 /* A close_notify fits behind every write, also one that filled `out`. */
-static void the_end_fits_behind_a_full_write(void **state)
+TEST(the_end_fits_behind_a_full_write)
 {
     enum { LEN = 1 << 20 };
     fixture f = open_connected(no_options, no_options);
     char *text = text_of(LEN);
     const ls_slice slice = ls_slice_static(text, LEN);
     ls_filter_out out = {.pool = f.pools.pool};
-    (void)state;
     const int64_t n = f.server.f->type->write(f.server.f, &slice, 1, &out);
     assert_in_range(n, 200000, 4 * 65536);
     assert_int_equal(f.server.f->type->end(f.server.f, &out), LS_OK);
@@ -767,7 +740,7 @@ static void the_end_fits_behind_a_full_write(void **state)
 }
 
 /* With little memory left a write takes less, and without any it fails. */
-static void a_write_adapts_to_the_memory_left(void **state)
+TEST(a_write_adapts_to_the_memory_left)
 {
     enum { LEN = 100000 };
     fixture f = open_connected(no_options, no_options);
@@ -775,7 +748,6 @@ static void a_write_adapts_to_the_memory_left(void **state)
     ls_slice slice = ls_slice_static(text, LEN);
     tls_pools few = tls_pools_open(3 * LS_BLOCK_SMALL);
     ls_filter_out out = {.pool = few.pool};
-    (void)state;
     const int64_t n = f.server.f->type->write(f.server.f, &slice, 1, &out);
     assert_in_range(n, 1, 3 * LS_BLOCK_SMALL);
     ls_filter_out none = {.pool = few.pool};
@@ -792,11 +764,10 @@ static void a_write_adapts_to_the_memory_left(void **state)
     close_fixture(&f);
 }
 
-static void a_read_fills_its_buffer_from_several_records(void **state)
+TEST(a_read_fills_its_buffer_from_several_records)
 {
     fixture f = open_connected(no_options, no_options);
     char room[25];
-    (void)state;
     for (int i = 0; i < 3; i++) tls_send(&f.client, "0123456789", 10);
     f.server.f->type->feed(f.server.f, tls_slice(f.client.wire, f.client.wire_len));
     f.client.wire_len = 0;
@@ -812,10 +783,9 @@ static void a_read_fills_its_buffer_from_several_records(void **state)
 }
 
 /* One record delivered in two parts, cut at each of its bytes. */
-static void a_record_cut_at_every_byte_arrives(void **state)
+TEST(a_record_cut_at_every_byte_arrives)
 {
     fixture f = open_connected(no_options, no_options);
-    (void)state;
     for (size_t cut = 1;; cut++) {
         f.server.plain_len = 0;
         tls_send(&f.client, "a text of thirty-two characters.", 32);
@@ -832,10 +802,9 @@ static void a_record_cut_at_every_byte_arrives(void **state)
 
 /* ---- the end ------------------------------------------------------------------------------------------------ */
 
-static void close_notify_ends_both_directions(void **state)
+TEST(close_notify_ends_both_directions)
 {
     fixture f = open_connected(no_options, no_options);
-    (void)state;
     tls_send(&f.client, "last", 4);
     assert_int_equal(tls_end(&f.client), LS_OK);
     assert_int_equal(tls_end(&f.client), LS_OK); /* nothing is appended twice */
@@ -855,11 +824,10 @@ static void close_notify_ends_both_directions(void **state)
 }
 
 /* Data and the end arrive together: the first read returns the data, and the end is still to be reported. */
-static void the_end_behind_data_is_reported_by_the_next_read(void **state)
+TEST(the_end_behind_data_is_reported_by_the_next_read)
 {
     fixture f = open_connected(no_options, no_options);
     char room[100];
-    (void)state;
     tls_send(&f.client, "last", 4);
     tls_end(&f.client);
     f.server.f->type->feed(f.server.f, tls_slice(f.client.wire, f.client.wire_len));
@@ -870,10 +838,9 @@ static void the_end_behind_data_is_reported_by_the_next_read(void **state)
     close_fixture(&f);
 }
 
-static void a_stream_cut_without_close_notify_is_truncated(void **state)
+TEST(a_stream_cut_without_close_notify_is_truncated)
 {
     fixture f = open_connected(no_options, no_options);
-    (void)state;
     tls_send(&f.client, "first", 5);
     tls_send(&f.client, "second", 6);
     tls_feed(&f.server, f.client.wire, f.client.wire_len - 1);
@@ -884,9 +851,8 @@ static void a_stream_cut_without_close_notify_is_truncated(void **state)
 }
 
 /* A forged record: read fails, `end` sends the alert, and the peer learns of it. */
-static void a_forged_record_is_answered_with_an_alert(void **state)
+TEST(a_forged_record_is_answered_with_an_alert)
 {
-    (void)state;
     for (size_t at = 5; at < 40; at += 7) {
         fixture f = open_connected(no_options, no_options);
         tls_send(&f.client, "intact", 6);
@@ -909,7 +875,7 @@ static void a_forged_record_is_answered_with_an_alert(void **state)
     }
 }
 
-static void invalid_records_are_refused(void **state)
+TEST(invalid_records_are_refused)
 {
     static const struct {
         const char *header, *why;
@@ -918,7 +884,6 @@ static void invalid_records_are_refused(void **state)
                  {"\x17\x02\x03\x00\x20", NULL},
                  {"\x99\x03\x03\x00\x20", NULL}};
     char record[70000];
-    (void)state;
     memset(record, 'x', sizeof record);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fixture f = open_connected(no_options, no_options);
@@ -934,10 +899,9 @@ static void invalid_records_are_refused(void **state)
 }
 
 /* Another library may leave an error in the queue of the thread. */
-static void a_foreign_error_of_openssl_does_no_harm(void **state)
+TEST(a_foreign_error_of_openssl_does_no_harm)
 {
     fixture f = open_with(no_options, no_options, "example.org");
-    (void)state;
     ERR_raise(ERR_LIB_USER, 1);
     tls_step(&f.client);
     assert_int_equal(f.client.handshake, LS_EAGAIN);
@@ -959,13 +923,12 @@ static ls_shared_file *open_file(const char *path)
     return file;
 }
 
-static void ranges_of_files_are_encrypted(void **state)
+TEST(ranges_of_files_are_encrypted)
 {
     enum { LEN = 300000, FROM = 12345 };
     fixture f = open_connected(no_options, no_options);
     char *text = text_of(LEN);
     ls_shared_file *file = open_file(tls_write(f.dir, "data", text, LEN));
-    (void)state;
     ls_slice slices[] = {ls_slice_static("head", 4), ls_shared_file_slice(file, FROM, LEN - FROM),
                          ls_slice_static("tail", 4), ls_shared_file_slice(file, 0, 10)};
     ls_block *const held[] = {slices[1].block, slices[3].block};
@@ -985,7 +948,7 @@ static void ranges_of_files_are_encrypted(void **state)
     close_fixture(&f);
 }
 
-static void a_file_that_was_truncated_ends_the_response(void **state)
+TEST(a_file_that_was_truncated_ends_the_response)
 {
     enum { LEN = 2000000, LEFT = 600000 };
     fixture f = open_connected(no_options, no_options);
@@ -993,7 +956,6 @@ static void a_file_that_was_truncated_ends_the_response(void **state)
     ls_shared_file *file = open_file(tls_write(f.dir, "data", text, LEN));
     ls_slice slice = ls_shared_file_slice(file, 0, LEN);
     ls_filter_out out = {.pool = f.pools.pool};
-    (void)state;
     assert_true(f.server.f->type->write(f.server.f, &slice, 1, &out) > 0);
     tls_take_out(&f.server, &out);
     tls_write(f.dir, "data", text, LEFT); /* the same file, shorter */
@@ -1009,13 +971,12 @@ static void a_file_that_was_truncated_ends_the_response(void **state)
 }
 
 /* No record of the head is encrypted, so another response can follow. */
-static void a_file_that_changed_before_its_head_was_sent_leaves_the_session(void **state)
+TEST(a_file_that_changed_before_its_head_was_sent_leaves_the_session)
 {
     fixture f = open_connected(no_options, no_options);
     ls_shared_file *file = open_file(tls_write(f.dir, "data", "0123456789", 10));
     ls_slice slices[2] = {ls_slice_static("head", 4), ls_shared_file_slice(file, 0, 10)};
     ls_filter_out out = {.pool = f.pools.pool};
-    (void)state;
     tls_write(f.dir, "data", "01234", 5);
     assert_int_equal(f.server.f->type->write(f.server.f, slices, 2, &out), LS_ECHANGED);
     assert_int_equal(out.count, 0);
@@ -1029,13 +990,12 @@ static void a_file_that_changed_before_its_head_was_sent_leaves_the_session(void
 }
 
 /* The bytes in front of the end are sent; then the response cannot go on. */
-static void a_file_that_ends_before_its_range_ends_the_response(void **state)
+TEST(a_file_that_ends_before_its_range_ends_the_response)
 {
     fixture f = open_connected(no_options, no_options);
     ls_shared_file *file = open_file(tls_write(f.dir, "data", "0123456789", 10));
     ls_slice slice = ls_shared_file_slice(file, 4, 100);
     ls_filter_out out = {.pool = f.pools.pool};
-    (void)state;
     assert_int_equal(f.server.f->type->write(f.server.f, &slice, 1, &out), 6);
     tls_take_out(&f.server, &out);
     slice.ptr += 6;
@@ -1049,51 +1009,4 @@ static void a_file_that_ends_before_its_range_ends_the_response(void **state)
     ls_slice_drop(&slice);
     ls_shared_file_drop(file);
     close_fixture(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_handshake_works_with_input_cut_anywhere),
-        cmocka_unit_test(tls_1_2_works_with_input_cut_anywhere),
-        cmocka_unit_test(one_ticket_follows_a_handshake),
-        cmocka_unit_test(a_ticket_leaves_with_the_response_to_a_request_that_is_here),
-        cmocka_unit_test(the_end_of_a_handshake_of_tls_1_2_leaves_at_once),
-        cmocka_unit_test(renegotiation_is_refused),
-        cmocka_unit_test(keys_are_updated),
-        cmocka_unit_test(many_keys_are_updated),
-        cmocka_unit_test(updates_of_keys_beside_a_send),
-        cmocka_unit_test(keys_are_updated_after_the_end),
-        cmocka_unit_test(the_peer_is_described),
-        cmocka_unit_test(keys_of_the_exchange_are_wiped),
-        cmocka_unit_test(a_failed_handshake_names_the_reason_and_sends_an_alert),
-        cmocka_unit_test(an_old_version_is_refused),
-        cmocka_unit_test(without_a_name_to_check_there_is_no_session),
-        cmocka_unit_test(addresses_and_absolute_names_are_checked),
-        cmocka_unit_test(a_self_signed_server_works_with_an_insecure_client),
-        cmocka_unit_test(a_peer_that_does_not_speak_tls_is_recognised),
-        cmocka_unit_test(only_one_alert_is_sent),
-        cmocka_unit_test(a_client_takes_no_memory_of_openssl_before_its_first_record),
-        cmocka_unit_test(the_first_record),
-        cmocka_unit_test(the_end_of_the_stream_ends_a_handshake),
-        cmocka_unit_test(garbage_is_refused),
-        cmocka_unit_test(head_and_body_leave_in_one_record),
-        cmocka_unit_test(a_long_burst_begins_with_small_records),
-        cmocka_unit_test(a_mebibyte_arrives_whole),
-        cmocka_unit_test(the_end_fits_behind_a_full_write),
-        cmocka_unit_test(a_write_adapts_to_the_memory_left),
-        cmocka_unit_test(a_read_fills_its_buffer_from_several_records),
-        cmocka_unit_test(a_record_cut_at_every_byte_arrives),
-        cmocka_unit_test(close_notify_ends_both_directions),
-        cmocka_unit_test(the_end_behind_data_is_reported_by_the_next_read),
-        cmocka_unit_test(a_stream_cut_without_close_notify_is_truncated),
-        cmocka_unit_test(a_forged_record_is_answered_with_an_alert),
-        cmocka_unit_test(invalid_records_are_refused),
-        cmocka_unit_test(a_foreign_error_of_openssl_does_no_harm),
-        cmocka_unit_test(ranges_of_files_are_encrypted),
-        cmocka_unit_test(a_file_that_was_truncated_ends_the_response),
-        cmocka_unit_test(a_file_that_changed_before_its_head_was_sent_leaves_the_session),
-        cmocka_unit_test(a_file_that_ends_before_its_range_ends_the_response),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static void cannot_open_files(ls_tls_cert files, int err, const char *format, co
     cannot_open((ls_tls_options){.server = true, .certs = &files, .cert_count = 1}, err, format, path);
 }
 
-static void files_that_cannot_be_used_are_named_with_the_reason(void **state)
+TEST(files_that_cannot_be_used_are_named_with_the_reason)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert good = tls_files(d, "good", (tls_wish){.cn = "a"}, NULL);
@@ -120,7 +120,6 @@ static void files_that_cannot_be_used_are_named_with_the_reason(void **state)
     const char *broken = tls_write(d, "broken", pem, sizeof pem - 1);
     static const char key_pem[] = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     const char *broken_key = tls_write(d, "broken.key", key_pem, sizeof key_pem - 1);
-    (void)state;
     cannot_open_files((ls_tls_cert){missing, NULL, NULL}, LS_ENOENT, "cannot read '%s': not found", missing);
     cannot_open_files((ls_tls_cert){good.cert, missing, NULL}, LS_ENOENT, "cannot read '%s': not found", missing);
     cannot_open_files((ls_tls_cert){d->path, NULL, NULL}, LS_EISDIR, "cannot read '%s': is a directory", d->path);
@@ -169,7 +168,7 @@ static void files_that_cannot_be_used_are_named_with_the_reason(void **state)
     tls_dir_close(d);
 }
 
-static void options_that_cannot_be_used_are_named_with_the_reason(void **state)
+TEST(options_that_cannot_be_used_are_named_with_the_reason)
 {
     tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "good", (tls_wish){.cn = "a"}, NULL);
@@ -177,7 +176,6 @@ static void options_that_cannot_be_used_are_named_with_the_reason(void **state)
     ls_tls_options o;
     unsigned char keys[80 * 17] = {0};
     char alpn[300];
-    (void)state;
     cannot_open((ls_tls_options){.server = true}, LS_EINVAL, "a TLS server needs a certificate", "");
     o = server;
     o.min = "1.1";
@@ -223,7 +221,7 @@ static void options_that_cannot_be_used_are_named_with_the_reason(void **state)
     tls_dir_close(d);
 }
 
-static void ciphers_of_both_versions_may_be_mixed(void **state)
+TEST(ciphers_of_both_versions_may_be_mixed)
 {
     static const char *const lists[] = {"TLS_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256",
                                         "HIGH:!aNULL:-DHE:@STRENGTH:TLS_CHACHA20_POLY1305_SHA256",
@@ -231,7 +229,6 @@ static void ciphers_of_both_versions_may_be_mixed(void **state)
     tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "good", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *client = open_tls((ls_tls_options){.ca = cert.cert});
-    (void)state;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         ls_tls *server =
             open_tls((ls_tls_options){.server = true, .certs = &cert, .cert_count = 1, .ciphers = lists[i]});
@@ -242,14 +239,13 @@ static void ciphers_of_both_versions_may_be_mixed(void **state)
     tls_dir_close(d);
 }
 
-static void dates_that_do_not_fit_are_a_warning(void **state)
+TEST(dates_that_do_not_fit_are_a_warning)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert expired = tls_files(d, "expired", (tls_wish){.cn = "a", .from_days = -20, .days = -10}, NULL);
     const ls_tls_cert early = tls_files(d, "early", (tls_wish){.cn = "a", .from_days = 10, .days = 20}, NULL);
     const ls_tls_cert *const cases[] = {&expired, &early};
     static const char *const texts[] = {"expired.pem' expired on 20", "early.pem' is not valid before 20"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         const ls_tls_options options = {.server = true, .certs = cases[i], .cert_count = 1};
         char why[TLS_WHY];
@@ -272,7 +268,7 @@ static void dates_that_do_not_fit_are_a_warning(void **state)
 
 /* ---- names -------------------------------------------------------------------------------------------------- */
 
-static void the_certificate_is_chosen_by_name(void **state)
+TEST(the_certificate_is_chosen_by_name)
 {
     static const struct {
         const char *asked, *got;
@@ -290,7 +286,6 @@ static void the_certificate_is_chosen_by_name(void **state)
         tls_files(d, "5", (tls_wish){.cn = "cn.example"}, NULL)};
     ls_tls *server = open_tls((ls_tls_options){.server = true, .certs = certs, .cert_count = 5});
     ls_tls *client = open_tls((ls_tls_options){.insecure = true, .no_resumption = true});
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const result r = connect_once(client, server, cases[i].asked, false);
         assert_int_equal(r.client, LS_DONE);
@@ -315,13 +310,12 @@ static void the_certificate_is_chosen_by_name(void **state)
 }
 
 /* Certificates of the same names with an ECDSA and an RSA key: the client's abilities decide. */
-static void types_of_keys_share_a_name(void **state)
+TEST(types_of_keys_share_a_name)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert certs[] = {tls_files(d, "e", (tls_wish){.cn = "a"}, NULL),
                                  tls_files(d, "r", (tls_wish){.cn = "a", .rsa = true}, NULL)};
     ls_tls *server = open_tls((ls_tls_options){.server = true, .certs = certs, .cert_count = 2});
-    (void)state;
     for (int i = 0; i < 2; i++) {
         ls_tls *client = open_tls((ls_tls_options){.ca = certs[i].cert});
         tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
@@ -341,7 +335,7 @@ static void types_of_keys_share_a_name(void **state)
     tls_dir_close(d);
 }
 
-static void a_chain_and_the_key_may_be_in_one_file(void **state)
+TEST(a_chain_and_the_key_may_be_in_one_file)
 {
     tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
@@ -350,7 +344,6 @@ static void a_chain_and_the_key_may_be_in_one_file(void **state)
     const char *ca = tls_write_cert(d, "root.pem", &root, NULL);
     const char *all = tls_write_cert(d, "all.pem", &leaf, &middle);
     FILE *file = fopen(all, "ab");
-    (void)state;
     assert_int_equal(PEM_write_PrivateKey(file, leaf.key, NULL, NULL, 0, NULL, NULL), 1);
     fclose(file);
     const ls_tls_cert cert = {all, NULL, NULL};
@@ -368,7 +361,7 @@ static void a_chain_and_the_key_may_be_in_one_file(void **state)
 }
 
 /* The file of a client may hold the certificate of one server, whose issuer it does not know. */
-static void a_single_certificate_can_be_trusted(void **state)
+TEST(a_single_certificate_can_be_trusted)
 {
     tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
@@ -376,7 +369,6 @@ static void a_single_certificate_can_be_trusted(void **state)
     const ls_tls_cert other = tls_files(d, "o", (tls_wish){.cn = "example.org"}, &root);
     ls_tls *server = open_server(&cert, NULL), *wrong = open_server(&other, NULL);
     ls_tls *client = open_tls((ls_tls_options){.ca = cert.cert});
-    (void)state;
     assert_true(connect_once(client, server, "example.org", false).verified);
     const result r = connect_once(client, wrong, "example.org", false);
     assert_int_equal(r.client, LS_ECERT);
@@ -390,12 +382,11 @@ static void a_single_certificate_can_be_trusted(void **state)
 }
 
 /* The system trusts no certificate that was just made. */
-static void a_client_without_a_file_uses_the_store_of_the_system(void **state)
+TEST(a_client_without_a_file_uses_the_store_of_the_system)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.server = false});
-    (void)state;
     assert_int_equal(connect_once(client, server, "example.org", false).client, LS_ECERT);
     ls_tls_drop(client);
     ls_tls_drop(server);
@@ -404,7 +395,7 @@ static void a_client_without_a_file_uses_the_store_of_the_system(void **state)
 
 /* ---- client certificates ------------------------------------------------------------------------------------ */
 
-static void clients_are_verified(void **state)
+TEST(clients_are_verified)
 {
     tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
@@ -415,7 +406,6 @@ static void clients_are_verified(void **state)
     ls_tls *with = open_tls((ls_tls_options){.ca = ca, .certs = &known, .cert_count = 1});
     ls_tls *without = open_tls((ls_tls_options){.ca = ca});
     ls_tls *stranger = open_tls((ls_tls_options){.ca = ca, .certs = &unknown, .cert_count = 1});
-    (void)state;
     for (enum ls_tls_verify verify = LS_TLS_VERIFY_NONE; verify <= LS_TLS_VERIFY_REQUIRED; verify++) {
         ls_tls *server =
             open_tls((ls_tls_options){.server = true, .certs = &cert, .cert_count = 1, .ca = ca, .verify = verify});
@@ -453,13 +443,12 @@ static void clients_are_verified(void **state)
 
 /* ---- tickets ------------------------------------------------------------------------------------------------ */
 
-static void a_client_resumes_unless_it_must_not(void **state)
+TEST(a_client_resumes_unless_it_must_not)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "a", .san = "DNS:example.org,DNS:example.net"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = cert.cert});
     ls_tls *full = open_tls((ls_tls_options){.ca = cert.cert, .no_resumption = true});
-    (void)state;
     assert_false(resumes(client, server));
     for (int i = 0; i < 5; i++) assert_true(resumes(client, server));
     assert_false(connect_once(client, server, "example.net", false).resumed); /* each name has its own */
@@ -472,13 +461,12 @@ static void a_client_resumes_unless_it_must_not(void **state)
 }
 
 /* TLS 1.2 has tickets as well (RFC 5077). */
-static void tls_1_2_resumes(void **state)
+TEST(tls_1_2_resumes)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = cert.cert});
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
-    (void)state;
     for (int i = 0; i < 4; i++) {
         tls_side c = tls_side_open(client, "example.org", pools.pool), s = tls_side_open(server, NULL, pools.pool);
         ls_tls_peer peer;
@@ -499,7 +487,7 @@ static void tls_1_2_resumes(void **state)
 }
 
 /* A client that offers a session of another name: TLS 1.2 must not resume it (RFC 6066 section 3). */
-static void a_session_belongs_to_its_name(void **state)
+TEST(a_session_belongs_to_its_name)
 {
     static const struct {
         const char *made_for, *name;
@@ -512,7 +500,6 @@ static void a_session_belongs_to_its_name(void **state)
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.insecure = true});
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
-    (void)state;
     for (int version = TLS1_2_VERSION; version <= TLS1_3_VERSION; version++)
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             SSL_SESSION *made = NULL;
@@ -545,14 +532,13 @@ static void a_session_belongs_to_its_name(void **state)
 }
 
 /* Of connections that begin at the same time, all resume with the only ticket there is. */
-static void a_ticket_serves_several_connections(void **state)
+TEST(a_ticket_serves_several_connections)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = cert.cert});
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
     tls_side clients[3], servers[3];
-    (void)state;
     assert_false(resumes(client, server));
     for (int i = 0; i < 3; i++) {
         clients[i] = tls_side_open(client, "example.org", pools.pool);
@@ -574,13 +560,12 @@ static void a_ticket_serves_several_connections(void **state)
 }
 
 /* The cache holds LS_TLS_CACHE_MAX names; one more replaces the least recently used. */
-static void the_cache_of_a_client_is_limited(void **state)
+TEST(the_cache_of_a_client_is_limited)
 {
     tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "a"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.insecure = true});
     char name[32];
-    (void)state;
     for (int i = 0; i < LS_TLS_CACHE_MAX; i++) {
         snprintf(name, sizeof name, "host-%d", i);
         assert_false(connect_once(client, server, name, false).resumed);
@@ -596,10 +581,9 @@ static void the_cache_of_a_client_is_limited(void **state)
 }
 
 /* Two machines with the same file accept each other's tickets, also when one has a newer key in front. */
-static void servers_with_the_same_keys_resume_each_others_sessions(void **state)
+TEST(servers_with_the_same_keys_resume_each_others_sessions)
 {
     static const size_t key_bytes[] = {80, 48};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         tls_dir *d = tls_dir_open();
         const size_t n = key_bytes[i];
@@ -630,7 +614,7 @@ static void servers_with_the_same_keys_resume_each_others_sessions(void **state)
     }
 }
 
-static void own_keys_rotate(void **state)
+TEST(own_keys_rotate)
 {
     const uint64_t period = (uint64_t)LS_TLS_TICKET_ROTATE_S * 1000;
     tls_dir *d = tls_dir_open();
@@ -638,7 +622,6 @@ static void own_keys_rotate(void **state)
     ls_tls *server = open_server(&cert, NULL);
     ls_tls *client = open_tls((ls_tls_options){.ca = cert.cert});
     unsigned char first[16];
-    (void)state;
     assert_false(resumes(client, server));
     memcpy(first, server->tickets.keys[0].name, sizeof first);
     clock_ahead_ms += period - 60000;
@@ -661,7 +644,7 @@ static void own_keys_rotate(void **state)
 
 /* Two servers with the keys of a third party: tickets of each are accepted by the other, those of the key that encrypted
  * before for as long as a ticket lives, and the keys rotate when they are not renewed. */
-static void keyrings_share_keys(void **state)
+TEST(keyrings_share_keys)
 {
     const uint64_t period = (uint64_t)LS_TLS_TICKET_ROTATE_S * 1000, life = (uint64_t)LS_TLS_TICKET_LIFE_S * 1000;
     tls_dir *d = tls_dir_open();
@@ -669,7 +652,6 @@ static void keyrings_share_keys(void **state)
     char keys[80 * LS_TLS_TICKET_KEYS_MAX];
     ls_tls_keyring *ring[2];
     ls_tls *server[2];
-    (void)state;
     RAND_bytes((unsigned char *)keys, sizeof keys);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ls_tls_keyring_open(&ring[i]), LS_OK);
@@ -712,7 +694,7 @@ static void keyrings_share_keys(void **state)
 }
 
 /* A ticket from a server that asked for no certificate is not accepted by one that requires it. */
-static void rules_for_clients_do_not_leak_through_tickets(void **state)
+TEST(rules_for_clients_do_not_leak_through_tickets)
 {
     tls_dir *d = tls_dir_open();
     unsigned char keys[80];
@@ -728,7 +710,6 @@ static void rules_for_clients_do_not_leak_through_tickets(void **state)
                                                .verify = LS_TLS_VERIFY_REQUIRED,
                                                .tickets = tickets});
     ls_tls *client = open_tls((ls_tls_options){.ca = ca});
-    (void)state;
     assert_false(resumes(client, open));
     assert_true(resumes(client, open));
     assert_int_equal(connect_once(client, strict, "example.org", false).server, LS_ECERT);
@@ -741,7 +722,7 @@ static void rules_for_clients_do_not_leak_through_tickets(void **state)
 
 /* ---- reload ------------------------------------------------------------------------------------------------- */
 
-static void changed_files_are_read_again(void **state)
+TEST(changed_files_are_read_again)
 {
     tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "old"}, NULL);
@@ -749,7 +730,6 @@ static void changed_files_are_read_again(void **state)
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
     tls_side c = tls_side_open(client, "x", pools.pool), s = tls_side_open(server, NULL, pools.pool);
     char why[TLS_WHY], before[96], after[96];
-    (void)state;
     tls_step(&c); /* a handshake that begins before the change ends with the old certificate */
     tls_deliver(&c, &s, WHOLE);
     const ls_tls_gen *gen = server->gen;
@@ -800,7 +780,7 @@ static void changed_files_are_read_again(void **state)
 
 /* A client that no longer trusts the issuer of a server does not resume a session that was verified before, also not
  * one whose ticket arrives after the change. */
-static void changed_trust_ends_resumption(void **state)
+TEST(changed_trust_ends_resumption)
 {
     tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
@@ -810,7 +790,6 @@ static void changed_trust_ends_resumption(void **state)
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = ca});
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
     char why[TLS_WHY];
-    (void)state;
     assert_false(resumes(client, server));
     assert_true(resumes(client, server));
     tls_side c = tls_side_open(client, "example.org", pools.pool), s = tls_side_open(server, NULL, pools.pool);
@@ -834,11 +813,10 @@ static void changed_trust_ends_resumption(void **state)
     tls_dir_close(d);
 }
 
-static void a_self_signed_certificate_survives_a_reload(void **state)
+TEST(a_self_signed_certificate_survives_a_reload)
 {
     ls_tls *server = open_tls((ls_tls_options){.server = true, .self_signed = true});
     char why[TLS_WHY], before[96], after[96];
-    (void)state;
     ls_tls_fingerprint(server, before);
     assert_int_equal(ls_tls_reload(server, true, why, sizeof why), LS_OK);
     ls_tls_fingerprint(server, after);
@@ -860,14 +838,13 @@ static void connect_many(void *arg)
 }
 
 /* For ThreadSanitizer: connections that share both contexts while the server's files change. */
-static void threads_share_contexts_during_reloads(void **state)
+TEST(threads_share_contexts_during_reloads)
 {
     tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "x"}, NULL);
     shared s = {.server = open_server(&cert, NULL), .client = open_tls((ls_tls_options){.insecure = true})};
     ls_thread threads[2];
     char why[TLS_WHY], hex[96];
-    (void)state;
     for (int i = 0; i < 2; i++) assert_int_equal(ls_thread_start(&threads[i], "tls", connect_many, &s), LS_OK);
     for (int i = 0; i < 50; i++) {
         assert_int_equal(ls_tls_reload(s.server, true, why, sizeof why), LS_OK);
@@ -879,39 +856,7 @@ static void threads_share_contexts_during_reloads(void **state)
     tls_dir_close(d);
 }
 
-static void the_library_is_named(void **state)
+TEST(the_library_is_named)
 {
-    (void)state;
     assert_int_equal(strncmp(ls_tls_library(), "OpenSSL 3.", 10), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_that_cannot_be_used_are_named_with_the_reason),
-        cmocka_unit_test(options_that_cannot_be_used_are_named_with_the_reason),
-        cmocka_unit_test(ciphers_of_both_versions_may_be_mixed),
-        cmocka_unit_test(dates_that_do_not_fit_are_a_warning),
-        cmocka_unit_test(the_certificate_is_chosen_by_name),
-        cmocka_unit_test(types_of_keys_share_a_name),
-        cmocka_unit_test(a_chain_and_the_key_may_be_in_one_file),
-        cmocka_unit_test(a_single_certificate_can_be_trusted),
-        cmocka_unit_test(a_client_without_a_file_uses_the_store_of_the_system),
-        cmocka_unit_test(clients_are_verified),
-        cmocka_unit_test(a_client_resumes_unless_it_must_not),
-        cmocka_unit_test(tls_1_2_resumes),
-        cmocka_unit_test(a_session_belongs_to_its_name),
-        cmocka_unit_test(a_ticket_serves_several_connections),
-        cmocka_unit_test(the_cache_of_a_client_is_limited),
-        cmocka_unit_test(servers_with_the_same_keys_resume_each_others_sessions),
-        cmocka_unit_test(own_keys_rotate),
-        cmocka_unit_test(keyrings_share_keys),
-        cmocka_unit_test(rules_for_clients_do_not_leak_through_tickets),
-        cmocka_unit_test(changed_files_are_read_again),
-        cmocka_unit_test(changed_trust_ends_resumption),
-        cmocka_unit_test(a_self_signed_certificate_survives_a_reload),
-        cmocka_unit_test(threads_share_contexts_during_reloads),
-        cmocka_unit_test(the_library_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,19 +89,17 @@ static bool collect(void *user, const void *der, size_t len)
     return ++g->count != g->stop_after;
 }
 
-static void the_store_of_this_system(void **state)
+TEST(the_store_of_this_system)
 {
     got g = {0};
-    (void)state;
     sys.replaced = false;
     assert_int_equal(ls_tls_trust_each(collect, &g), LS_OK);
     print_message("  %d certificates\n", g.count);
 }
 
-static void what_is_trusted_for_servers(void **state)
+TEST(what_is_trusted_for_servers)
 {
     EVP_PKEY *key = EVP_EC_gen("P-256");
-    (void)state;
     assert_non_null(key);
     sys.replaced = true;
     sys.root = memory_store();
@@ -132,10 +130,9 @@ static void what_is_trusted_for_servers(void **state)
     EVP_PKEY_free(key);
 }
 
-static void stores_that_cannot_be_opened(void **state)
+TEST(stores_that_cannot_be_opened)
 {
     got g = {0};
-    (void)state;
     sys.replaced = true;
     sys.root = sys.disallowed = NULL;
     sys.error = ERROR_ACCESS_DENIED;
@@ -150,14 +147,4 @@ static void stores_that_cannot_be_opened(void **state)
     assert_int_equal(ls_tls_trust_each(collect, &g), LS_OK); /* nothing is disallowed */
     CertCloseStore(sys.root, 0);
     assert_int_equal(g.count, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_store_of_this_system),
-        cmocka_unit_test(what_is_trusted_for_servers),
-        cmocka_unit_test(stores_that_cannot_be_opened),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,6 @@ static int64_t session_write(ls_filter *f, const ls_slice *slices, unsigned coun
 {
     char bytes[256];
     const size_t len = slices[0].len < sizeof bytes ? slices[0].len : sizeof bytes;
-    (void)f;
     assert_true(count > 0);
     invert(bytes, slices[0].ptr, len);
     emit(out, bytes, len);
@@ -84,8 +83,6 @@ static int64_t session_write(ls_filter *f, const ls_slice *slices, unsigned coun
 
 static int session_end(ls_filter *f, ls_filter_out *out)
 {
-    (void)f;
-    (void)out;
     return LS_OK;
 }
 

@@ -67,7 +67,7 @@ static void fixture_open(fixture *w, const ls_udp_setup *given)
     ls_udp_setup setup;
     const ls_addr at = loopback(0);
     memset(w, 0, sizeof *w);
-    net_open(&w->place);
+    net_place_open(&w->place);
     ls_udp_setup_defaults(&setup);
     assert_int_equal(ls_udp_open(w->place.port, given != NULL ? given : &setup, &at, handle, w, &w->udp), LS_OK);
     ls_addr_to(ls_udp_addr(w->udp), &w->at);
@@ -115,15 +115,14 @@ static void fixture_close(fixture *w)
     assert_true(ls_udp_idle(w->udp));
     ls_udp_free(w->udp);
     close(w->peer);
-    net_close(&w->place); /* asserts that every block was returned */
+    net_place_close(&w->place); /* asserts that every block was returned */
 }
 
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
 
-static void in_order_a_batch_waits_for_the_one_before_it(void **state)
+TEST(in_order_a_batch_waits_for_the_one_before_it)
 {
     enum { SENT = 8 };
-    (void)state;
     for (int in_order = 0; in_order <= 1; in_order++) {
         ls_udp_setup setup;
         fixture w;
@@ -149,13 +148,12 @@ static void in_order_a_batch_waits_for_the_one_before_it(void **state)
     }
 }
 
-static void batches_in_and_replies_out(void **state)
+TEST(batches_in_and_replies_out)
 {
     enum { SENT = 50, BATCH = 8 };
     ls_udp_setup setup;
     fixture w;
     char text[16], got[16];
-    (void)state;
     ls_udp_setup_defaults(&setup);
     setup.batch = BATCH;
     fixture_open(&w, &setup);
@@ -185,11 +183,10 @@ static void batches_in_and_replies_out(void **state)
     fixture_close(&w);
 }
 
-static void truncated_datagrams_are_marked(void **state)
+TEST(truncated_datagrams_are_marked)
 {
     ls_udp_setup setup;
     fixture w;
-    (void)state;
     ls_udp_setup_defaults(&setup);
     setup.datagram_bytes_max = 5;
     fixture_open(&w, &setup);
@@ -208,63 +205,54 @@ static void truncated_datagrams_are_marked(void **state)
     fixture_close(&w);
 }
 
-static void without_memory_it_retries(void **state)
+TEST_IN(fixture, w, without_memory_it_retries, NULL)
 {
     enum { BLOCKS = 2048 };
     static ls_block *held[BLOCKS];
-    fixture w;
     int count = 0;
-    (void)state;
-    fixture_open(&w, NULL);
-    ls_udp_start(&w.place.ctx, w.udp);
-    while (count < BLOCKS && (held[count] = ls_block_get(w.place.ctx.pool, LS_BLOCK_LARGE)) != NULL) count++;
+    ls_udp_start(&w->place.ctx, w->udp);
+    while (count < BLOCKS && (held[count] = ls_block_get(w->place.ctx.pool, LS_BLOCK_LARGE)) != NULL) count++;
     assert_true(count < BLOCKS);
     ls_block *small;
     static ls_block *smalls[BLOCKS];
     int small_count = 0;
-    while (small_count < BLOCKS && (small = ls_block_get(w.place.ctx.pool, LS_BLOCK_SMALL)) != NULL)
+    while (small_count < BLOCKS && (small = ls_block_get(w->place.ctx.pool, LS_BLOCK_SMALL)) != NULL)
         smalls[small_count++] = small;
-    peer_send(&w, "patience", 8);
-    pump(&w);
-    assert_int_equal(w.datagrams, 0);
+    peer_send(w, "patience", 8);
+    pump(w);
+    assert_int_equal(w->datagrams, 0);
     while (count > 0) ls_block_drop(held[--count]);
     while (small_count > 0) ls_block_drop(smalls[--small_count]);
-    const ls_packet packet = net_next(&w.place); /* the timer */
-    ls_packet_dispatch(&w.place.ctx, &packet);
-    pump(&w);
-    assert_int_equal(w.datagrams, 1);
-    fixture_close(&w);
+    const ls_packet packet = net_next(&w->place); /* the timer */
+    ls_packet_dispatch(&w->place.ctx, &packet);
+    pump(w);
+    assert_int_equal(w->datagrams, 1);
 }
 
-static void after_a_stop_nothing_is_received_but_sends_continue(void **state)
+TEST_IN(fixture, w, after_a_stop_nothing_is_received_but_sends_continue, NULL)
 {
-    fixture w;
     char got[8];
-    (void)state;
-    fixture_open(&w, NULL);
-    ls_udp_start(&w.place.ctx, w.udp);
-    peer_send(&w, "one", 3);
-    pump(&w);
-    assert_int_equal(w.datagrams, 1);
-    assert_false(ls_udp_idle(w.udp)); /* a receive is pending */
-    ls_udp_stop(&w.place.ctx, w.udp);
-    ls_udp_stop(&w.place.ctx, w.udp);
-    pump(&w);
-    assert_true(ls_udp_idle(w.udp));
-    peer_send(&w, "two", 3);
-    pump(&w);
-    assert_int_equal(w.datagrams, 1);
-    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "still"), 1), 1);
-    assert_int_equal(peer_receive(&w, got, sizeof got), 5);
-    fixture_close(&w);
+    ls_udp_start(&w->place.ctx, w->udp);
+    peer_send(w, "one", 3);
+    pump(w);
+    assert_int_equal(w->datagrams, 1);
+    assert_false(ls_udp_idle(w->udp)); /* a receive is pending */
+    ls_udp_stop(&w->place.ctx, w->udp);
+    ls_udp_stop(&w->place.ctx, w->udp);
+    pump(w);
+    assert_true(ls_udp_idle(w->udp));
+    peer_send(w, "two", 3);
+    pump(w);
+    assert_int_equal(w->datagrams, 1);
+    assert_int_equal(ls_udp_send(&w->place.ctx, w->udp, compose(w, "still"), 1), 1);
+    assert_int_equal(peer_receive(w, got, sizeof got), 5);
 }
 
-static void what_has_arrived_before_a_stop_is_handled(void **state)
+TEST(what_has_arrived_before_a_stop_is_handled)
 {
     for (int in_order = 0; in_order < 2; in_order++) {
         ls_udp_setup setup;
         fixture w;
-        (void)state;
         ls_udp_setup_defaults(&setup);
         setup.batch = 4;
         setup.in_order = in_order;
@@ -279,32 +267,27 @@ static void what_has_arrived_before_a_stop_is_handled(void **state)
     }
 }
 
-static void clients_that_send_on_do_not_keep_a_socket(void **state)
+TEST_IN(fixture, w, clients_that_send_on_do_not_keep_a_socket, NULL)
 {
-    fixture w;
     ls_packet packet;
-    (void)state;
-    fixture_open(&w, NULL);
-    ls_udp_start(&w.place.ctx, w.udp);
-    for (int n = 0; n < 40; n++) peer_send(&w, "x", 1);
-    ls_udp_stop(&w.place.ctx, w.udp);
-    while (ls_port_wait(w.place.port, &w.place.ctx, &packet, 1, 0) > 0) {
-        const int before = w.datagrams;
-        ls_packet_dispatch(&w.place.ctx, &packet);
-        for (int n = before; n < w.datagrams; n++) peer_send(&w, "x", 1); /* as many as were taken */
+    ls_udp_start(&w->place.ctx, w->udp);
+    for (int n = 0; n < 40; n++) peer_send(w, "x", 1);
+    ls_udp_stop(&w->place.ctx, w->udp);
+    while (ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, 0) > 0) {
+        const int before = w->datagrams;
+        ls_packet_dispatch(&w->place.ctx, &packet);
+        for (int n = before; n < w->datagrams; n++) peer_send(w, "x", 1); /* as many as were taken */
     }
-    assert_true(ls_udp_idle(w.udp));
-    assert_in_range(w.datagrams, LS_UDP_LAST_MAX, LS_UDP_LAST_MAX + LS_UDP_BATCH_DEFAULT);
-    fixture_close(&w);
+    assert_true(ls_udp_idle(w->udp));
+    assert_in_range(w->datagrams, LS_UDP_LAST_MAX, LS_UDP_LAST_MAX + LS_UDP_BATCH_DEFAULT);
 }
 
 /* ---- send --------------------------------------------------------------------------------------------------------- */
 
-static void the_queue_has_a_limit(void **state)
+TEST(the_queue_has_a_limit)
 {
     fixture w;
     ls_packet packet;
-    (void)state;
     fixture_open(&w, NULL); /* before the start every batch is queued */
     for (int n = 0; n < LS_UDP_QUEUE_BATCHES_MAX; n++)
         assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "x"), 1), 1);     /* at the limit */
@@ -320,43 +303,39 @@ static void the_queue_has_a_limit(void **state)
     fixture_close(&w);
 }
 
-static void a_failed_send_does_not_affect_others(void **state)
+TEST_IN(fixture, w, a_failed_send_does_not_affect_others, NULL)
 {
     static const char big[70000];
-    fixture w;
     char got[8], *bytes;
     ls_datagrams *batch;
-    (void)state;
-    fixture_open(&w, NULL);
-    ls_udp_start(&w.place.ctx, w.udp);
-    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, batch, 1), 1); /* the maximum */
-    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &w.from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX + 1), &batch),
+    ls_udp_start(&w->place.ctx, w->udp);
+    assert_int_equal(ls_udp_wrap(w->place.ctx.pool, &w->from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX), &batch),
+                     LS_OK);
+    assert_int_equal(ls_udp_send(&w->place.ctx, w->udp, batch, 1), 1); /* the maximum */
+    assert_int_equal(ls_udp_wrap(w->place.ctx.pool, &w->from, ls_slice_static(big, LS_UDP_PAYLOAD_MAX + 1), &batch),
                      LS_EMSGSIZE);
-    assert_int_equal(ls_udp_compose(w.place.ctx.pool, &w.from, LS_UDP_PAYLOAD_MAX + 1, &batch, &bytes), LS_EMSGSIZE);
+    assert_int_equal(ls_udp_compose(w->place.ctx.pool, &w->from, LS_UDP_PAYLOAD_MAX + 1, &batch, &bytes), LS_EMSGSIZE);
 
     const struct sockaddr_in nowhere = {.sin_family = AF_INET}; /* port 0: EINVAL */
     ls_sockaddr to = {.len = sizeof nowhere};
     memcpy(to.bytes, &nowhere, sizeof nowhere);
-    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &to, ls_slice_static("x", 1), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, batch, 1), LS_EINVAL);
-    assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "after"), 1), 1);
-    assert_int_equal(stats_of(&w).sent, 2);
-    assert_int_equal(stats_of(&w).failed, 1);
-    assert_int_equal(peer_receive(&w, got, sizeof got), sizeof got); /* truncated to the buffer */
-    assert_int_equal(peer_receive(&w, got, sizeof got), 5);
-    fixture_close(&w);
+    assert_int_equal(ls_udp_wrap(w->place.ctx.pool, &to, ls_slice_static("x", 1), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w->place.ctx, w->udp, batch, 1), LS_EINVAL);
+    assert_int_equal(ls_udp_send(&w->place.ctx, w->udp, compose(w, "after"), 1), 1);
+    assert_int_equal(stats_of(w).sent, 2);
+    assert_int_equal(stats_of(w).failed, 1);
+    assert_int_equal(peer_receive(w, got, sizeof got), sizeof got); /* truncated to the buffer */
+    assert_int_equal(peer_receive(w, got, sizeof got), 5);
 }
 
-static void addresses_of_both_families(void **state)
+TEST(addresses_of_both_families)
 {
     net_place place;
     ls_udp_setup setup;
     ls_addr any, four = loopback(7), six;
     ls_sockaddr to;
     ls_udp *udp;
-    (void)state;
-    net_open(&place);
+    net_place_open(&place);
     ls_udp_setup_defaults(&setup);
     assert_int_equal(ls_addr_parse("::1", 7, &six), LS_OK);
     assert_int_equal(ls_udp_open(place.port, &setup, &(ls_addr){.family = LS_ADDR_IP4, .bytes = {127, 0, 0, 1}},
@@ -375,15 +354,14 @@ static void addresses_of_both_families(void **state)
     assert_true(IN6_IS_ADDR_V4MAPPED(&mapped->sin6_addr));
     ls_udp_close(&place.ctx, udp);
     ls_udp_free(udp);
-    net_close(&place);
+    net_place_close(&place);
 }
 
 /* ---- ends --------------------------------------------------------------------------------------------------------- */
 
-static void a_close_with_pending_operations(void **state)
+TEST(a_close_with_pending_operations)
 {
     fixture w;
-    (void)state;
     for (int started = 0; started < 2; started++) {
         fixture_open(&w, NULL);
         for (int n = 0; n < 20; n++) assert_int_equal(ls_udp_send(&w.place.ctx, w.udp, compose(&w, "queued"), 1), 1);
@@ -397,26 +375,22 @@ static void a_close_with_pending_operations(void **state)
         assert_int_equal(stats_of(&w).sent, started ? 20 : 0);
         ls_udp_free(w.udp);
         close(w.peer);
-        net_close(&w.place);
+        net_place_close(&w.place);
     }
 }
 
-static void a_failed_open_leaves_nothing_open(void **state)
+TEST_IN(fixture, w, a_failed_open_leaves_nothing_open, NULL)
 {
-    fixture w;
     ls_udp_setup setup;
     ls_udp *second = NULL;
-    (void)state;
-    fixture_open(&w, NULL);
     ls_udp_setup_defaults(&setup);
-    assert_int_equal(ls_udp_open(w.place.port, &setup, ls_udp_addr(w.udp), handle, &w, &second), LS_EADDRINUSE);
+    assert_int_equal(ls_udp_open(w->place.port, &setup, ls_udp_addr(w->udp), handle, w, &second), LS_EADDRINUSE);
     assert_null(second);
     (void)snprintf(setup.interface, sizeof setup.interface, "nosuch0");
     setup.ttl = 1;
     const ls_addr at = loopback(0);
-    assert_int_equal(ls_udp_open(w.place.port, &setup, &at, handle, &w, &second), LS_ENOENT);
+    assert_int_equal(ls_udp_open(w->place.port, &setup, &at, handle, w, &second), LS_ENOENT);
     assert_null(second);
-    fixture_close(&w);
 }
 
 /* ---- connected ---------------------------------------------------------------------------------------------------- */
@@ -427,12 +401,11 @@ typedef struct result {
 } result;
 
 /* The receive that is posted keeps the size of its blocks; its batch goes to the new user all the same. */
-static void a_replaced_user_gets_the_next_batches(void **state)
+TEST(a_replaced_user_gets_the_next_batches)
 {
     ls_udp_setup setup;
     fixture w, other = {.reply = false};
     char text[64] = "";
-    (void)state;
     fixture_open(&w, NULL);
     ls_udp_start(&w.place.ctx, w.udp);
     peer_send(&w, text, sizeof text);
@@ -463,12 +436,11 @@ static int option_of(int fd, int level, int name)
     return value;
 }
 
-static void options_of_a_bound_socket_change_and_go_back(void **state)
+TEST(options_of_a_bound_socket_change_and_go_back)
 {
     ls_udp_setup before, after;
     ls_sockaddr unused;
     const ls_addr at = loopback(0);
-    (void)state;
     const int fd = plain_socket(&unused);
     ls_udp_setup_defaults(&before);
     after = before;
@@ -488,11 +460,10 @@ static void options_of_a_bound_socket_change_and_go_back(void **state)
     close(fd);
 }
 
-static void a_change_that_fails_is_reported(void **state)
+TEST(a_change_that_fails_is_reported)
 {
     ls_udp_setup before, after;
     fixture w;
-    (void)state;
     ls_udp_setup_defaults(&before);
     fixture_open(&w, &before);
     after = before;
@@ -512,31 +483,27 @@ static void a_change_that_fails_is_reported(void **state)
 static void received(ls_thread_ctx *ctx, void *user, ls_datagrams *batch, int err)
 {
     result *a = user;
-    (void)ctx;
     a->batch = batch;
     a->err = err;
     a->calls++;
 }
 
-static void a_connected_socket_receives_on_request(void **state)
+TEST_IN(fixture, w, a_connected_socket_receives_on_request, NULL)
 {
-    fixture w;
     ls_udp_setup setup;
     ls_datagrams *batch;
     result a = {NULL, 0, 0};
     ls_udp *udp;
     ls_addr to;
     char got[8];
-    (void)state;
-    fixture_open(&w, NULL);
     ls_udp_setup_defaults(&setup);
-    ls_addr_of(&w.from, &to);
-    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, received, &a, &udp), LS_OK);
+    ls_addr_of(&w->from, &to);
+    assert_int_equal(ls_udp_connect(w->place.port, &setup, &to, NULL, received, &a, &udp), LS_OK);
     ls_sockaddr ours;
     ls_addr_to(ls_udp_addr(udp), &ours);
-    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
-    assert_int_equal(sendto(w.peer, "one", 3, 0, (const struct sockaddr *)ours.bytes, ours.len), 3);
-    pump(&w);
+    assert_int_equal(ls_udp_receive(&w->place.ctx, udp, &batch), LS_PENDING);
+    assert_int_equal(sendto(w->peer, "one", 3, 0, (const struct sockaddr *)ours.bytes, ours.len), 3);
+    pump(w);
     assert_int_equal(a.calls, 1);
     assert_int_equal(a.err, LS_OK);
     assert_int_equal(a.batch->count, 1);
@@ -546,32 +513,31 @@ static void a_connected_socket_receives_on_request(void **state)
     ls_sockaddr stranger;
     const int other = plain_socket(&stranger); /* datagrams of other senders are dropped */
     assert_int_equal(sendto(other, "no", 2, 0, (const struct sockaddr *)ours.bytes, ours.len), 2);
-    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
-    pump(&w);
+    assert_int_equal(ls_udp_receive(&w->place.ctx, udp, &batch), LS_PENDING);
+    pump(w);
     assert_int_equal(a.calls, 1);
     const ls_sockaddr connected = {.len = 0};
-    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("two", 3), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), 1);
-    assert_int_equal(peer_receive(&w, got, sizeof got), 3);
+    assert_int_equal(ls_udp_wrap(w->place.ctx.pool, &connected, ls_slice_static("two", 3), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w->place.ctx, udp, batch, 1), 1);
+    assert_int_equal(peer_receive(w, got, sizeof got), 3);
 
-    close(w.peer); /* an ICMP refusal is the result, and the socket remains usable */
-    assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("three", 5), &batch), LS_OK);
-    assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), 1);
-    pump(&w);
+    close(w->peer); /* an ICMP refusal is the result, and the socket remains usable */
+    assert_int_equal(ls_udp_wrap(w->place.ctx.pool, &connected, ls_slice_static("three", 5), &batch), LS_OK);
+    assert_int_equal(ls_udp_send(&w->place.ctx, udp, batch, 1), 1);
+    pump(w);
     assert_int_equal(a.calls, 2);
     assert_null(a.batch);
     assert_int_equal(a.err, LS_EREFUSED);
-    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_PENDING);
-    ls_udp_close(&w.place.ctx, udp);
-    pump(&w);
+    assert_int_equal(ls_udp_receive(&w->place.ctx, udp, &batch), LS_PENDING);
+    ls_udp_close(&w->place.ctx, udp);
+    pump(w);
     assert_int_equal(a.calls, 3); /* exactly once, including the close */
     assert_int_equal(a.err, LS_ECANCELED);
-    assert_int_equal(ls_udp_receive(&w.place.ctx, udp, &batch), LS_ECLOSED);
+    assert_int_equal(ls_udp_receive(&w->place.ctx, udp, &batch), LS_ECLOSED);
     assert_true(ls_udp_idle(udp));
     ls_udp_free(udp);
     close(other);
-    w.peer = plain_socket(&stranger);
-    fixture_close(&w);
+    w->peer = plain_socket(&stranger);
 }
 
 /* Another thread takes the packet of a send, and finishes it, before the call that posted it returns. */
@@ -588,7 +554,7 @@ int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagr
     return LS_PENDING;
 }
 
-static void a_thread_inside_prevents_the_free(void **state)
+TEST(a_thread_inside_prevents_the_free)
 {
     fixture w;
     ls_udp_setup setup;
@@ -597,7 +563,6 @@ static void a_thread_inside_prevents_the_free(void **state)
     const ls_sockaddr connected = {.len = 0};
     const ls_addr to = loopback(9);
     ls_udp *udp;
-    (void)state;
     fixture_open(&w, NULL);
     ls_udp_setup_defaults(&setup);
     assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, received, &a, &udp), LS_OK);
@@ -658,14 +623,11 @@ static _Atomic uint64_t received_by_threads;
 
 static void count_only(ls_thread_ctx *ctx, void *user, ls_udp *udp, ls_datagrams *batch)
 {
-    (void)ctx;
-    (void)user;
-    (void)udp;
     atomic_fetch_add(&received_by_threads, batch->count);
     ls_datagrams_drop(batch);
 }
 
-static void many_threads_send_receive_and_close(void **state)
+TEST(many_threads_send_receive_and_close)
 {
     _Atomic unsigned ready = 0;
     _Atomic bool stop = false;
@@ -675,10 +637,9 @@ static void many_threads_send_receive_and_close(void **state)
     unsigned accepted = 0, rejected = 0;
     fixture w;
     const ls_addr at = loopback(0);
-    (void)state;
     memset(&w, 0, sizeof w);
     atomic_store(&received_by_threads, 0);
-    net_open(&w.place);
+    net_place_open(&w.place);
     ls_udp_setup_defaults(&setup);
     setup.batch = 4;
     assert_int_equal(ls_udp_open(w.place.port, &setup, &at, count_only, NULL, &w.udp), LS_OK);
@@ -704,30 +665,5 @@ static void many_threads_send_receive_and_close(void **state)
     assert_true(stats.received <= stats.sent);
     assert_true(stats.sent > 0);
     ls_udp_free(w.udp);
-    net_close(&w.place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_order_a_batch_waits_for_the_one_before_it),
-        cmocka_unit_test(batches_in_and_replies_out),
-        cmocka_unit_test(truncated_datagrams_are_marked),
-        cmocka_unit_test(without_memory_it_retries),
-        cmocka_unit_test(after_a_stop_nothing_is_received_but_sends_continue),
-        cmocka_unit_test(what_has_arrived_before_a_stop_is_handled),
-        cmocka_unit_test(clients_that_send_on_do_not_keep_a_socket),
-        cmocka_unit_test(the_queue_has_a_limit),
-        cmocka_unit_test(a_failed_send_does_not_affect_others),
-        cmocka_unit_test(addresses_of_both_families),
-        cmocka_unit_test(a_close_with_pending_operations),
-        cmocka_unit_test(a_failed_open_leaves_nothing_open),
-        cmocka_unit_test(a_replaced_user_gets_the_next_batches),
-        cmocka_unit_test(options_of_a_bound_socket_change_and_go_back),
-        cmocka_unit_test(a_change_that_fails_is_reported),
-        cmocka_unit_test(a_connected_socket_receives_on_request),
-        cmocka_unit_test(a_thread_inside_prevents_the_free),
-        cmocka_unit_test(many_threads_send_receive_and_close),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    net_place_close(&w.place);
 }

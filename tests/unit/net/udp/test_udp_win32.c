@@ -36,10 +36,9 @@ static int open_with(const char *interface_name)
     return err;
 }
 
-static void an_interface_has_two_names(void **state)
+TEST(an_interface_has_two_names)
 {
     char name[IF_NAMESIZE] = "", shown[sizeof(((ls_udp_setup *)0)->interface)];
-    (void)state;
     const NET_IFINDEX number = first_interface(shown, sizeof shown);
     assert_non_null(if_indextoname(number, name));
     print_message("  interface %lu: %s, %s\n", number, name, shown);
@@ -49,10 +48,4 @@ static void an_interface_has_two_names(void **state)
                          LS_ENOENT); /* Wine 8 refuses the number of any interface for IPv4: LS_EINVAL */
     assert_int_equal(open_with("no such interface"), LS_ENOENT);
     assert_int_equal(open_with("\xff"), LS_ENOENT); /* not UTF-8 */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_interface_has_two_names)};
-    return cmocka_run_group_tests_name("net/udp_win32", tests, NULL, NULL);
 }

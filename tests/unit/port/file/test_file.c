@@ -18,23 +18,18 @@ typedef struct place { /* a directory of one's own, and the path of a file in it
     char dir[256], path[300], other[300];
 } place;
 
-static int set_up(void **state)
+static void place_open(place *p)
 {
-    place *p = malloc(sizeof *p);
     const char *tmp = getenv("TMPDIR");
-    assert_non_null(p);
     (void)snprintf(p->dir, sizeof p->dir, "%s/" TEST_SCRATCH_NAME, tmp != NULL ? tmp : "/tmp");
     assert_non_null(mkdtemp(p->dir));
     (void)snprintf(p->path, sizeof p->path, "%s/it", p->dir);
     (void)snprintf(p->other, sizeof p->other, "%s/other", p->dir);
-    *state = p;
-    return 0;
 }
 
 /* Nothing else is left in the directory, such as the new file of a save. */
-static int tear_down(void **state)
+static void place_close(place *p)
 {
-    place *p = *state;
     ls_file_names *names;
     assert_int_equal(ls_file_list(p->dir, NULL, 10, &names), LS_OK);
     for (unsigned i = 0; i < names->count; i++)
@@ -43,8 +38,6 @@ static int tear_down(void **state)
     (void)ls_file_remove(p->path);
     (void)ls_file_remove(p->other);
     assert_int_equal(ls_file_remove(p->dir), LS_OK);
-    free(p);
-    return 0;
 }
 
 static int save(const char *path, const char *text, unsigned flags)
@@ -75,9 +68,8 @@ static int result_of_open(const char *path, unsigned flags)
 
 /* ---- open, read, stat ------------------------------------------------------------------------------------------- */
 
-static void a_file_from_its_creation_to_its_end(void **state)
+TEST_IN(place, p, a_file_from_its_creation_to_its_end)
 {
-    const place *p = *state;
     const ls_slice slices[] = {{NULL, "hello, ", 7}, {NULL, "", 0}, {NULL, "file", 4}};
     char room[16] = "";
     ls_file_info info, by_path;
@@ -112,9 +104,8 @@ static void a_file_from_its_creation_to_its_end(void **state)
     assert_int_equal(ls_file_stat(p->path, &info), LS_ENOENT);
 }
 
-static void a_new_file_replaces_none(void **state)
+TEST_IN(place, p, a_new_file_replaces_none)
 {
-    const place *p = *state;
     ls_file_info info;
     assert_int_equal(save(p->path, "first", LS_SAVE_NEW), LS_OK);
     assert_int_equal(save(p->path, "second one", LS_SAVE_NEW), LS_EEXIST);
@@ -122,9 +113,8 @@ static void a_new_file_replaces_none(void **state)
     assert_int_equal(info.bytes, 5);
 }
 
-static void flags_are_what_they_say(void **state)
+TEST_IN(place, p, flags_are_what_they_say)
 {
-    const place *p = *state;
     char room[8];
     ls_file_info info;
     ls_fd fd;
@@ -143,9 +133,8 @@ static void flags_are_what_they_say(void **state)
     assert_int_equal(info.bytes, 0);
 }
 
-static void errors_have_their_codes(void **state)
+TEST_IN(place, p, errors_have_their_codes)
 {
-    const place *p = *state;
     char room[8], below[320];
     ls_file_info info;
     ls_fd fd;
@@ -169,9 +158,8 @@ static void errors_have_their_codes(void **state)
     assert_int_equal(ls_file_stat_open(LS_FD_NONE, &info), LS_EINVAL);
 }
 
-static void what_is_forbidden_is_eacces(void **state)
+TEST_IN(place, p, what_is_forbidden_is_eacces)
 {
-    const place *p = *state;
     access_before forbidden;
     assert_int_equal(save(p->path, "kept", 0), LS_OK);
     deny_access(&forbidden, p->dir, p->path, p->other);
@@ -188,9 +176,8 @@ static void what_is_forbidden_is_eacces(void **state)
     holds(p->path, "kept");
 }
 
-static void out_of_descriptors_is_emfile(void **state)
+TEST_IN(place, p, out_of_descriptors_is_emfile)
 {
-    const place *p = *state;
     descriptors_before before;
     assert_int_equal(save(p->path, "kept", 0), LS_OK);
     exhaust_descriptors(&before);
@@ -201,10 +188,9 @@ static void out_of_descriptors_is_emfile(void **state)
     holds(p->path, "kept");
 }
 
-static void offsets_beyond_4_gib(void **state)
+TEST_IN(place, p, offsets_beyond_4_gib)
 {
     static const uint64_t beyond = (UINT64_C(5) << 30) - 4;
-    const place *p = *state;
     char room[16];
     ls_file_info info;
     ls_fd fd;
@@ -225,9 +211,8 @@ static void offsets_beyond_4_gib(void **state)
 
 /* ---- save ------------------------------------------------------------------------------------------------------- */
 
-static void a_save_makes_replaces_and_appends(void **state)
+TEST_IN(place, p, a_save_makes_replaces_and_appends)
 {
-    const place *p = *state;
     assert_int_equal(ls_file_save(p->path, NULL, 0, 0), LS_OK);
     holds(p->path, "");
     assert_int_equal(save(p->path, "one", LS_SAVE_SYNC), LS_OK);
@@ -247,12 +232,11 @@ static void a_save_makes_replaces_and_appends(void **state)
     holds(p->other, "made");
 }
 
-static void many_slices_leave_in_order(void **state)
+TEST_IN(place, p, many_slices_leave_in_order)
 {
     enum { COUNT = 3 * LS_FILE_GATHER + 5, LEN = 30000 };
     static char bytes[COUNT][LEN], back[COUNT * LEN + 1];
     static ls_slice slices[COUNT];
-    const place *p = *state;
     size_t sum = 0;
     ls_fd fd;
     for (size_t i = 0; i < COUNT; i++) {
@@ -274,9 +258,8 @@ static void many_slices_leave_in_order(void **state)
 }
 
 /* A reader of the old file keeps it, also while it is replaced. */
-static void a_replaced_file_stays_with_its_readers(void **state)
+TEST_IN(place, p, a_replaced_file_stays_with_its_readers)
 {
-    const place *p = *state;
     char room[8];
     ls_fd fd;
     assert_int_equal(save(p->path, "old", 0), LS_OK);
@@ -289,9 +272,8 @@ static void a_replaced_file_stays_with_its_readers(void **state)
     holds(p->path, replaces ? "new" : "old");
 }
 
-static void the_longest_name_can_be_saved(void **state)
+TEST_IN(place, p, the_longest_name_can_be_saved)
 {
-    const place *p = *state;
     char path[600], name[256];
     memset(name, 'n', sizeof name);
     name[255] = '\0';
@@ -303,9 +285,8 @@ static void the_longest_name_can_be_saved(void **state)
 }
 
 #ifndef _WIN32
-static void permissions_are_kept(void **state)
+TEST_IN(place, p, permissions_are_kept)
 {
-    const place *p = *state;
     struct stat st;
     const mode_t mask = umask(027);
     assert_int_equal(save(p->path, "x", 0), LS_OK);
@@ -339,9 +320,8 @@ static void permissions_are_kept(void **state)
     (void)umask(mask);
 }
 
-static void a_link_stays_and_its_target_is_replaced(void **state)
+TEST_IN(place, p, a_link_stays_and_its_target_is_replaced)
 {
-    const place *p = *state;
     struct stat st;
     assert_int_equal(symlink("other", p->path), 0);
     assert_int_equal(save(p->path, "through a link to nothing", 0), LS_OK);
@@ -358,9 +338,8 @@ static void a_link_stays_and_its_target_is_replaced(void **state)
 }
 
 /* A full device keeps the old file. RLIMIT_FSIZE takes its place: a file system of one's own needs privileges. */
-static void a_full_device_keeps_the_old_file(void **state)
+TEST_IN(place, p, a_full_device_keeps_the_old_file)
 {
-    const place *p = *state;
     static char large[20000];
     const ls_slice slice = {NULL, large, sizeof large};
     struct rlimit before, small = {10000, 10000};
@@ -385,9 +364,8 @@ static void a_full_device_keeps_the_old_file(void **state)
 
 /* ---- directories and names --------------------------------------------------------------------------------------- */
 
-static void directories_are_made_with_their_parents(void **state)
+TEST_IN(place, p, directories_are_made_with_their_parents)
 {
-    const place *p = *state;
     char path[400];
     ls_file_info info;
     static const char *const rest[] = {"/a//b/c", "/a/b", "/a"};
@@ -413,9 +391,8 @@ static void directories_are_made_with_their_parents(void **state)
     assert_true(below == LS_ENOTDIR || below == LS_EEXIST);
 }
 
-static void a_name_replaces_another_one(void **state)
+TEST_IN(place, p, a_name_replaces_another_one)
 {
-    const place *p = *state;
     char below[320];
     assert_int_equal(ls_file_rename(p->path, p->other), LS_ENOENT);
     assert_int_equal(save(p->path, "new", 0), LS_OK);
@@ -438,29 +415,4 @@ static void a_name_replaces_another_one(void **state)
     assert_int_equal(ls_file_rename(p->path, below), LS_ENOTDIR);
 #endif
     assert_int_equal(ls_file_remove(below), LS_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_from_its_creation_to_its_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_new_file_replaces_none, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(flags_are_what_they_say, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(errors_have_their_codes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_forbidden_is_eacces, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(out_of_descriptors_is_emfile, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(offsets_beyond_4_gib, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_save_makes_replaces_and_appends, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(many_slices_leave_in_order, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_replaced_file_stays_with_its_readers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_longest_name_can_be_saved, set_up, tear_down),
-#ifndef _WIN32
-        cmocka_unit_test_setup_teardown(permissions_are_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_link_stays_and_its_target_is_replaced, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_full_device_keeps_the_old_file, set_up, tear_down),
-#endif
-        cmocka_unit_test_setup_teardown(directories_are_made_with_their_parents, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_name_replaces_another_one, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,31 +22,23 @@ static void put(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static int set_up(void **state)
+static void place_open(place *p)
 {
-    place *p = malloc(sizeof *p);
     const char *tmp = getenv("TMPDIR");
-    assert_non_null(p);
     (void)snprintf(p->dir, sizeof p->dir, "%s/" TEST_SCRATCH_NAME, tmp != NULL ? tmp : "/tmp");
     assert_non_null(mkdtemp(p->dir));
     (void)snprintf(p->path, sizeof p->path, "%s/it", p->dir);
     put(p->path, "0123456789");
-    *state = p;
-    return 0;
 }
 
-static int tear_down(void **state)
+static void place_close(place *p)
 {
-    place *p = *state;
     (void)remove(p->path);
     assert_int_equal(rmdir(p->dir), 0);
-    free(p);
-    return 0;
 }
 
-static void a_file_is_read_through_its_slices(void **state)
+TEST_IN(place, p, a_file_is_read_through_its_slices)
 {
-    const place *p = *state;
     ls_shared_file *file;
     char room[32];
     assert_int_equal(ls_shared_file_open(p->path, &file), LS_OK);
@@ -72,9 +64,8 @@ static bool is_open(ls_fd fd)
     return ls_shared_file_read(&look, &byte, 1, 0) == 1;
 }
 
-static void the_last_slice_closes_it(void **state)
+TEST_IN(place, p, the_last_slice_closes_it)
 {
-    const place *p = *state;
     ls_shared_file *file;
     assert_int_equal(ls_shared_file_open(p->path, &file), LS_OK);
     const ls_fd fd = file->fd;
@@ -89,9 +80,8 @@ static void the_last_slice_closes_it(void **state)
 #endif
 }
 
-static void other_types_and_missing_files_are_refused(void **state)
+TEST_IN(place, p, other_types_and_missing_files_are_refused)
 {
-    const place *p = *state;
     ls_shared_file *file = NULL;
     char path[320];
     assert_int_equal(ls_shared_file_open(p->dir, &file), LS_EISDIR);
@@ -103,9 +93,8 @@ static void other_types_and_missing_files_are_refused(void **state)
     assert_null(file);
 }
 
-static void a_descriptor_is_not_left_open(void **state)
+TEST_IN(place, p, a_descriptor_is_not_left_open)
 {
-    const place *p = *state;
     ls_shared_file *file;
     for (int n = 0; n < 3000; n++) { /* more than the limit of descriptors */
         assert_int_equal(ls_shared_file_open(p->dir, &file), LS_EISDIR);
@@ -114,9 +103,8 @@ static void a_descriptor_is_not_left_open(void **state)
     }
 }
 
-static void changes_are_seen(void **state)
+TEST_IN(place, p, changes_are_seen)
 {
-    const place *p = *state;
     ls_shared_file *file, *same;
     char room[8];
     assert_int_equal(ls_shared_file_open(p->path, &file), LS_OK);
@@ -160,9 +148,8 @@ static const struct ls_file_name *find(const ls_file_names *names, const char *n
     return NULL;
 }
 
-static void names_of_a_directory(void **state)
+TEST_IN(place, p, names_of_a_directory)
 {
-    const place *p = *state;
     ls_file_names *names = NULL;
     assert_int_equal(ls_file_list(p->path, NULL, 100, &names), LS_ENOTDIR);
     char none[320];
@@ -199,9 +186,8 @@ static void names_of_a_directory(void **state)
 }
 
 #ifndef _WIN32
-static void links_stay_beneath_a_directory(void **state)
+TEST_IN(place, p, links_stay_beneath_a_directory)
 {
-    const place *p = *state;
     char dir[320], in[340], out[340], file[340];
     ls_shared_file *opened;
     ls_file_names *names;
@@ -244,19 +230,3 @@ static void links_stay_beneath_a_directory(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 #endif
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_is_read_through_its_slices, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_last_slice_closes_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(other_types_and_missing_files_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_descriptor_is_not_left_open, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(changes_are_seen, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(names_of_a_directory, set_up, tear_down),
-#ifndef _WIN32
-        cmocka_unit_test_setup_teardown(links_stay_beneath_a_directory, set_up, tear_down),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

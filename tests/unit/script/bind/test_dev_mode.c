@@ -288,19 +288,19 @@ static void a_change_reloads_the_site(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define DEV_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_change_is_seen_once),
-        TEST(a_file_that_vanishes_and_one_that_appears),
-        TEST(data_of_the_site),
-        TEST(a_source_is_found_by_its_name_or_the_end_of_it),
-        TEST(the_first_stamp_of_a_load_counts),
-        TEST(a_load_forgets_the_files_of_the_one_before),
-        TEST(files_that_were_sent),
-        TEST(limits),
-        TEST(failures),
-        TEST(a_change_reloads_the_site),
+        DEV_TEST(a_change_is_seen_once),
+        DEV_TEST(a_file_that_vanishes_and_one_that_appears),
+        DEV_TEST(data_of_the_site),
+        DEV_TEST(a_source_is_found_by_its_name_or_the_end_of_it),
+        DEV_TEST(the_first_stamp_of_a_load_counts),
+        DEV_TEST(a_load_forgets_the_files_of_the_one_before),
+        DEV_TEST(files_that_were_sent),
+        DEV_TEST(limits),
+        DEV_TEST(failures),
+        DEV_TEST(a_change_reloads_the_site),
     };
-#undef TEST
+#undef DEV_TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

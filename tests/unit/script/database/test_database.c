@@ -298,7 +298,7 @@ static void run_anywhere(net_place *net, ls_db_job *job)
 static void pool_close(net_place *net, place *p)
 {
     ls_db_disconnect(p->shared);
-    net_release(net);
+    net_place_release(net);
 }
 
 static void a_job_that_is_cancelled_gives_its_connection_back(void **state)
@@ -307,7 +307,7 @@ static void a_job_that_is_cancelled_gives_its_connection_back(void **state)
     net_place net;
     waiting first, second, third;
     (void)state;
-    net_open(&net);
+    net_place_open(&net);
     place_open(&p, 1, true);
     ls_db_job *forever = job_new(&p, NUMBERS("1000000000000") "select count(*) from c"),
               *waits = job_new(&p, "select 1"), *last = job_new(&p, "select 2");
@@ -337,7 +337,7 @@ static void a_result_that_is_read_is_released_behind_its_reader(void **state)
     net_place net;
     waiting first;
     (void)state;
-    net_open(&net);
+    net_place_open(&net);
     place_open(&p, 1, true);
     for (int round = 0; round < 20; round++) {
         ls_db_job *rows = job_new(
@@ -367,7 +367,7 @@ static void a_transaction_whose_begin_is_cancelled_has_not_the_writer(void **sta
     net_place net;
     waiting first, second, third;
     (void)state;
-    net_open(&net);
+    net_place_open(&net);
     place_open(&p, 1, true);
     run_sql(&p, "create table t(a)");
     ls_db_job *holder = ls_db_job_new(p.db), *begin = ls_db_job_new(p.db),

@@ -68,7 +68,7 @@ typedef struct world {
 
 static void world_open(world *w)
 {
-    net_open(&w->net);
+    net_place_open(&w->net);
     assert_int_equal(ls_topics_open(&w->topics), LS_OK);
     place_open(&w->a, w->topics, w->net.port);
     place_open(&w->b, w->topics, w->net.port);
@@ -80,7 +80,7 @@ static void world_close(world *w)
     place_close(&w->a);
     place_close(&w->b);
     ls_topics_close(w->topics);
-    net_close(&w->net);
+    net_place_close(&w->net);
 }
 
 static ls_topics_stats stats_of(const world *w)

@@ -76,7 +76,7 @@ typedef struct world {
 
 static void world_open(world *w)
 {
-    net_open(&w->net);
+    net_place_open(&w->net);
     assert_int_equal(ls_topics_open(&w->topics), LS_OK);
     place_open(&w->a, w->topics, w->net.port);
     w->number = 0;
@@ -87,7 +87,7 @@ static void world_close(world *w)
     (void)pump(&w->net);
     place_close(&w->a);
     ls_topics_close(w->topics);
-    net_close(&w->net);
+    net_place_close(&w->net);
 }
 
 /* Publish the next number, in `bytes` bytes. */

@@ -111,7 +111,7 @@ static void every_message_arrives_in_the_order_of_its_publisher(void **state)
     ls_thread threads[THREADS];
     ls_topics_stats stats;
     (void)state;
-    net_open(&town.net);
+    net_place_open(&town.net);
     assert_int_equal(ls_topics_open(&town.topics), LS_OK);
     for (int p = 0; p < PLACES; p++) {
         place_open(&town.places[p], town.topics, town.net.port);
@@ -145,7 +145,7 @@ static void every_message_arrives_in_the_order_of_its_publisher(void **state)
     assert_true(stats.delivered >= (uint64_t)THREADS * EACH * PLACES * LASTING);
     for (int p = 0; p < PLACES; p++) place_close(&town.places[p]);
     ls_topics_close(town.topics);
-    net_close(&town.net);
+    net_place_close(&town.net);
 }
 
 int main(void)
