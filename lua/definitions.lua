@@ -349,7 +349,7 @@ local function read_options(sources)
     for line in sources["lua/luaserve/" .. module .. ".lua"]:gmatch("[^\n]+") do
       local call, names, class_name = line:match('^  %["([^"]+)"%] = { ([%w_., =]+) }, %-%- (%u%w*)$')
       local class = call and class_named(class_name)
-      names = (names or ""):gsub(", listed = true", "")
+      names = (names or ""):gsub(", %w+ = true", "")
       local count = 0
       for name in names:gmatch("[%w_.]+") do
         count = count + 1

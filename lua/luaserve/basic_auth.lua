@@ -72,12 +72,8 @@ end
 
 -- basic_auth(options: BasicAuthOptions) -> middleware: Middleware
 -- Makes middleware that answers 401 to requests without the name and password of a user; `req.user` is the name.
-local function new(given, ...)
-  if type(given) ~= "table" then
-    usage.error("basic_auth takes a table of options: basic_auth{ users = { ada = hash } }; got %s", usage.quote(given))
-  end
-  usage.no_more("basic_auth(options)", given, ...)
-  options.take("basic_auth", given, basic_auth.calls.basic_auth, {})
+local function new(...)
+  local _, given = options.only("basic_auth", basic_auth.calls.basic_auth, "{ users = { ada = hash } }", ...)
   local check, users = given.check, given.users
   if (check == nil) == (users == nil) then usage.error("basic_auth: give one of users and check") end
   if check ~= nil and type(check) ~= "function" then

@@ -63,12 +63,8 @@ end
 
 -- bearer_auth(options: BearerAuthOptions) -> middleware: Middleware
 -- Makes middleware that answers 401 to requests without a valid token; `req.user` says whose it is.
-local function new(given, ...)
-  if type(given) ~= "table" then
-    usage.error("bearer_auth takes a table of options: bearer_auth{ jwt = key }; got %s", usage.quote(given))
-  end
-  usage.no_more("bearer_auth(options)", given, ...)
-  options.take("bearer_auth", given, bearer_auth.calls.bearer_auth, {})
+local function new(...)
+  local _, given = options.only("bearer_auth", bearer_auth.calls.bearer_auth, "{ jwt = key }", ...)
   local ways = 0
   for _, name in ipairs { "jwt", "tokens", "check" } do ways = ways + (given[name] ~= nil and 1 or 0) end
   if ways ~= 1 then usage.error("bearer_auth: give one of jwt, tokens and check") end

@@ -20,7 +20,7 @@ local compress_options = {
   cache = { "cache_bytes", "size", 0, 1 << 30, "1m", none = 0 }, -- for bodies that come again, in each Lua state
 }
 compress.calls = {
-  ["compress"] = { compress_options, listed = true }, -- CompressOptions
+  ["compress"] = { compress_options, listed = true, optional = true }, -- CompressOptions
 }
 
 local names = { gzip = true, br = true, zstd = true }
@@ -91,13 +91,8 @@ end
 
 -- compress([options: CompressOptions]) -> middleware: Middleware
 -- Makes middleware that compresses responses for clients that accept it.
-local function new(given, ...)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("compress takes a table of options: compress{ level = 6 }; got %s", usage.quote(given))
-  end
-  usage.no_more("compress(options)", given, ...)
-  given = given or {}
-  local out = options.take("compress", given, compress.calls.compress, {})
+local function new(...)
+  local out, given = options.only("compress", compress.calls.compress, "{ level = 6 }", ...)
   local types, codings, list = types_of(given.types or usual_types), chosen(given.codings), {}
   local levels = levels_of(given.level, codings)
   for n, coding in ipairs(codings) do list[n] = coding.name end

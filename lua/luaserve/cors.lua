@@ -55,12 +55,8 @@ end
 
 -- cors(options: CorsOptions) -> middleware: Middleware
 -- Makes middleware that adds the header fields of CORS and answers preflight requests.
-local function new(given, ...)
-  if type(given) ~= "table" then
-    usage.error('cors takes a table of options: cors{ origins = { "https://app.example" } }; got %s', usage.quote(given))
-  end
-  usage.no_more("cors(options)", given, ...)
-  local out = options.take("cors", given, cors.calls.cors, {})
+local function new(...)
+  local out, given = options.only("cors", cors.calls.cors, '{ origins = { "https://app.example" } }', ...)
   local allows = allower(given.origins)
   if allows == true and out.credentials then
     usage.error('cors: credentials = true needs the list of origins: with "*" each site could act for your visitors')

@@ -21,7 +21,7 @@ local csrf_options = {
   origins = true, -- string[] - other sites that may send requests, such as "https://app.example"
 }
 csrf.calls = {
-  ["csrf"] = { csrf_options, listed = true }, -- CsrfOptions
+  ["csrf"] = { csrf_options, listed = true, optional = true }, -- CsrfOptions
 }
 
 local safe = { GET = true, HEAD = true, OPTIONS = true, TRACE = true } -- RFC 9110 section 9.2.1
@@ -92,13 +92,8 @@ end
 
 -- csrf([options: CsrfOptions]) -> middleware: Middleware
 -- Makes middleware that answers requests of other sites with 403, unless their method is GET, HEAD, OPTIONS or TRACE.
-local function new(given, ...)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error('csrf takes a table of options: csrf{ origins = { "https://app.example" } }; got %s', usage.quote(given))
-  end
-  usage.no_more("csrf(options)", given, ...)
-  given = given or {}
-  options.take("csrf", given, csrf.calls.csrf, {})
+local function new(...)
+  local _, given = options.only("csrf", csrf.calls.csrf, '{ origins = { "https://app.example" } }', ...)
   local origins = {}
   if given.origins ~= nil and type(given.origins) ~= "table" then
     usage.error('csrf: origins must be a list such as { "https://app.example" }; got %s', usage.quote(given.origins))

@@ -232,6 +232,17 @@ function options.take(fname, given, tables, out, prefix)
   return out
 end
 
+-- only(fname, tables, example, given, ...) -> as take, given: of a call whose only argument is the table of options, which
+-- may be nil where `tables` is optional. `example` is shown for another value: "{ level = 6 }".
+function options.only(fname, tables, example, given, ...)
+  if given == nil and tables.optional then given = {} end
+  if type(given) ~= "table" then
+    usage.error("%s takes a table of options: %s%s; got %s", fname, fname, example, usage.quote(given))
+  end
+  usage.no_more(fname .. "(options)", given, ...)
+  return options.take(fname, given, tables, {}), given
+end
+
 -- is_token(text) -> whether the text is a token, such as a method or the name of a header (RFC 9110 section 5.6.2).
 function options.is_token(text)
   return type(text) == "string" and text:find("^[%w!#$%%&'*+.^_`|~-]+$") ~= nil

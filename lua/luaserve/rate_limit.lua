@@ -54,12 +54,8 @@ end
 
 -- rate_limit(options: RateLimitOptions) -> middleware: Middleware
 -- Makes middleware that answers 429 with Retry-After to requests that come too fast.
-local function new(given, ...)
-  if type(given) ~= "table" then
-    usage.error("rate_limit takes a table of options: rate_limit{ limit = 100, per = 60 }; got %s", usage.quote(given))
-  end
-  usage.no_more("rate_limit(options)", given, ...)
-  local out = options.take("rate_limit", given, rate_limit.calls.rate_limit, {})
+local function new(...)
+  local out, given = options.only("rate_limit", rate_limit.calls.rate_limit, "{ limit = 100, per = 60 }", ...)
   if not out.limit then usage.error("rate_limit: limit is missing: rate_limit{ limit = 100, per = 60 }") end
   if given.key ~= nil and type(given.key) ~= "function" then
     usage.error("rate_limit: key must be a function of the request; got %s", usage.quote(given.key))

@@ -17,18 +17,13 @@ local id_options = {
   header = true, -- string - the field of the request and of the response; default "X-Request-Id"
 }
 request_id.calls = {
-  ["request_id"] = { id_options, listed = true }, -- RequestIdOptions
+  ["request_id"] = { id_options, listed = true, optional = true }, -- RequestIdOptions
 }
 
 -- request_id([options: RequestIdOptions]) -> middleware: Middleware
 -- Makes middleware that sets req.request_id and a field of the response. The log names the request so.
-local function new(given, ...)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error('request_id takes a table of options: request_id{ header = "X-Request-Id" }; got %s', usage.quote(given))
-  end
-  usage.no_more("request_id(options)", given, ...)
-  given = given or {}
-  options.take("request_id", given, request_id.calls.request_id, {})
+local function new(...)
+  local _, given = options.only("request_id", request_id.calls.request_id, '{ header = "X-Request-Id" }', ...)
   local header = given.header or "X-Request-Id"
   if not options.is_token(header) then
     usage.error('request_id: header must be the name of a header field; got %s', usage.quote(header))

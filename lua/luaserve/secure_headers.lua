@@ -23,7 +23,7 @@ local secure_options = {
   https = { "https_port", "count", 1, 65535 }, -- redirect HTTP to HTTPS at this port, such as 443; default: no redirect
 }
 secure_headers.calls = {
-  ["secure_headers"] = { secure_options, listed = true }, -- SecureHeadersOptions
+  ["secure_headers"] = { secure_options, listed = true, optional = true }, -- SecureHeadersOptions
 }
 
 local fields = { -- option, field, default
@@ -44,13 +44,8 @@ end
 
 -- secure_headers([options: SecureHeadersOptions]) -> middleware: Middleware
 -- Makes middleware that sets these header fields, and X-Content-Type-Options, in each response.
-local function new(given, ...)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("secure_headers takes a table of options; got %s", usage.quote(given))
-  end
-  usage.no_more("secure_headers(options)", given, ...)
-  given = given or {}
-  local out = options.take("secure_headers", given, secure_headers.calls.secure_headers, {})
+local function new(...)
+  local out, given = options.only("secure_headers", secure_headers.calls.secure_headers, "{ hsts_subdomains = true }", ...)
   local list = { { "X-Content-Type-Options", "nosniff" } }
   for _, field in ipairs(fields) do
     local option, name, value = field[1], field[2], field[3]

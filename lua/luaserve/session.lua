@@ -346,13 +346,9 @@ end
 
 -- ls.session(options: SessionOptions) -> middleware: Middleware
 -- Makes middleware that gives each request the session of its visitor, `req.session`. Raises for a short secret.
-function session.new(given, ...)
-  if type(given) ~= "table" then
-    usage.error('ls.session takes a table of options: ls.session{ secret = os.getenv "SESSION_SECRET" }; got %s',
-      usage.quote(given))
-  end
-  usage.no_more("ls.session(options)", given, ...)
-  local settings = options.take("ls.session", given, session.calls["ls.session"], {})
+function session.new(...)
+  local settings, given = options.only("ls.session", session.calls["ls.session"],
+    '{ secret = os.getenv "SESSION_SECRET" }', ...)
   settings.max_age, settings.lifetime = settings.max_age_ms // 1000, settings.lifetime_ms // 1000
   settings.cookie = text_option(given, "cookie", "session")
   if not options.is_token(settings.cookie) then
