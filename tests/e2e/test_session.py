@@ -1,11 +1,10 @@
 """ls.session: cookies that browsers send back, forged and expired ones, several threads, a reload in between."""
 import http.server
-import re
 import ssl
 import threading
 import unittest
 
-from harness import E2E, in_parallel, run_program, scratch, table
+from harness import E2E, in_parallel, run_program, scratch
 from harness.server import Server
 from harness.environment import WINDOWS
 from harness.websocket import WebSocket
@@ -23,35 +22,8 @@ local function routes(to)
   to:get("/login/:user", function(req) req.session.user = req.params.user return "in" end)
   to:get("/count", function(req) req.session.n = (req.session.n or 0) + 1 return tostring(req.session.n) end)
   to:get("/logout", function(req, res) req.session:clear() return res:redirect("/") end)
-  to:get("/note", function(req, res) req.session:flash("note", "saved") return res:redirect("/shown") end)
-  to:get("/shown", function(req, res) return res:html(req.session:flash "note" or "none") end)
   to:get("/fail", function(req) req.session.user = "failed" error("on purpose") end)
-  to:get("/large/:bytes", function(req) req.session.x = ("x"):rep(tonumber(req.params.bytes)) return "stored" end)
-  to:get("/events", function(req, res)
-    req.session.user = "events"
-    if req.query.save then req.session:save() end
-    res:write("begun") res:flush()
-  end)
-  to:get("/slow", function(req)
-    req.session.page = 1
-    ls.dict("gate").waits = true
-    while not ls.dict("gate").go do ls.sleep(0.001) end
-    return "slow"
-  end)
-  to:get("/waits", function() return tostring(ls.dict("gate").waits) end)
-  to:get("/go", function() ls.dict("gate").go = true return "go" end)
-  to:get("/cart/:key", function(req)
-    req.session.cart = { "tea", [math.tointeger(req.params.key) or req.params.key] = "milk" }
-    return "stored"
-  end)
   to:get("/stream", function(req, res) res:write(req.session.user or "nobody") res:flush() end)
-  to:get("/member/:name", function(req) req.session[req.query.field] = req.params.name return "in" end)
-  to:get("/copy", function(req)
-    ls.dict("items"):set(1, { name = "tea", tags = { "a" } })
-    req.session.item = ls.dict("items"):get(1)
-    return "ok"
-  end)
-  to:get("/item", function(req) local item = req.session.item return item.name .. #item.tags end)
   to:ws("/ws", { open = function(ws, req) ws:send(req.session.user or "nobody") end, message = function() end })
 end
 local function proxied(to)
@@ -150,52 +122,28 @@ class Sessions(E2E):
     def test_what_is_stored_comes_back(self):
         for index in (APP, KEPT):
             cookie = self.login(index=index)
-            self.assertEqual(self.visit("/", cookie, index)[0].text, "ada")
-            self.assertIsNone(self.visit("/", cookie, index)[1])
+            response, again = self.visit("/", cookie, index)
+            self.assertEqual((response.text, again), ("ada", None))
             self.assertEqual(self.visit("/", index=index)[0].text, "nobody")
             with WebSocket(self.server.at(index), "/ws", headers=[("Cookie", cookie)]) as ws:
                 self.assertEqual(ws.receive(), "ada")
-
-    def test_messages_for_the_next_page(self):
-        for index in (APP, KEPT):
-            response, cookie = self.visit("/note", index=index)
-            self.assertEqual((response.status, response.header("Location")), (302, "/shown"))
-            response, after = self.visit("/shown", cookie, index)
-            self.assertEqual((response.text, after), ("saved", ""))
-            if index == KEPT:
-                self.assertEqual(self.visit("/shown", cookie, index)[0].text, "none")
-
-    def test_a_value_from_a_dict(self):
-        for index in (APP, KEPT):
-            cookie = self.visit("/copy", index=index)[1]
-            self.assertEqual(self.visit("/item", cookie, index)[0].text, "tea1")
-
-    def test_an_error_of_the_handler_stores_too(self):
-        for index in (APP, KEPT):
-            response, cookie = self.visit("/fail", index=index)
-            self.assertEqual((response.status, self.visit("/", cookie, index)[0].text), (500, "failed"))
+            response, failed = self.visit("/fail", index=index)
+            self.assertEqual((response.status, self.visit("/", failed, index)[0].text), (500, "failed"))
+            _, after = self.visit("/login/eve", cookie, index)
+            self.assertNotEqual(after, cookie)  # a login has a session of its own
 
     def test_a_forged_cookie_is_no_session(self):
         mark = self.server.mark()
         for index in (APP, KEPT):
             name, _, value = self.login(index=index).partition("=")
-            forged = [value[:n] + ("A" if value[n] != "A" else "B") + value[n + 1:] for n in range(len(value))]
-            forged += [value[:n] for n in range(0, len(value), 7)] + [value + "A", value + "=", "x" * 4097, "x" * 5000,
-                       "%00", "get"]
-            table(self, [(text[:60], text) for text in forged], lambda text, i=index, n=name: self.assertEqual(
-                (self.visit("/", n + "=" + text, i)[0].text, self.visit("/", n + "=" + text, i)[1]), ("nobody", None)))
+            places = (0, len(value) // 2, len(value) - 2)
+            forged = [value[:n] + ("A" if value[n] != "A" else "B") + value[n + 1:] for n in places]
+            for text in (*forged, value[:-1], value + "=", "x" * 4097, "%00", "get"):
+                response, cookie = self.visit("/", name + "=" + text, index)
+                self.assertEqual((response.text, cookie), ("nobody", None), text)
         self.get("/fail")
         self.server.wait_log("on purpose", mark)
         self.assertEqual(self.server.logged("session: ", mark), [])
-
-    def test_an_expired_cookie_is_no_session(self):
-        cases = [(("0", "0"), "old"), (("90000", "86300"), "old"), (("90000", "86401"), "nobody"), (("2591000", "10"), "old"),
-                 (("2592001", "10"), "nobody")]
-        for (created, saved), user in cases:
-            value = self.get("/made/%s/%s" % (created, saved)).text
-            self.assertEqual(self.visit("/", "session=" + value)[0].text, user, (created, saved))
-        value = self.get("/made/0/0?context=other").text
-        self.assertEqual(self.visit("/", "session=" + value)[0].text, "nobody")
 
     def test_a_logout(self):
         for index in (APP, KEPT):
@@ -204,62 +152,6 @@ class Sessions(E2E):
             self.assertEqual((response.status, after), (302, ""))
             self.assertEqual(self.visit("/", cookie, index)[0].text, "ada" if index == APP else "nobody")
         self.assertEqual(self.get("/entries", index=KEPT).text, "0")
-
-    def test_a_slow_request_does_not_bring_an_ended_session_back(self):
-        cookie = self.login(index=KEPT)
-        with self.connect(KEPT) as conn:
-            conn.send(b"GET /slow HTTP/1.1\r\nHost: h\r\nCookie: %s\r\n\r\n" % cookie.encode())
-            self.eventually(lambda: self.get("/waits", index=KEPT).text == "true", "the slow request has begun")
-            self.visit("/logout", cookie, KEPT)
-            self.get("/go", index=KEPT)
-            response = conn.response()
-        self.assertEqual((response.text, response.header("Set-Cookie")), ("slow", None))
-        self.assertEqual(self.visit("/", cookie, KEPT)[0].text, "nobody")
-
-    def test_a_login_gets_a_new_id(self):
-        planted = self.visit("/count", index=KEPT)[1]
-        response, cookie = self.visit("/login/ada", planted, KEPT)
-        self.assertNotEqual(cookie, planted)
-        self.assertEqual(self.visit("/count", cookie, KEPT)[0].text, "2")
-        self.assertEqual(self.visit("/", planted, KEPT)[0].text, "nobody")
-
-    def test_another_field_of_the_login_gets_a_new_id(self):
-        for field in ("user", "user_id", "uid"):
-            planted = self.visit("/count", index=KEPT)[1]
-            _, cookie = self.visit("/member/ada?field=" + field, planted, KEPT)
-            self.assertNotEqual(cookie, planted)
-            self.assertEqual(self.visit("/count", cookie, KEPT)[0].text, "2")
-            self.assertEqual(self.visit("/count", planted, KEPT)[0].text, "1")
-
-    def test_a_table_that_json_would_change(self):
-        for key, status in (("2", 200), ("3", 500), ("0", 500), ("a", 500)):
-            mark = self.server.mark()
-            response, cookie = self.visit("/cart/" + key)
-            self.assertEqual((response.status, cookie is not None), (status, status == 200), key)
-            if status == 500:
-                self.assertIn("session.cart cannot be stored in a cookie", self.server.wait_log("GET /cart/" + key, mark))
-            self.assertEqual(self.visit("/cart/" + key, index=KEPT)[0].status, 200)
-
-    def test_a_stream_that_has_used_the_session_is_private(self):
-        for index in (APP, KEPT):
-            response, _ = self.visit("/stream", self.login(index=index), index)
-            self.assertEqual((response.text, response.header("Cache-Control")), ("ada", "private"))
-
-    def test_a_session_that_is_too_large(self):
-        self.assertEqual(self.visit("/large/2900")[0].status, 200)
-        mark = self.server.mark()
-        response, cookie = self.visit("/large/4000")
-        self.assertEqual((response.status, cookie), (500, None))
-        self.assertIn("at most 4096 are kept by browsers", self.server.wait_log("GET /large/4000", mark))
-        cookie = self.visit("/large/100000", index=KEPT)[1]
-        self.assertEqual(len(cookie), len("id=") + 43)
-
-    def test_a_response_that_begins_before(self):
-        for index in (APP, KEPT):
-            cookie = self.visit("/events?save=1", index=index)[1]
-            self.assertEqual(self.visit("/", cookie, index)[0].text, "events")
-            self.assertIsNone(self.visit("/events", index=index)[1])
-            self.server.wait_log("/events: the session was changed and is not stored, because the response had begun")
 
     def old(self, index):
         """The cookie of a session that was extended more than a tenth of max_age ago."""
@@ -331,16 +223,6 @@ class Secrets(unittest.TestCase):
             status, _, err = run_program(["--threads", "2", "site.lua"], cwd=where)
         self.assertEqual(status, 1)
         self.assertIn("site.lua:3: ls.session: the secret differs between the Lua states", err)
-
-    def test_a_short_secret_is_refused_with_its_line(self):
-        site = ('local ls = require "luaserve"\nlocal app = ls.app()\napp:use(ls.session{ secret = %s })\n'
-                'ls.listen("127.0.0.1:0", app)\n')
-        for secret, message in (('"secret"', "the secret has 6 bytes; at least 32 are needed"),
-                                ('os.getenv "NO_SUCH_SECRET"', "secret must be")):
-            with scratch(site_lua=site % secret) as folder:
-                status, _, err = run_program(["--check", "site.lua"], cwd=folder)
-            self.assertEqual(status, 1)
-            self.assertRegex(err, r"site\.lua:3: ls\.session: " + re.escape(message))
 
 
 WITHIN = """local ls = require "luaserve"

@@ -5,7 +5,6 @@ import subprocess
 
 from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, pty, request, scratch
 from harness.browser import Browser, needs_browser
-from harness.websocket import WebSocket
 
 DEV = (LUASERVE, "dev")
 LISTEN = '\nls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
@@ -253,20 +252,6 @@ app:get("/hello", function() return "hello" end)""")
                             % (line, method))
         self.assertEqual(len(server.warnings()), 2)
 
-    def test_t3_the_obvious_chat(self):
-        """Two tabs: the second one is not found, and the log names the line."""
-        server = self.dev("""
-local users = {}
-app:ws("/ev", { open = function(ws, req) users[req.query.name] = ws end,
-  message = function(ws, m) local u = users[m] if u then u:send("hi") else ws:send("no such user: " .. m) end end })""")
-        with WebSocket(server.at(), "/ev?name=ann") as ann, WebSocket(server.at(), "/ev?name=bob") as bob:
-            server.wait_log(r"warn \S*site\.lua:5: changes users, of which each Lua state has its own copy: .*ls\.dict")
-            bob.send("ann")
-            self.assertEqual(bob.receive(), "no such user: ann")
-            ann.send("bob")
-            self.assertEqual(ann.receive(), "no such user: bob")
-        self.assertEqual(len(server.logged("changes users")), 1)
-
     def test_t10_a_count_is_no_status(self):
         server = self.dev("""
 local dict = ls.dict("visits")
@@ -321,17 +306,6 @@ app:get("/", function(req)
   local value = inner(req.query.nothing)
   return "value " .. value
 end)"""
-
-    def test_t25_the_error_page(self):
-        server = self.dev(self.T25)
-        page = server.get("/", (("Accept", "text/html," + "a" * 5000), LOCAL))
-        self.assertEqual(page.status, 500)
-        trace = page.text.split("<h2>Traceback</h2>")[1].split("</pre>")[0]
-        self.assertRegex(trace.splitlines()[-1], r"site\.lua:6</a>: in ")
-        self.assertNotIn("luaserve/", trace)
-        self.assertRegex(page.text, r"[a-z0-9,]*\btd\b[a-z0-9,]*\{[^}]*overflow-wrap:anywhere")
-        text = server.get("/", (LOCAL,))
-        self.assertRegex(text.text.splitlines()[-1], r"site\.lua:6: in ")
 
     @needs_browser
     def test_t25_in_a_browser(self):

@@ -9,7 +9,7 @@ import sqlite3
 
 from docs_e2e import Run
 from docs_pages import DOCS, blocks_of, scopes_of
-from harness import E2E, ROOT, WAIT, Closed, Framing, in_parallel, not_on_windows, repeats, request
+from harness import E2E, ROOT, WAIT, in_parallel, not_on_windows, repeats, request
 from harness.websocket import WebSocket
 
 PAGE = os.path.join(DOCS, "cookbook.md")
@@ -67,11 +67,6 @@ class Traps(E2E):
         server = run.serve("site.lua", flags)
         server.wait_log("listening on")
         return run, server
-
-    def gateway(self, change, flags=()):
-        """As recipe, of the page about a gateway."""
-        return self.recipe("A gateway", lambda site: change(site.replace('ls.env "GATEWAY_TOKEN"', '"example-of-a-token"')),
-                           os.path.join(DOCS, "gateway.md"), flags)
 
     def test_a_cache_of_each_state_is_filled_in_later_states_too(self):
         # ls.subscribe at the top, publish without retain: states made later, and all of a reload, had an empty cache
@@ -150,81 +145,6 @@ ls.config { threads = 2, states = 2, drain_timeout = 0.1 }""")
                 self.assertEqual(len(server.logged("info works")), count)
                 server.kill()
 
-    def test_t7_sqlite_does_not_cut_text_at_a_nul_byte(self):
-        # printf 'pay 100\0 EUR' | curl --data-binary @- .../notes   answered the whole text and stored `pay 100`
-        run, server = self.recipe("SQLite")
-        with server.connect() as conn:
-            whole = conn.ask("POST", "/notes", (), b"pay 100\0 EUR")
-            self.assertEqual((whole.status, json.loads(whole.text)["text"]), (201, "pay 100\0 EUR"))
-            for text in ("pay 100 EUR", "it's", "'); DROP TABLE notes --", "?", "100%", "\u20ac\n"):
-                made = conn.ask("POST", "/notes", (), text.encode())
-                self.assertEqual((made.status, json.loads(made.text)["text"]), (201, text))
-            notes = json.loads(conn.get("/notes").text)
-        with sqlite3.connect(os.path.join(run.folder, "notes.db")) as stored:
-            self.assertEqual([note["text"] for note in notes], [row[0] for row in stored.execute("SELECT text FROM notes")])
-        self.assertEqual(len(notes), 7)
-        run.stop(server)
-
-    def test_sqlite_rolls_back_and_keeps_the_writes_of_others(self):
-        # query"BEGIN", an error, query"COMMIT" never: the writes of later requests were acknowledged, and lost
-        run, server = self.recipe("SQLite", lambda site: site.replace("ls.listen(", """
-app:post("/fails", function()
-  db:transaction(function(tx) tx:exec("insert into notes(text) values('lost')") error("on purpose") end)
-end)
-app:post("/waits", function()
-  db:transaction(function(tx) tx:exec("insert into notes(text) values('lost')") ls.sleep(0) error("on purpose") end)
-end)
-app:get("/moved", function() return tostring(db:transaction(function() return 7 end)) end)
-ls.listen("""))
-        def store(n):
-            with server.connect() as conn:
-                return [conn.ask("POST", path, (), body).status for i in range(20) for path, body in (
-                    ("/fails", b""), ("/notes", b"note %d %d" % (n, i)), ("/waits", b""), ("/import", b'["a",5]'))]
-        statuses = in_parallel([lambda n=n: store(n) for n in range(10)])
-        self.assertEqual(statuses, [[500, 201, 500, 400] * 20] * 10)
-        self.assertEqual(server.get("/moved").text, "7")
-        self.assertTrue(server.logged("on purpose"))
-        expected = sorted("note %d %d" % (n, i) for n in range(10) for i in range(20))
-        self.assertEqual(sorted(note["text"] for note in json.loads(server.get("/notes").text)), expected)
-        with sqlite3.connect(os.path.join(run.folder, "notes.db")) as stored:
-            self.assertEqual(sorted(row[0] for row in stored.execute("SELECT text FROM notes")), expected)
-        run.stop(server)
-
-    def test_t8_virtual_hosts_keep_conditions_ranges_fields_and_streams(self):
-        # with app:static behind the recipe: If-None-Match was a 200, Range a 200, HEAD had Content-Length: 0; no
-        # Authorization, no WebSocket, no events
-        run, server = self.recipe("Two names with TLS", lambda site: site[:site.index("local hosts")].replace("https = 8443, ", "") + """
-shop:static("/files", ".")
-shop:get("/who", function(req, res)
-  res:cookie("a", "1"):cookie("b", "2")
-  return (req.headers.authorization or "-") .. " " .. (req.headers.accept or "-")
-end)
-shop:get("/events", function(_, res) res:sse():send("hello") end)
-shop:ws("/ws", function(ws) ws:send("hello") end)
-ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.org"] = blog } }
-""", os.path.join(DOCS, "hosts.md"))
-        run.write("page.txt", "0123456789")
-        host = ("Host", "shop.example.org")
-        with server.connect() as conn:
-            def ask(method, path, *fields):
-                return conn.ask(method, path, [host, *fields])
-            whole = ask("GET", "/files/page.txt")
-            self.assertEqual((whole.status, whole.text), (200, "0123456789"))
-            self.assertEqual(ask("GET", "/files/page.txt", ("If-None-Match", whole.header("ETag"))).status, 304)
-            part = ask("GET", "/files/page.txt", ("Range", "bytes=2-4"))
-            self.assertEqual((part.status, part.text, part.header("Content-Range")), (206, "234", "bytes 2-4/10"))
-            self.assertEqual(ask("HEAD", "/files/page.txt").header("Content-Length"), "10")
-            who = ask("GET", "/who", ("Authorization", "Basic eA=="), ("Accept", "text/html"))
-            self.assertEqual(who.text, "Basic eA== text/html")
-            self.assertEqual([cookie.partition(";")[0] for cookie in who.all("Set-Cookie")], ["a=1", "b=2"])
-            self.assertEqual(ask("GET", "/events").text, "data: hello\n\n")
-            self.assertEqual(conn.ask("GET", "/", [("Host", "other.example.org")]).status, 421)
-        with server.connect() as conn:
-            conn.send(request("GET", "/ws", [host, ("Connection", "Upgrade"), ("Upgrade", "websocket"),
-                                             ("Sec-WebSocket-Version", "13"), ("Sec-WebSocket-Key", "A" * 22 + "==")]))
-            self.assertEqual(conn.head().status, 101)
-        run.stop(server)
-
     def test_t21_statsd_counts_all_of_a_long_datagram(self):
         # datagrams above 2048 bytes were cut: of 200 counters 108 arrived, one with a tenth of its value
         run, server = self.recipe("A statsd server")
@@ -234,68 +154,6 @@ ls.listen { port = 8080, hosts = { ["shop.example.org"] = shop, ["blog.example.o
             client.sendto(counts.encode(), ("127.0.0.1", int(run.ports.free_of["8125"])))
         expected = "".join("%s 1000\n" % name for name in names)
         self.eventually(lambda: server.get("/").text == expected, "all counters have their values")
-        run.stop(server)
-
-    BACKEND = r"""
-  backend:get("/api/old", function(_, res) return res:cookie("a", "1"):cookie("b", "2"):redirect("/api/new") end)
-  backend:any("/api/seen", function(req) return req.headers end)
-  backend:get("/api/large", function() return ("x"):rep(9 * 2^20) end)
-  backend:put("/api/size", { max_body = false }, function(req)
-    local size = 0
-    for chunk in req:chunks() do size = size + #chunk end
-    return size .. " bytes"
-  end)
-  backend:get("/api/cut", function(_, res) res:header("Content-Length", 100):write("half") res:flush() end)
-  backend:get("/api/none", function() return 304, nil, { ETag = '"a"' } end)
-  ls.listen(address, backend)
-"""
-
-    def test_t14_the_gateway_passes_fields_and_large_bodies(self):
-        # a 302 arrived without Location; Set-Cookie, Cookie and Accept were dropped; answers above 8 MiB were a 502
-        run, server = self.gateway(lambda site: site.replace("\n  ls.listen(address, backend)\n", self.BACKEND))
-        token = ("Authorization", "Bearer example-of-a-token")
-        with server.connect() as conn:
-            moved = conn.get("/api/old", [token])
-            self.assertEqual((moved.status, moved.header("Location")), (302, "/api/new"))
-            self.assertEqual([cookie.partition(";")[0] for cookie in sorted(moved.all("Set-Cookie"))], ["a=1", "b=2"])
-            seen = conn.ask("POST", "/api/seen", [
-                token, ("Cookie", "c=1; d=2"), ("Accept", "text/html"), ("Accept", "*/*"), ("If-None-Match", '"x"'),
-                ("X-Forwarded-For", "192.0.2.1"), ("TE", "trailers"), ("X-Hop", "1"), ("Connection", "keep-alive, X-Hop"),
-                ("Keep-Alive", "timeout=5"), ("Content-Type", "text/x")], b"body")
-            fields = json.loads(seen.text)
-            self.assertEqual({name: fields.get(name) for name in (
-                "cookie", "accept", "if-none-match", "content-type", "transfer-encoding", "x-forwarded-for", "te", "x-hop",
-                "keep-alive")}, {
-                "cookie": "c=1; d=2", "accept": "text/html, */*", "if-none-match": '"x"', "content-type": "text/x",
-                "transfer-encoding": None, "x-forwarded-for": "127.0.0.1", "te": None, "x-hop": None,
-                "keep-alive": None})
-            self.assertEqual(len(conn.get("/api/large", [token]).body), 9 * 2**20)
-            head = conn.ask("HEAD", "/api/large", [token])
-            self.assertEqual((head.status, head.header("Content-Length")), (200, str(9 * 2**20)))
-            self.assertEqual(conn.ask("PUT", "/api/size", [token], b"x" * (9 * 2**20)).text, "9437184 bytes")
-            unchanged = conn.get("/api/none", [token])
-            self.assertEqual((unchanged.status, unchanged.header("ETag")), (304, '"a"'))
-            with self.assertRaises((Closed, Framing)):  # not a complete answer
-                conn.get("/api/cut", [token])
-        run.stop(server)
-
-    def test_t14_no_part_of_an_answer_passes_for_the_whole(self):
-        raw = r"""
-local answers = {
-  ["/api/no-byte"] = "HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n", ["/api/no-http"] = "220 mail\r\n\r\n",
-  ["/api/whole"] = "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
-}
-ls.tcp(8081, function(sock) sock:send(answers[sock:receiveuntil("\r\n\r\n"):match("^GET (%S+)")]) end)
-"""
-        run, server = self.gateway(lambda site: site.partition("-- Two backends")[0].replace(
-            ', "127.0.0.1:8082"', "") + raw)
-        token = [("Authorization", "Bearer example-of-a-token")]
-        self.assertEqual(server.get("/api/whole", token).text, "ok")
-        try:  # closed, or 502 if the head has not left when the backend closes
-            self.assertEqual(server.get("/api/no-byte", token).status, 502)
-        except Closed:
-            pass
-        self.assertEqual(server.get("/api/no-http", token).status, 502)
         run.stop(server)
 
     def test_a_login_that_cannot_be_stored_is_none(self):
@@ -531,67 +389,4 @@ ls.listen { port"""), flags=["--threads", "1"])
         self.eventually(lambda: server.get("/arrived", index=2).text == '["order"]', "the delivery arrives")
         self.eventually(lambda: server.get("/test/tasks").text == "0", "its job has ended")
         self.assertEqual(deliver(), 200)
-        run.stop(server)
-
-    def test_the_gateway_streams_in_both_directions_at_a_time(self):
-        # it sent the whole body before it read: a backend that answers while it reads was stuck with it, for 30 s
-        run, server = self.gateway(lambda site: site.replace("\n  ls.listen(address, backend)\n", """
-  backend:post("/api/stream", { max_body = false }, function(req, res)
-    ls.dict("test"):incr("reading")
-    local _ <close> = setmetatable({}, { __close = function() ls.dict("test"):incr("reading", -1) end })
-    for chunk in req:chunks() do
-      if not res:write(chunk) then return end
-    end
-  end)
-  ls.listen(address, backend)
-""").replace("ls.listen(8080", """
-app:get("/test/reading", function() return tostring(ls.dict("test").reading or 0) end)
-ls.listen(8080"""))
-        size, block = 50 * 2**20, bytes(range(256)) * 1024
-        fields = [("Authorization", "Bearer example-of-a-token"), ("Content-Length", str(size))]
-        conn = server.connect()
-
-        def send():
-            conn.send(request("POST", "/api/stream", fields))
-            for _ in range(size // len(block)):
-                conn.send(block)
-
-        def receive():
-            return conn.response("POST")
-
-        response = in_parallel([send, receive])[1]
-        self.assertEqual((response.status, len(response.body), response.body == block * (size // len(block))), (200, size, True))
-        conn.close()
-        with server.connect() as leaver:  # one that leaves amid its body: the backend does not wait for the rest
-            leaver.send(request("POST", "/api/stream", fields, block))
-            self.eventually(lambda: server.get("/test/reading").text == "1", "the backend reads")
-        self.eventually(lambda: server.get("/test/reading").text == "0", "the backend has ended")
-        self.assertEqual(server.logged("error"), [])
-        run.stop(server)
-
-    def test_the_gateway_names_the_backend_that_failed(self):
-        # the log line read `turn` after the wait, when another request had moved it on
-        run, server = self.gateway(lambda site: site.partition("ls.listen(8080")[0] + r"""
-app:get("/test/asked", function() return ls.dict("test").asked and "yes" or "no" end)
-app:get("/test/go", function() ls.dict("test"):set("go", true) end)
-ls.config { states = 1 } -- one `turn`
-ls.listen(8080, app)
-ls.tcp("127.0.0.1:8081", function() -- answers nothing, when the next request is done
-  ls.dict("test"):set("asked", true)
-  while not ls.dict("test").go do ls.sleep(0.005) end
-end)
-ls.tcp("127.0.0.1:8082", function(sock)
-  sock:receiveuntil("\r\n\r\n")
-  sock:send("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
-end)
-""", flags=["--threads", "1"])
-        token = [("Authorization", "Bearer example-of-a-token")]
-        with server.connect() as first, server.connect() as second:
-            first.send(request("GET", "/api/x", token))
-            self.eventually(lambda: server.get("/test/asked").text == "yes", "the first backend is asked")
-            second.send(request("GET", "/api/x", token))
-            self.assertEqual(second.response().text, "ok")
-            self.assertEqual(server.get("/test/go").status, 204)
-            self.assertEqual(first.response().text, "ok")  # of the other backend
-        self.assertIn(run.ports.there("127.0.0.1:8081"), server.wait_log("warn app:proxy: "))
         run.stop(server)
