@@ -30,11 +30,6 @@ app:get("/run", function(req) -- the text of a chunk, with the dicts
   results.n = nil
   return results
 end)
-app:post("/update", function()
-  local rounds = 0
-  local new = d:update("counter", function(n) rounds = rounds + 1 return (n or 0) + 1 end)
-  return { new = new, rounds = rounds }
-end)
 app:post("/update-waits", function()
   return tostring(d:update("slow counter", function(n) ls.sleep(0.001) return (n or 0) + 1 end))
 end)
@@ -130,23 +125,11 @@ class Dict(E2E):
 
     def test_a_copy_is_read_only(self):
         self.run_lua('d.t = { title = "tea", items = { 3, 1, 2 } }')
-        for code in ('d.t.title = "coffee"', "d.t.new = 1", "d.t.items[1] = 5", "table.insert(d.t.items, 1)",
-                     "table.sort(d.t.items)", "d:get('t').items[4] = 1"):
-            with self.subTest(code):
-                self.raises(code, "read-only copy; to change it, store the whole value again: todos[key] = t")
+        for code in ('d.t.title = "coffee"', "d.t.items[1] = 5", "table.sort(d.t.items)"):
+            self.raises(code, "read-only copy; to change it, store the whole value again: todos[key] = t")
         self.assertEqual(self.results("d.t.title = 1")[1][:8], "chunk:1:")  # the line of the site
-        cases = (
-            ("local t = d.t return t.title, #t.items, t.items[1], type(t), next(t.items)", ["tea", 3, 3, "table", 1, 3]),
-            ("local s = '' for i, v in ipairs(d.t.items) do s = s .. i .. v end return s", ["132132"]),
-            ("local n = 0 for k, v in pairs(d.t) do n = n + 1 end return n", [2]),
-            ("return table.concat(d.t.items, ','), select('#', table.unpack(d.t.items))", ["3,1,2", 3]),
-            ("return ls.json.encode(d.t.items), ls.json.decode(ls.json.encode(d.t)).title", ["[3,1,2]", "tea"]),
-            ("local t = d.t d.copy = t return d.copy.items[2]", [1]),
-            ("return d.t", [{"title": "tea", "items": [3, 1, 2]}]),
-        )
-        for code, wanted in cases:
-            with self.subTest(code):
-                self.assertEqual(self.run_lua(code), wanted)
+        self.assertEqual(self.run_lua("d.copy = d.t return d.copy.items[2], d.t"),
+                         [1, {"title": "tea", "items": [3, 1, 2]}])
 
     def test_update(self):
         self.assertEqual(self.run_lua(
@@ -161,15 +144,6 @@ class Dict(E2E):
         self.raises("d:update('t', function() error('on purpose', 0) end)", "on purpose")
         self.raises("d:update('t', function() return print end)", "dict:update: value is a function")
         self.raises("d:update('t')", "dict:update: the second argument must be a function")
-
-    def test_update_by_many_clients(self):
-        def client():
-            with self.server.connect() as conn:
-                for _ in range(500):
-                    self.assertEqual(conn.ask("POST", "/update").status, 200)
-
-        in_parallel([client for _ in range(8)])
-        self.assertEqual(self.run_lua("return d.counter"), [4000])
 
     def test_update_with_a_function_that_waits(self):
         def client():
@@ -325,17 +299,6 @@ class Dict(E2E):
 
 
 class Loading(E2E):
-    def test_options_that_differ_while_loading(self):
-        self.refuses('local ls = require "luaserve"\nls.dict("d", { size = "1m" })\nls.dict("d", { size = "2m" })\n',
-                     'site.lua:3: ls.dict: "d" has other options at')
-
-    def test_one_definition_for_all_states(self):
-        server = self.serve('local ls = require "luaserve"\nls.config { threads = 4 }\nlocal app = ls.app()\n'
-                            'local d = ls.dict("d", { size = "1m" })\nd:incr("loaded")\n'
-                            'app:get("/", function() return tostring(d.loaded) end)\n'
-                            'ls.listen { host = "127.0.0.1", port = 0, handler = app }\n')
-        self.assertGreaterEqual(int(self.connect(server=server).get("/").text), 1)
-
     def test_a_sock_sends_a_read_only_copy(self):
         server = self.serve('local ls = require "luaserve"\nlocal d = ls.dict("d")\n'
                             'd.parts = { "a", { 1, ("b"):rep(100000) } }\n'

@@ -206,11 +206,6 @@ class Requests(FetchCase):
         self.assertRegex(result, r"^true\|.*ls\.fetch|^true\|.*too many")
         return result
 
-    def test_invalid_urls(self):
-        for url in ("x", "ftp://a/", "http://", "http://a b/", "http://u:p@h/", "http://a:99999/", "http://a/\\n"):
-            self.assertRegex(self.run_lua('return select(2, ls.fetch("%s"))' % url),
-                             r'^true\|cannot fetch ".*": invalid URL: [^|]+\|EINVAL$')
-
 
 class Responses(FetchCase):
     SITE = SITE
@@ -262,42 +257,17 @@ class Responses(FetchCase):
             self.assertEqual(self.result(), "true|200|x")
 
     def test_invalid_responses(self):
+        ok = b"HTTP/1.1 200 OK\r\n"
         for data, why in [
                 (b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP/1.x response"),
-                (b"HTTP/2 200\r\n\r\n", "not an HTTP/1.x response"),
-                (b"HTTP/1.1 200 OK\nA: b\n\n", "bare LF"),
-                (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+                (ok + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
                  "Transfer-Encoding with Content-Length"),
-                (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "several Content-Length"),
-                (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", "several Content-Length"),
-                (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "bad Content-Length"),
-                (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", "bad Content-Length"),
-                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "unknown transfer coding"),
-                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", "bad chunk size"),
-                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", "no CR LF after a chunk"),
-                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", "chunk size too large"),
-                (b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n", "white space where a field name should be"),
+                (ok + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", "several Content-Length"),
+                (ok + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", "no CR LF after a chunk"),
                 (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "no upgrade was requested"),
                 (b"HTTP/1.1 100 Continue\r\n\r\n" * 17, "too many interim responses"),
-                (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 257 + b"\r\n", "too many fields"),
-                (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000, "the head of the response is too large"),
-        ]:
+                (ok + b"X: " + b"y" * 70000, "the head of the response is too large")]:
             self.fails("EPROTO", "invalid response: .*" + why, self.one(data))
-        self.assertEqual(self.one(b"HTTP/1.1 100 Continue\r\n\r\n" * 16 + response(b"x")), "true|200|x")
-
-    def test_an_endless_head_and_an_endless_flood_of_interim_responses(self):
-        for head, piece in [(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n"), (b"HTTP/1.1 200 OK\r\nA: ", b"x" * 1000),
-                            (b"", b"HTTP/1.1 102 Processing\r\n\r\n"), (b"", b"x" * 1000)]:
-            self.begin("return body(url)")
-            with self.peer.accept() as conn:
-                conn.request()
-                try:
-                    conn.send(head)
-                    while True:
-                        conn.send(piece)
-                except OSError:
-                    pass
-                self.fails("EPROTO", "invalid response")
 
     def test_responses_that_are_cut_off(self):
         for data in (b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
@@ -333,21 +303,17 @@ class Responses(FetchCase):
 
     def test_max_body(self):
         for size, options, ok in [(1000, '{ max_body = 1000 }', True), (1001, '{ max_body = 1000 }', False),
-                                  (8 << 20, "nil", True), ((8 << 20) + 1, "nil", False),
-                                  ((8 << 20) + 1, "{ max_body = false }", True)]:
-            for path in ("bytes/%d" % size,):
-                result = self.run_lua('local a, m, c = ls.fetch(site .. "/%s", %s) return a and #a:body() or m, c'
-                                      % (path, options))
-                if ok:
-                    self.assertEqual(result, "true|%d|nil" % size)
-                else:
-                    self.fails("EMSGSIZE", "longer than max_body, %d bytes" % (size - 1), result)
+                                  ((8 << 20) + 1, "nil", False), ((8 << 20) + 1, "{ max_body = false }", True)]:
+            result = self.run_lua('local a, m, c = ls.fetch(site .. "/bytes/%d", %s) return a and #a:body() or m, c'
+                                  % (size, options))
+            if ok:
+                self.assertEqual(result, "true|%d|nil" % size)
+            else:
+                self.fails("EMSGSIZE", "longer than max_body, %d bytes" % (size - 1), result)
         chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n5\r\nfghij\r\n0\r\n\r\n"
         self.assertEqual(self.one(chunked, "return body(url, { max_body = 10 })"), "true|200|abcdefghij")
-        self.fails("EMSGSIZE", "longer than max_body", self.one(chunked, "return body(url, { max_body = 9 })"))
-        ends = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 11
-        self.fails("EMSGSIZE", "longer than max_body", self.one(ends, "return body(url, { max_body = 10 })"))
-        self.assertEqual(self.one(response(b""), "return body(url, { max_body = 0 })"), "true|200|")
+        for data in (chunked, b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 10):
+            self.fails("EMSGSIZE", "longer than max_body", self.one(data, "return body(url, { max_body = 9 })"))
 
     def test_an_announced_body_that_is_too_long_is_not_awaited(self):
         self.fails("EMSGSIZE", "max_body", self.one(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", close=False))
@@ -419,14 +385,6 @@ class Compressed(FetchCase):
                 self.fails("ETRUNCATED", "cut off", self.one(data[:-1], fields))
                 self.fails("EMSGSIZE", "max_body", self.one(data, fields, "return body(url, { max_body = 4 })"))
 
-    def test_damage(self):
-        data = gzip.compress(b"hello" * 1000)
-        self.fails("EPROTO", "gzip is damaged", self.one(b"not gzip at all"))
-        self.fails("EPROTO", "gzip is damaged", self.one(data[:-6] + b"\0\0" + data[-4:]))
-        self.fails("EPROTO", "gzip is damaged", self.one(data + b"\x1fno member"))
-        self.assertTrue(self.one(data + b"padding").startswith("true|200|hello"))
-        self.fails("ETRUNCATED", "cut off", self.one(data[:-1]))
-
     def test_max_body_counts_what_comes_out(self):
         data = gzip.compress(os.urandom(500).hex().encode())
         self.assertEqual(self.one(data, lua='local a = ls.fetch(url, { max_body = 1000 }) return #a:body()'), "true|1000")
@@ -482,14 +440,6 @@ class Connections(FetchCase):
         with self.peer.accept() as conn:
             conn.request().send(response(b"b"))
             self.assertEqual(self.result(), "true|200|b")
-
-    def test_a_closed_connection_is_closed_here_as_well(self):
-        self.begin("return body(url)")
-        with self.peer.accept() as conn:
-            conn.request().send(response(b"a"))
-            self.assertEqual(self.result(), "true|200|a")
-            conn.sock.shutdown(socket.SHUT_WR)
-            conn.ends()
 
     def stale(self, lua, how):
         """Ends a kept connection when a request comes on it; the next one is answered."""
@@ -659,13 +609,6 @@ class Redirects(FetchCase):
         self.fails("ELIMIT", "more than 2 redirects", self.run_lua('return body(site .. "/loop", { redirects = 2 })'))
         self.assertEqual(self.run_lua('local a = ls.fetch(site .. "/loop", { redirects = 0 }) return a.status, '
                                       'a.headers.location'), "true|302|/loop")
-
-    def test_methods(self):
-        for status, want in [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")]:
-            result = self.run_lua('return ls.fetch(site .. "/to/%d?at=/echo", { json = { a = 1 } }):body()' % status)
-            got = json.loads(result.partition("|")[2])
-            self.assertEqual((got["method"], got["body"], got.get("type")),
-                             ("GET", "", None) if want == "GET" else ("POST", '{"a":1}', "application/json"))
 
     def test_credentials_do_not_leave_the_origin(self):
         other = Peer()

@@ -32,25 +32,6 @@ class Notify(Udp):
             return table.concat(names, "+") end
     """
 
-    def test_level_persistent(self):
-        text = self.run_once(self.SOCKETS + """
-          local s, c = udp() local n = assert(ls.notify(s, "in"))
-          c:send("1") c:send("2") ls.sleep(0.05)
-          print(events(n), events(n), s:receive(), events(n), s:receive(), events(n, 0.05), select(3, s:receive()))""")
-        self.assertEqual(text, "in\tin\t1\tin\t2\tETIMEDOUT\tEAGAIN\n")
-
-    def test_edge_persistent(self):
-        """Winsock reports the event again after a receive that leaves data, and then nothing before the next
-        receive."""
-        text = self.run_once(self.SOCKETS + """
-          local s, c = udp() local n = assert(ls.notify(s, { "in" }, { trigger = "edge" }))
-          c:send("1") c:send("2") ls.sleep(0.05)
-          print(events(n), events(n, 0.05), s:receive(), events(n, %s))
-          print(s:receive(), select(3, s:receive()), events(n, 0.05))
-          c:send("3") print(events(n), s:receive(), select(3, s:receive()))""" % ("5" if WINDOWS else "0.05"))
-        self.assertEqual(text, "in\tETIMEDOUT\t1\t%s\n2\tEAGAIN\tETIMEDOUT\nin\t3\tEAGAIN\n"
-                         % ("in" if WINDOWS else "ETIMEDOUT"))
-
     def test_oneshot(self):
         for trigger in ("level", "edge"):
             text = self.run_once(self.SOCKETS + """
@@ -118,24 +99,11 @@ class Notify(Udp):
 
     def test_wrong_calls(self):
         wrong = {
-            'ls.notify(1, "inn")': "unknown event \"inn\"; did you mean 'in'?",
-            'ls.notify(1, "in|hagnup")': "unknown event \"hagnup\"; did you mean 'hangup'?",
-            'ls.notify(1, { "in", 3 })': "unknown event 3",
-            'ls.notify(1, "")': "name at least one event",
-            "ls.notify(1)": "events must be a string",
             'ls.notify({}, "in")': "descriptor .* expected, got table",
             'ls.notify(1.5, "in")': "descriptor .* expected",
-            'ls.notify(1, "in", { triger = "edge" })': "unknown option \"triger\"; did you mean 'trigger'?",
-            'ls.notify(1, "in", { trigger = "rim" })': 'trigger must be "level" or "edge"; got "rim"',
-            'ls.notify(1, "in", { oneshot = 1 })': "oneshot must be true or false; got 1",
-            'ls.socket("raw")': 'the kind must be "udp" or "tcp"; got "raw"',
-            'ls.socket("udp", 6)': 'the family must be "ip4" or "ip6"; got 6',
             'ls.socket("udp"):bind("127.0.0.1", 65536)': "port must be a whole number",
             'ls.socket("udp"):bind("127.0.0.1")': "port must be a whole number",
             'ls.socket("udp"):receive(0)': "from 1 byte",
-            'ls.udp_connect(1, 2)': "host must be an address",
-            'ls.udp_connect("127.0.0.1", 0)': "port must be a whole number from 1 to 65535; got 0",
-            'ls.udp_connect("127.0.0.1", 1, { bach = 1 })': "unknown option \"bach\"; did you mean 'batch'?",
             'ls.udp_connect("127.0.0.1", 1):send({})': "string or buffer expected",
             'ls.udp_connect("127.0.0.1", 1):receive(-1)': "number of seconds must be 0 or more",
             'ls.udp(0, function() end)': "must be called while the site loads",

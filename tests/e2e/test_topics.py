@@ -4,7 +4,7 @@ import os
 import re
 import threading
 
-from harness import E2E, SANITIZER, WINDOWS, Server, in_parallel, repeats, request
+from harness import E2E, WINDOWS, Server, in_parallel, repeats, request
 from harness.websocket import WebSocket
 
 # Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=";
@@ -208,21 +208,15 @@ class Topics(E2E):
 
     def test_the_limit_of_retained_messages(self):
         self.start()
-        each = 1000000  # 16 of them fit into 16 MiB; test_topic.c tests the limit to the byte
-        for n in range(16):
-            self.publish("t%d" % n, b"x" * each, 0, retain=1)
+        for n in range(16):  # of a million bytes each; test_topic.c tests the limit to the byte
+            self.publish("t%d" % n, b"x" * 1000000, 0, retain=1)
         full = r"warn the retained messages of all topics have reached their limit \(16 MiB\): ls.publish refuses"
         self.assertEqual(self.server.logged(full), [])
         for _ in range(3):
-            answer = self.publish("t16", b"x" * each, retain=1)
+            answer = self.publish("t16", b"x" * 1000000, retain=1)
             self.assertEqual(answer["code"], "ELIMIT")
             self.assertIn("have reached their limit", answer["message"])
         self.server.wait_log(full)
-        self.publish("t16", b"x" * each, 0)
-        self.publish("t3", b"y" * each, 0, retain=1)  # instead of the first one
-        self.publish("t3", b"", 0, retain=1)
-        self.publish("t16", b"x" * each, 0, retain=1)
-        self.assertEqual(self.publish("t17", b"x" * each, retain=1)["code"], "ELIMIT")
         self.assertEqual(len(self.server.logged(full)), 1)
 
     def test_usage_errors(self):
@@ -557,29 +551,3 @@ ls.subscribe("t", function(data) ls.sleep(0.001) ls.log.info("handled " .. data)
         server, self.server = self.server, None
         server.stop()
         self.assertEqual(re.findall(r"handled x (\d+)", server.log()), [str(n) for n in range(1, 201)])
-
-    def test_10000_topics_come_and_go(self):
-        self.start("ls.config{ threads = 3, threads_max = 3 }")  # memory of standby threads would be counted below
-
-        def come_and_go():
-            clients = []
-            for n in range(10):
-                conn = self.server.connect(1)
-                conn.send(b"".join(b"sub topic.%d.%d\n" % (n, k) for k in range(1000)))
-                clients.append(conn)
-            for conn in clients:
-                for _ in range(1000):
-                    self.assertEqual(conn.line(), b"= true nil")
-            self.assertEqual(self.stats()["topics"], 10000)
-            self.publish("topic.3.7", b"x", 1)
-            for conn in clients:
-                conn.close()
-            self.eventually(lambda: self.stats()["topics"] == 0, "the topics end")
-
-        for _ in range(3):
-            come_and_go()
-        before = self.server.rss()
-        for _ in range(repeats(5)):
-            come_and_go()
-        if not SANITIZER:
-            self.eventually(lambda: self.server.rss() - before < 2 << 20, "topics that ended leave no memory")

@@ -4,7 +4,6 @@ arguments, printed tables. Each test begins with the site as a newcomer wrote it
 import json
 import os
 import re
-import socket
 import subprocess
 
 from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, run_program, scratch
@@ -228,13 +227,3 @@ end)""" + LISTEN)
         server.stop()
         with open(server.out_path) as out:
             self.assertEqual(out.read(), '{ tags = { "a", "b" }, title = "tea" }\n')
-
-
-class LongDatagrams(E2E):
-    def test_t21_a_datagram_that_is_cut_is_reported(self):
-        server = self.serve(SITE + 'ls.udp("127.0.0.1:0", function(data) return tostring(#data) end)' + LISTEN)
-        port = int(server.wait_log("listening on udp://").rsplit(":", 1)[1])
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-            client.sendto(b"x" * 3000, ("127.0.0.1", port))
-        server.wait_log(r"site.lua:3: a datagram longer than max_datagram = 2048 bytes was truncated \(logged once\): "
-                        "max_datagram = 65507 takes all")
