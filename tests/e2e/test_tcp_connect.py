@@ -184,10 +184,6 @@ class Connect(E2E):
         peer.settimeout(WAIT)
         self.assertEqual(peer.recv(10), b"")
 
-    def test_invalid_host_names(self):
-        for host in ("a b", "a..b", "..", " a", "a/b", "a\\0b", "x" * 64, "a:b"):
-            self.assertRegex(self.run_lua("return ls.connect('%s', 80)" % host), r"nil.cannot look up .*: invalid host name.EINVAL")
-
     @not_on_windows("Windows has no limit of handles")
     def test_garbage_sockets_are_collected_at_the_limit_of_descriptors(self):
         """A state whose collector seldom completes a cycle: connections that nobody closes do not use up the
@@ -243,27 +239,10 @@ class Connect(E2E):
         """Neither failed nor successful connects leave a descriptor open."""
         self.run_lua("return 1")  # the control connection is accepted and counted
         held = self.server.fds()
-        accepted = []
-        stop = threading.Event()
-
-        def accept():
-            self.listener.settimeout(0.1)
-            while not stop.is_set():
-                try:
-                    accepted.append(self.listener.accept()[0])
-                except OSError:
-                    pass
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            answer = self.run_lua(
-                "for i = 1, 100 do local s = assert(ls.connect('127.0.0.1', PORT)) s:close() "
-                "assert(not ls.connect('127.0.0.1', 1)) assert(not ls.connect('unix:/nope')) end return 1")
-        finally:
-            stop.set()
-            thread.join()
+        answer = self.run_lua(
+            "for i = 1, 100 do local s = assert(ls.connect('127.0.0.1', PORT)) s:close() "
+            "assert(not ls.connect('127.0.0.1', 1)) assert(not ls.connect('unix:/nope')) end return 1")
         self.assertEqual(answer, "true|1")
-        for peer in accepted:
-            peer.close()
+        for _ in range(100):  # they have waited in the queue of the listener
+            self.listener.accept()[0].close()
         self.eventually(lambda: self.server.fds() <= held, "the descriptors are closed")

@@ -16,11 +16,13 @@ def openssl(*args, folder):
 
 
 def certificate(folder, name, names=("localhost",), ca=None, password=None, days=2, extra=()):
-    """Makes NAME.pem and NAME.key for these DNS names in the folder, signed by the certificate `ca` or by itself."""
+    """Makes NAME.pem and NAME.key in the folder, signed by the certificate `ca` or by itself. `names`: DNS names, or
+    with their kind, such as IP:127.0.0.1."""
     key = ["-nodes"] if password is None else ["-passout", "pass:" + password]
     sign = ["-CA", ca + ".pem", "-CAkey", ca + ".key"] if ca else []
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", *key, "-days", str(days), *sign,
-            "-subj", "/CN=" + name, "-addext", "subjectAltName=" + ",".join("DNS:" + n for n in names), *extra,
+            "-subj", "/CN=" + name, "-addext",
+            "subjectAltName=" + ",".join(n if ":" in n else "DNS:" + n for n in names), *extra,
             "-keyout", name + ".key", "-out", name + ".pem", folder=folder)
 
 
