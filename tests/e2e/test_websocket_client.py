@@ -88,24 +88,6 @@ class Client(ClientCase):
                 self.assertRegex(self.result(), r"^true\|WebSocket \(127\.0\.0\.1:\d+\)$")
         self.assertEqual(len(keys), 3)
 
-    def test_short_forms_of_the_url_and_what_is_not_asked_for(self):
-        for path, target in (("", "/"), ("?q=1", "/?q=1"), ("/a", "/a")):
-            self.begin('return ls.websocket(ws_url .. "%s", { compress = false })' % path)
-            with self.peer.accept() as conn:
-                self.assertEqual(conn.target, target)
-                for name in ("sec-websocket-extensions", "sec-websocket-protocol", "origin"):
-                    self.assertNotIn(name, conn.fields)
-                conn.answer()
-                self.assertRegex(self.result(), r"^true\|WebSocket")
-
-    def test_the_windows_of_an_offer(self):
-        self.begin("return ls.websocket(ws_url, { compress = { context = true, window = 10 } })")
-        with self.peer.accept() as conn:
-            self.assertEqual(conn.fields["sec-websocket-extensions"],
-                             "permessage-deflate; server_max_window_bits=10; client_max_window_bits=10")
-            conn.answer("Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=10")
-            self.assertRegex(self.result(), r"^true\|WebSocket")
-
     # ---- the response
 
     def fails(self, head, expected, options=""):
@@ -117,30 +99,21 @@ class Client(ClientCase):
             conn.ends()
 
     def test_invalid_responses(self):
-        for how, why in (
-                ({"key": "dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-WebSocket-Accept does not match the key"),
-                ({"key": ""}, "Sec-WebSocket-Accept is missing"),
-                ({"upgrade": None}, 'the field "Upgrade: websocket" is missing'),
-                ({"upgrade": "h2c"}, 'Upgrade is not "websocket"'),
-                ({"connection": None}, 'the field "Connection: upgrade" is missing'),
-                ({"connection": "close"}, 'the field "Connection: upgrade" is missing')):
-            self.fails(lambda conn, how=how: conn.head(**how), why + "|EPROTO")
-        for line, why in (
-                ("Sec-WebSocket-Protocol: one", "the server chose a subprotocol that the request did not offer"),
-                ("Sec-WebSocket-Extensions: x-unasked",
-                 "the server chose an extension that was not offered, or wrote an invalid list of extensions"),
-                ("Sec-WebSocket-Extensions: permessage-deflate",
-                 "the server ignored server_no_context_takeover in the offer of permessage-deflate"),
-                ("Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; server_max_window_bits=16",
-                 "the server answered permessage-deflate with an invalid parameter")):
-            self.fails(lambda conn, line=line: conn.head(line), why + "|EPROTO")
+        for head, why in (
+                (lambda conn: conn.head(key="dGhlIHNhbXBsZSBub25jZQ=="),
+                 "Sec-WebSocket-Accept does not match the key"),
+                (lambda conn: conn.head(upgrade="h2c"), 'Upgrade is not "websocket"'),
+                (lambda conn: conn.head("Sec-WebSocket-Protocol: one"),
+                 "the server chose a subprotocol that the request did not offer"),
+                (lambda conn: conn.head("Sec-WebSocket-Extensions: permessage-deflate"),
+                 "the server ignored server_no_context_takeover in the offer of permessage-deflate")):
+            self.fails(head, why + "|EPROTO")
         self.fails(lambda conn: conn.head("Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover"),
                    "the server chose an extension that the request did not offer|EPROTO", ", { compress = false }")
-        for junk in (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", b"HTTP/1.1 101 a\nUpgrade: websocket\r\n\r\n", b"\x16\x03\x01\x00\xff" * 9):
-            self.begin("return ls.websocket(ws_url)")
-            with self.peer.accept() as conn:
-                conn.send(junk)
-                self.assertRegex(self.result(), r"^true\|nil\|invalid response to the handshake: .+\|EPROTO$")
+        self.begin("return ls.websocket(ws_url)")
+        with self.peer.accept() as conn:
+            conn.send(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+            self.assertRegex(self.result(), r"^true\|nil\|invalid response to the handshake: .+\|EPROTO$")
 
     def test_another_status(self):
         for status, text in (("301 Moved Permanently", "301 Moved Permanently"), ("403 Forbidden", "403 Forbidden"),
@@ -163,18 +136,6 @@ class Client(ClientCase):
             conn.send(b"\0")
             self.assertEqual(self.result(), "true|hello|text|true|binary")
 
-    def test_the_size_of_the_head(self):
-        for size, accepted in ((65536, True), (65537, False)):
-            self.begin("return ls.websocket(ws_url)")
-            with self.peer.accept() as conn:
-                rest = size - len(conn.head("X: ")) - 7000 - len("Y: \r\n")
-                head = conn.head("X: " + "x" * 7000, "Y: " + "y" * rest)
-                self.assertEqual(len(head), size)
-                for at in range(0, size, 1000):
-                    conn.send(head[at:at + 1000])
-                self.assertRegex(self.result(), r"^true\|WebSocket" if accepted else
-                                 r"^true\|nil\|invalid response to the handshake: .+\|EPROTO$")
-
     def test_a_server_that_closes(self):
         closed = "the server closed the connection instead of answering the handshake|ECLOSED"
         for part in (b"", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: web"):
@@ -185,26 +146,12 @@ class Client(ClientCase):
                 self.assertEqual(self.result(), "true|nil|" + closed)
 
     def test_the_timeout(self):
-        answer = "true|nil|timeout: the server has not answered the handshake|ETIMEDOUT"
         for part in (b"", b"HTTP/1.1 101 Switching Protocols\r\n"):
             self.begin("return ls.websocket(ws_url, { timeout = 0.2 })")
             with self.peer.accept() as conn:
                 conn.send(part)
-                self.assertEqual(self.result(), answer)
-        self.begin("return ls.websocket(ws_url, { timeout = 0.5 })")
-        with self.peer.accept() as conn:  # bytes do not extend it
-            try:
-                for byte in conn.head("X: " + "x" * 10000):
-                    conn.send(bytes([byte]))
-                    conn.sock.settimeout(0.05)
-                    try:
-                        if conn.sock.recv(1) == b"":
-                            break
-                    except TimeoutError:
-                        pass
-            except ConnectionError:
-                pass
-            self.assertEqual(self.result(), answer)
+                self.assertEqual(self.result(),
+                                 "true|nil|timeout: the server has not answered the handshake|ETIMEDOUT")
 
     def test_nothing_listens(self):
         self.peer.close()
@@ -268,15 +215,9 @@ class Client(ClientCase):
         self.assertEqual((got.opcode, got.fin, got.rsv), (TEXT, True, 4))
         self.assertEqual(zlib.decompressobj(wbits=-15).decompress(got.payload + b"\0\0\xff\xff"), text)
         self.assertEqual(conn.read_frame(), (TEXT, b"short", True, 0))
-        bomb = zlib.compressobj(wbits=-15)
-        bomb = bomb.compress(bytes(2 << 20)) + bomb.flush(zlib.Z_SYNC_FLUSH)
-        conn.send_frame(BINARY, bomb[:-4], rsv=4)
-        self.assertEqual(conn.read_frame().payload[:2], close_payload(1009))
-        self.assertTrue(self.result().startswith("true|%d|text|nil|" % len(text)))
-        conn = self.open("return ws:receive()", line)
         conn.send_frame(TEXT, b"\x06\xff", rsv=4)
         self.assertEqual(conn.read_frame().payload[:2], close_payload(1007))
-        self.assertTrue(self.result().startswith("true|nil|"))
+        self.assertTrue(self.result().startswith("true|%d|text|nil|" % len(text)))
 
     def test_the_close(self):
         self.assertEqual(self.run_lua('local ws = ls.websocket("@URL@/bye") local n = 0 for m in ws:messages() do n = n + #m end '
