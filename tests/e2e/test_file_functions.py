@@ -153,18 +153,6 @@ class Functions(Files):
         self.fails("return ls.file.write('.', 'x')", ".: is a directory", "EISDIR")
         self.assertEqual(self.left(), [])
 
-    @not_on_windows("permissions and links")
-    def test_write_keeps_permissions_and_links(self):
-        self.start()
-        path = os.path.join(self.dir, "top.txt")
-        os.symlink("top.txt", os.path.join(self.dir, "link"))
-        for mode in (0o600, 0o755, 0o444 if os.getuid() == 0 else 0o644):
-            os.chmod(path, mode)
-            self.returns("return ls.file.write('link', 'new')", True)
-            self.assertEqual(os.stat(path).st_mode & 0o7777, mode)
-            self.assertEqual(self.content("top.txt"), b"new")
-        self.assertTrue(os.path.islink(os.path.join(self.dir, "link")))
-
     @not_on_windows("a system on which another user can be chosen")
     @unittest.skipIf(not hasattr(os, "getuid") or os.getuid() != 0, "only root can run the server as another user")
     def test_what_is_forbidden(self):
@@ -671,42 +659,3 @@ class Disturbed(Files):
         self.returns("return ls.file.write('it', ('x'):rep(50000))", True)
         self.fails("return ls.file.write('it', 'x', { append = true })", "it: limit reached", "ELIMIT")
         self.assertEqual(len(self.content("it")), 50000)
-
-    @not_on_windows("a file system of its own")
-    def test_a_full_device(self):
-        self.start()
-        self.fails("return ls.file.write('/dev/full', 'x')", "/dev/full: no space left on the device", "ENOSPC")
-        where = os.path.join(self.dir, "small")
-        os.mkdir(where)
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "luaserve-e2e", where], capture_output=True, check=False)
-        if mounted.returncode != 0:
-            self.skipTest("a file system needs root in this mount namespace")
-        try:
-            self.returns("return ls.file.write('small/it', ('x'):rep(30000))", True)
-            for _ in range(3):
-                self.fails("return ls.file.write('small/it', ('y'):rep(60000))", "small/it: no space left on the device", "ENOSPC")
-                self.assertEqual(self.content("small/it"), b"x" * 30000)
-                self.assertEqual(os.listdir(where), ["it"])
-            self.returns("return ls.file.write('small/it', ('y'):rep(20000))", True)
-        finally:
-            subprocess.run(["umount", where], check=True)
-
-    @not_on_windows("descriptors of a process")
-    def test_out_of_descriptors(self):
-        self.start(nofile=64)
-        code = """
-local held, failure = {}, nil
-for n = 1, 100 do
-  local fine, next_line, _, _, file = pcall(ls.file.lines, "top.txt")
-  if not fine then failure = next_line break end
-  held[n] = file
-end
-local read = table.pack(ls.file.read("top.txt"))
-local write = table.pack(ls.file.write("new", "x"))
-held = nil
-collectgarbage()
-return failure, read[3], write[3], ls.file.read("top.txt")"""
-        fine, failure, read, write, after = self.run_lua(code)
-        self.assertTrue(fine)
-        self.assertRegex(failure, "^snippet:4: ls.file.lines: top.txt: too many open descriptors$")
-        self.assertEqual((read, write, after), ("EMFILE", "EMFILE", "from the top"))

@@ -60,17 +60,11 @@ class ProxyProtocol(E2E):
 
         table(self, [(repr(case[0]), case) for case in (
             (LINE, "192.0.2.7:40000"),
-            (b"PROXY TCP6 2001:db8::7 ::1 1 2\r\n", "[2001:db8::7]:1"),
-            (b"PROXY TCP6 ::ffff:192.0.2.9 ::1 1 2\r\n", "192.0.2.9:1"),
             (b"PROXY UNKNOWN\r\n", "own"),
-            (b"PROXY UNKNOWN some more words\r\n", "own"),
             (version_2(0x21, 0x11, IP4), "192.0.2.7:40000"),
             (version_2(0x21, 0x21, IP6), "[2001:db8::7]:65535"),
             (version_2(0x21, 0x11, IP4 + b"\x03\0\x04abcd" + b"\x04\x03\xe8" + bytes(1000)), "192.0.2.7:40000"),
-            (version_2(0x21, 0x31, b"/run/client".ljust(108, b"\0") + b"/run/proxy".ljust(108, b"\0")), "unix:"),
-            (version_2(0x20, 0x00, b""), "own"),
             (version_2(0x20, 0x11, IP4), "own"),
-            (version_2(0x21, 0x12, IP4), "own"),
         )], check)
 
     def test_invalid_headers(self):
@@ -81,18 +75,9 @@ class ProxyProtocol(E2E):
                     conn.response("GET")
 
         table(self, [(repr(header[:60]), header) for header in (
-            b"", b"PROXY TCP4 1.2.3.4\r\n", b"PROXY TCP5 1.2.3.4 1.2.3.4 1 2\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\n",
-            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 99999\r\n", b"PROXY UNKNOWN " + b"x" * 200 + b"\r\n",
-            version_2(0x31, 0x11, IP4), version_2(0x22, 0x11, IP4), version_2(0x21, 0x41, IP4), version_2(0x21, 0x11, IP4[:8]),
-            version_2(0x21, 0x31, bytes(215)),
-            version_2(0x21, 0x11, IP4 + bytes(4100)))], check)
-        self.server.wait_log("info refused 127.0.0.1 PROXY header: ", count=12)
-
-    def test_pieces(self):
-        for header in (LINE, version_2(0x21, 0x11, IP4)):
-            data = header + GET
-            self.assertEqual(self.answer(b"", pieces=[data[i:i + 1] for i in range(len(data))]), "192.0.2.7:40000 http")
-            self.assertEqual(self.answer(b"", pieces=[header, GET]), "192.0.2.7:40000 http")
+            b"", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 99999\r\n", b"PROXY UNKNOWN " + b"x" * 200 + b"\r\n",
+            version_2(0x31, 0x11, IP4), version_2(0x21, 0x11, IP4 + bytes(4100)))], check)
+        self.server.wait_log("info refused 127.0.0.1 PROXY header: ", count=5)
 
     def test_a_header_of_an_untrusted_peer_is_a_bad_request(self):
         with self.server.connect(OTHER) as conn:
@@ -123,17 +108,6 @@ class ProxyProtocol(E2E):
 
 
 class Options(E2E):
-    def test_refused(self):
-        table(self, [(message, (options, message)) for options, message in (
-            ("proxy_protocol = true", "proxy_protocol = true needs trusted"),
-            ("proxy_protocol = 1, trusted = { '::1' }", "proxy_protocol must be true or false; got 1"),
-            ("proxy_protocol = true, trusted = '::1'", "trusted must be a list"),
-            ("proxy_protocol = true, trusted = { '10.0.0.0/33' }", "trusted[1] must be an address or a network"),
-            ("trusted = { '10.0.0.0/33' }", "site.lua:6: ls.listen: trusted[1] must be an address or a network such as "
-             "\"127.0.0.1\", \"10.0.0.0/8\", \"fd00::/8\" or \"unix:\"; got \"10.0.0.0/33\""),
-        )], lambda case: self.refuses(APP + "ls.listen{ port = 1, handler = app, %s }" % case[0], case[1]))
-        self.refuses(APP + "ls.tcp(1, print, { trusted = { '::1' } })", "trusted has no effect without proxy_protocol = true")
-
     @unittest.skipUnless(HAS_UNIX_SOCKETS, "of another system: no Unix sockets")
     def test_unix_peers(self):
         with scratch() as folder:

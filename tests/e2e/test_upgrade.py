@@ -174,21 +174,6 @@ class Upgrade(E2E):
         conn.half_close()
         conn.expect_end()
 
-    def test_a_head_in_small_pieces(self):
-        conn = self.connect()
-        for byte in up("/echo", b"and more"):
-            conn.send(bytes([byte]))
-        self.switched(conn)
-        self.assertEqual(conn.take(8), b"and more")
-
-    def test_pipelined_requests_before_it(self):
-        conn = self.connect()
-        conn.send(request("GET", "/") * 3 + up("/echo", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"))
-        for _ in range(3):
-            self.assertEqual(conn.response().body, b"root")
-        self.switched(conn)
-        self.assertEqual(conn.take(27), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")  # is not a request any more
-
     def test_the_offer_of_the_client(self):
         for fields in ({"Connection": "upgrade", "Upgrade": "h2c, echo/1"}, {"Connection": "keep-alive, Upgrade", "Upgrade": "ECHO/1"}):
             conn = self.connect()
@@ -266,15 +251,6 @@ class Upgrade(E2E):
         conn.expect_end()  # the handler has ended
         self.server.wait_log("job ends", since)
 
-    def test_a_body_comes_first(self):
-        conn = self.connect()
-        conn.send(request("POST", "/body", {**ASK, "Content-Length": "4"}) + b"ab")
-        conn.send(b"cdand more")
-        self.switched(conn)
-        self.assertEqual(conn.line(), b"the body of the request was not read to its end")
-        self.assertEqual(conn.line(), b"body abcd")
-        self.assertEqual(conn.take(8), b"and more")
-
     def test_the_client_goes_while_the_handler_waits(self):
         since = self.server.mark()
         conn = self.connect()
@@ -314,19 +290,6 @@ class Upgrade(E2E):
                 if not part:
                     break
                 got += part
-
-    def test_max_connections(self):
-        server = self.serve(site(limit=3))
-        one, two = (self.upgraded("/lines/x", more=b"a\n", server=server) for _ in range(2))
-        for conn in (one, two):
-            self.assertEqual(conn.line(), b"a")
-        with server.connect() as third:
-            self.assertEqual(third.get("/").body, b"root")
-            fourth = self.connect(server=server)
-            fourth.send(request("GET", "/"))
-            self.assertTrue(fourth.silent())  # one past the limit
-            one.close()
-            self.assertEqual(fourth.response().body, b"root")
 
     def test_a_stop_while_connections_are_open(self):
         server = self.serve(site())
