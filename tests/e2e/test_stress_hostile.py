@@ -14,27 +14,15 @@ H = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = H + b"Transfer-Encoding: chunked\r\n\r\n"
 # The response to each request, and the message of the run.
 INVALID_RESPONSES = (
-    (H + b"Content-Length: -1\r\n\r\n", "bad Content-Length"),
-    (H + b"Content-Length: +1\r\n\r\nx", "bad Content-Length"),
     (H + b"Content-Length: 1, 1\r\n\r\nx", "bad Content-Length"),
-    (H + b"Content-Length: 18446744073709551615\r\n\r\nx", "bad Content-Length"),
     (H + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nx", "several Content-Length fields"),
-    (H + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "Transfer-Encoding with Content-Length"),
     (H + b"Transfer-Encoding: gzip\r\n\r\nx", "unknown transfer coding"),
     (CHUNKED + b"zz\r\n", "bad chunk size"),
-    (CHUNKED + b"-1\r\n", "bad chunk size"),
-    (CHUNKED + b"f" * 20 + b"\r\n", "chunk size too large"),
     (CHUNKED + b"2\r\nokXX", "no CR LF after a chunk"),
-    (CHUNKED + b"5;" + b"a" * 100000, "chunk extension too long"),
     (H + b"A: " + b"a" * 100000, "the head of the response is too large"),
-    (H + b"A: b\r\n" * 20000, "too many fields"),
-    (H + b"A: \0\r\n\r\n", "control character in a field"),
     (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "bare LF"),
-    (b"HTTP/1.1 99 OK\r\n\r\n", "bad status"),
-    (b"HTTP/1.1 1000 OK\r\n\r\n", "bad status line"),
     (b"HTTP/1.1 101 Switching\r\n\r\n", "status 101, but no upgrade was requested"),
-    (b"HTTP/2.0 200 OK\r\n\r\n", "not an HTTP/1.x response"),
-    (bytes(range(256)), "not an HTTP/1.x response"),
+    (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0"),
     (b"\x15\x03\x03\x00\x02\x02\x46", "the port expects TLS (https://)"),
 )
 # The data before the server closes.
@@ -181,15 +169,14 @@ class Wrong(Stress):
 
     def test_options(self):
         """Exit status 2: an invalid command line, as for a site; 1: a valid one that cannot be carried out."""
-        self.fails(stress("-c", "0", self.url), "-c", "a number from 1", status=2)
-        self.fails(stress("--threshold", "p99 <", self.url), "METRIC", status=2)
-        self.fails(stress("-t", "4", "-c", "2", self.url), "4 threads need at least as many connections", status=2)
-        self.fails(stress("-R", "100", "--sends", "3", self.tcp), "--sends is a closed loop", status=2)
-        self.fails(stress("--stages", "1s:0", self.url), "no request is due", status=2)
-        self.fails(stress("--no-keepalive", "--pipeline", "2", self.url), "--no-keepalive sends one request per connection", "remove --pipeline", status=2)
-        self.fails(stress("--no-such", self.url), "--no-such", status=2)
-        self.fails(stress("--json", "/does/not/exist/x", self.url), "/does/not/exist/x")
-        self.fails(stress(), "missing URL", status=2)
+        for args, texts, status in ((("--threshold", "p99 <", self.url), ("METRIC",), 2),
+                                    (("--no-such", self.url), ("--no-such",), 2),
+                                    (("-t", "4", "-c", "2", self.url),
+                                     ("4 threads need at least as many connections",), 2),
+                                    (("--no-keepalive", "--pipeline", "2", self.url), ("remove --pipeline",), 2),
+                                    (("--json", "/does/not/exist/x", self.url), ("/does/not/exist/x",), 1),
+                                    ((), ("missing URL",), 2)):
+            self.fails(stress(*args), *texts, status=status)
         status, out, _ = run_program(["stress", "--help"])
         self.assertEqual(status, 0)
         self.assertIn("usage: luaserve stress [options] URL", out)
@@ -198,36 +185,15 @@ class Wrong(Stress):
     def test_too_many_connections(self):
         self.fails(stress("-c", "1M", self.url), "descriptors", "ulimit -n")
 
-    def test_garbage(self):
-        def garbage(conn, _):
-            head_of(conn)
-            conn.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-
-        self.fails(stress("-n", "5", self.small(garbage).url), "not an HTTP/1.x response", "SSH-2.0")
-
-    def test_tls_on_a_plain_port(self):
-        def alert(conn, _):
-            head_of(conn)
-            conn.sendall(b"\x15\x03\x01\x00\x02\x02\x46")
-
-        self.fails(stress("-n", "5", self.small(alert).url), "expects TLS")
-
     def test_one_invalid_response_among_valid_ones(self):
-        bad = (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
-               b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-               b"HTTP/1.1 200 OK\r\nA: " + b"a" * 70000,
-               b"HTTP/1.1 101 Switching\r\n\r\n",
-               OK + b"more")
-        for text in bad:
+        for text in (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", OK + b"more"):
             def once(conn, number, text=text):
                 while head_of(conn):
                     conn.sendall(text if number == FIRST else OK)
 
-            with self.subTest(text[:60]):
-                ran = stress("-c", "1", "-n", "10", self.small(once).url)
-                self.assertEqual(ran.status, 0, ran)
-                self.assertEqual(ran.errors["answer"], 1, ran)
-                self.assertIn("first error: ", ran.err)
+            ran = stress("-c", "1", "-n", "10", self.small(once).url)
+            self.assertEqual((ran.status, ran.errors["answer"]), (0, 1), ran)
+            self.assertIn("first error: ", ran.err)
 
     def test_every_split_of_a_response(self):
         """Responses byte by byte, after interim responses, and several in one piece."""
@@ -267,9 +233,6 @@ class Wrong(Stress):
         self.assertEqual(ran.totals["requests"] + ran.errors["read"], 9)
         self.assertIn("in the middle of a response", ran.err)
 
-    def test_hanging_up_at_once(self):
-        self.fails(stress("-c", "2", "-n", "6", self.small(lambda conn, _: head_of(conn)).url), "without a response")
-
     def test_a_run_without_responses_writes_its_files(self):
         def silent(conn, _):
             head_of(conn)
@@ -299,13 +262,6 @@ class Wrong(Stress):
             with open(os.path.join(where, "old.json")) as file:
                 self.assertEqual(file.read(), "an older report")
         closed.close()
-
-    def test_a_silent_server(self):
-        def silent(conn, _):
-            head_of(conn)
-            head_of(conn)  # until the client closes
-
-        self.fails(stress("-c", "2", "-n", "4", "--timeout", "200ms", self.small(silent).url), "no complete response within the time limit")
 
     def test_requests_without_a_response_at_the_end(self):
         """Of three connections one is answered. The requests of the others have waited for the whole run."""
@@ -361,10 +317,3 @@ return { connections = 4, threads = 1, duration = "1s", pipeline = 2,
         self.assertTrue(done.is_set())
         self.assertEqual(ran.totals["requests"], 1, ran)
         self.assertEqual(ran.errors["total"], 3, ran)
-
-    def test_thresholds(self):
-        ran = stress("-n", "10", "--threshold", "p99 < 1us", "--threshold", "errors == 0", self.url + "/")
-        self.assertEqual(ran.status, 99, ran)
-        self.assertRegex(ran.out, r"MISSED +p99 < 1us")
-        self.assertRegex(ran.out, r"met +errors == 0")
-        self.assertEqual(stress("-n", "10", "--threshold", "errors < 0.1%", self.url).status, 0)
