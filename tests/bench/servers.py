@@ -21,7 +21,7 @@ import machine
 from memory_group import MemoryGroup
 
 sys.path.append(os.path.join(machine.ROOT, "tests", "e2e"))
-from harness.websocket import WebSocket
+from harness.websocket import CLOSE, WebSocket  # CLOSE: of measure_websocket, which finds the harness by this file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SITES = os.path.join(HERE, "sites")
