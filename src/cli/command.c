@@ -85,36 +85,20 @@ static int program_stop(lua_State *L)
     return 2;
 }
 
-/* control(path, line) -> the reply at the control socket | nil, message */
-static int program_control(lua_State *L)
-{
-    char text[1200];
-    size_t bytes, got = 0;
-    const char *path = luaL_checkstring(L, 1), *line = luaL_checklstring(L, 2, &bytes);
-    intptr_t link;
-    long n = 1;
-    if (ls_repl_connect(path, &link, text, sizeof text) < 0) {
-        lua_pushnil(L);
-        lua_pushstring(L, text);
-        return 2;
-    }
-    if (ls_repl_write(link, line, bytes) < 0) n = 0;
-    while (n > 0 && got < sizeof text) {
-        n = ls_repl_read(link, text + got, sizeof text - got);
-        if (n > 0) got += (size_t)n;
-    }
-    ls_repl_disconnect(link);
-    lua_pushlstring(L, text, got);
-    return 1;
-}
-
 static void push_program(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"files", program_files},     {"owner", program_owner},
-                                         {"reload", program_reload},   {"stop", program_stop},
-                                         {"control", program_control}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"files", program_files},
+                                         {"owner", program_owner},
+                                         {"reload", program_reload},
+                                         {"stop", program_stop},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     luaL_setfuncs(L, ls_lua_folder_functions, 0);
+    lua_newtable(L);
+    luaL_setfuncs(L, ls_repl_functions, 0);
+    lua_setfield(L, -2, "repl");
+    lua_pushstring(L, ls_server_version());
+    lua_setfield(L, -2, "version");
     lua_pushstring(L, ls_server_backends());
     lua_setfield(L, -2, "backend");
     lua_pushstring(L, ls_server_build());

@@ -1,314 +1,207 @@
-/* repl.c - `luaserve repl`: reads lines, has them run by a session of a server, prints the values. See repl.h. */
+/* repl.c - `luaserve repl`: its options, its server, and the functions of lua/luaserve/command/prompt.lua, which has the
+ * loop. See repl.h. */
 #include "cli/repl.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include <lauxlib.h>
+
+#include "base/os/thread.h"
 #include "cli/main.h"
 #include "cli/options.h"
 
-enum { CLOSE_SECONDS_MAX = 15, HEADER_BYTES_MAX = 96, INPUT_BYTES_MAX = 1 << 20, READ_BYTES = 65536 };
+enum { CLOSE_SECONDS_MAX = 15, READ_BYTES = 65536 };
 
-typedef struct message {
-    char kind[16];
-    char *text; /* allocated; followed by a zero byte */
-    size_t bytes;
-    uint64_t number;
-} message;
+/* Our own server, on another thread. */
+static struct own {
+    ls_server_options options;
+    ls_server *server;
+    ls_thread thread;
+    int result; /* of ls_server_run */
+} own;
 
-typedef struct repl {
-    const char *path;  /* of the control socket, for --attach; NULL: the server is our own */
-    ls_server *server; /* our own, or NULL */
+/* nil, or the message that `why` has */
+static int push_failure(lua_State *L, const char *why)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, why);
+    return 2;
+}
+
+/* A text; nil: the end (0); false: Ctrl-C. */
+static int push_input(lua_State *L, long got, const char *text)
+{
+    if (got > 0)
+        lua_pushlstring(L, text, (size_t)got);
+    else if (got == LS_REPL_INTERRUPTED)
+        lua_pushboolean(L, 0);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------ */
+
+/* connect(path) -> link | nil, message */
+static int repl_connect(lua_State *L)
+{
+    char why[256];
     intptr_t link;
-    uint64_t session; /* the number in "hello" */
-    char buffer[READ_BYTES];
-    size_t from, to;             /* the received bytes in the buffer that were not consumed */
-    int left_waiting;            /* a line was interrupted: its task may still wait */
-    char *words;                 /* of the last completion */
-    char input[INPUT_BYTES_MAX]; /* the lines of the text that is not complete yet */
-    size_t input_bytes;
-} repl;
-
-/* ---- messages --------------------------------------------------------------------------------------------------- */
-
-/* Ctrl-C: first for a line that computes, then for a line that waits. */
-static void interrupt(repl *r)
-{
-    static const char waits[] = "interrupt 0\n";
-    char text[64];
-    intptr_t other;
-    if (r->server != NULL) {
-        ls_server_interrupt(r->server);
-    } else if (ls_repl_connect(r->path, &other, text, sizeof text) == 0) {
-        const int bytes = snprintf(text, sizeof text, "interrupt %" PRIu64 "\n", r->session);
-        long got = ls_repl_write(other, text, (size_t)bytes);
-        while (got != 0 && got != -1) got = ls_repl_read(other, text, sizeof text); /* the server closes it */
-        ls_repl_disconnect(other);
-    }
-    (void)ls_repl_write(r->link, waits, sizeof waits - 1);
+    if (ls_repl_connect(luaL_checkstring(L, 1), &link, why, sizeof why) < 0) return push_failure(L, why);
+    lua_pushinteger(L, link);
+    return 1;
 }
 
-/* Receive more bytes. 0, or -1: the connection has ended. */
-static int fill(repl *r)
+/* write(link, text) -> whether the connection lives */
+static int repl_write(lua_State *L)
 {
-    for (;;) {
-        const long got = ls_repl_read(r->link, r->buffer + r->to, sizeof r->buffer - r->to);
-        if (got == LS_REPL_INTERRUPTED) {
-            interrupt(r);
-            continue;
-        }
-        if (got <= 0) return -1;
-        r->to += (size_t)got;
-        return 0;
-    }
+    size_t bytes;
+    const char *text = luaL_checklstring(L, 2, &bytes);
+    lua_pushboolean(L, ls_repl_write((intptr_t)luaL_checkinteger(L, 1), text, bytes) == 0);
+    return 1;
 }
 
-/* Consume the line in front. NULL: the connection has ended. */
-static char *take_line(repl *r)
+/* read(link) -> text | nil: the connection has ended | false: Ctrl-C */
+static int repl_read(lua_State *L)
 {
-    char *end;
-    memmove(r->buffer, r->buffer + r->from, r->to - r->from);
-    r->to -= r->from;
-    r->from = 0;
-    while ((end = memchr(r->buffer, '\n', r->to)) == NULL)
-        if (r->to >= HEADER_BYTES_MAX || fill(r) < 0) return NULL;
-    *end = '\0';
-    r->from = (size_t)(end - r->buffer) + 1;
-    return r->buffer;
+    static char text[READ_BYTES];
+    return push_input(L, ls_repl_read((intptr_t)luaL_checkinteger(L, 1), text, sizeof text), text);
 }
 
-/* Receive a message, whose text the caller frees. 0, or -1: the connection has ended, or memory is exhausted. */
-static int receive(repl *r, message *m)
+static int repl_disconnect(lua_State *L)
 {
-    const char *line = take_line(r);
-    if (line == NULL || sscanf(line, "%15s %zu %" SCNu64, m->kind, &m->bytes, &m->number) != 3) return -1;
-    m->text = malloc(m->bytes + 1);
-    if (m->text == NULL) return -1;
-    for (size_t done = 0; done < m->bytes;) {
-        if (r->from == r->to) r->from = r->to = 0;
-        if (r->to == 0 && fill(r) < 0) {
-            free(m->text);
-            return -1;
-        }
-        const size_t ready = r->to - r->from, wanted = m->bytes - done, n = ready < wanted ? ready : wanted;
-        memcpy(m->text + done, r->buffer + r->from, n);
-        r->from += n;
-        done += n;
-    }
-    m->text[m->bytes] = '\0';
+    ls_repl_disconnect((intptr_t)luaL_checkinteger(L, 1));
     return 0;
-}
-
-static int send_text(repl *r, const char *kind, const char *text, size_t bytes)
-{
-    char head[64];
-    const int n = snprintf(head, sizeof head, "%s %zu\n", kind, bytes);
-    if (ls_repl_write(r->link, head, (size_t)n) < 0) return -1;
-    return ls_repl_write(r->link, text, bytes);
-}
-
-/* Send a text and receive the message that responds to it. 0, or -1: the connection has ended without one. */
-static int exchange(repl *r, const char *kind, const char *text, size_t bytes, message *m)
-{
-    if (send_text(r, kind, text, bytes) < 0) return -1;
-    while (receive(r, m) == 0) {
-        if (strcmp(m->kind, "out") == 0) {
-            fwrite(m->text, 1, m->bytes, stdout);
-            fflush(stdout);
-        } else if (strcmp(m->kind, "hello") == 0) {
-            r->session = m->number;
-        } else {
-            return 0;
-        }
-        free(m->text);
-    }
-    return -1;
-}
-
-/* Begin a session. 0, or -1 with the reason in `why`. */
-static int begin(repl *r, const char *path, char *why, size_t why_bytes)
-{
-    static const char first[] = "repl\n";
-    message m;
-    r->from = r->to = 0;
-    if (ls_repl_connect(path, &r->link, why, why_bytes) < 0) return -1;
-    if (ls_repl_write(r->link, first, sizeof first - 1) == 0 && receive(r, &m) == 0) {
-        r->session = m.number;
-        free(m.text);
-        return 0;
-    }
-    ls_repl_disconnect(r->link);
-    snprintf(why, why_bytes, "the server closed the connection; it accepts its own user and root");
-    return -1;
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------------ */
 
 static const char *complete(void *user, const char *text, size_t bytes)
 {
-    repl *r = user;
-    message m;
-    free(r->words);
-    r->words = NULL;
-    if (exchange(r, "words", text, bytes, &m) < 0) return NULL;
-    r->words = m.text;
-    return strcmp(m.kind, "words") == 0 ? r->words : NULL;
+    lua_State *L = user;
+    lua_getfield(L, LUA_REGISTRYINDEX, "luaserve.complete");
+    lua_pushlstring(L, text, bytes);
+    const char *words = lua_pcall(L, 1, 1, 0) == LUA_OK ? lua_tostring(L, -1) : NULL;
+    lua_setfield(L, LUA_REGISTRYINDEX, "luaserve.words"); /* `words` lives there until the next call */
+    return words;
 }
 
-/* Run the input. A session ends when the site is reloaded; the text then runs in a new one. 0; -1: the server has
- * ended. */
-static int run(repl *r, message *m)
+/* open_editor(complete) -> whether lines can be read from the terminal; Ctrl-C does not end the program any more.
+ * complete(text) -> the last word and its candidates, a line each | nil */
+static int repl_open_editor(lua_State *L)
 {
-    char why[256];
-    if (exchange(r, "eval", r->input, r->input_bytes, m) == 0) return 0;
-    ls_repl_disconnect(r->link);
-    if (r->path == NULL || begin(r, r->path, why, sizeof why) < 0) {
-        r->link = -1;
-        fprintf(stderr, "luaserve repl: the server has ended\n");
-        return -1;
-    }
-    fprintf(stderr, "(the site was reloaded: a new session)\n");
-    return exchange(r, "eval", r->input, r->input_bytes, m);
+    static char history[1024];
+    lua_setfield(L, LUA_REGISTRYINDEX, "luaserve.complete");
+    ls_repl_history_path(history, sizeof history);
+    ls_repl_catch_interrupts();
+    lua_pushboolean(L, ls_repl_editor_open(history, complete, L) == 0);
+    return 1;
 }
 
-static int is_blank(const char *text)
+static int repl_close_editor(lua_State *L)
 {
-    return text[strspn(text, " \t\r")] == '\0';
-}
-
-/* Add a line to the input. 0, or -1: it is too long. */
-static int add_line(repl *r, const char *line)
-{
-    const size_t bytes = strlen(line);
-    if (r->input_bytes + bytes + 2 > sizeof r->input) return -1;
-    if (r->input_bytes > 0) r->input[r->input_bytes++] = '\n';
-    memcpy(r->input + r->input_bytes, line, bytes + 1);
-    r->input_bytes += bytes;
+    ls_repl_editor_close();
     return 0;
 }
 
-/* Read and run lines until the end of the input. Returns the exit status. */
-static int loop(repl *r, int terminal)
+/* line([prompt]) -> the next line | nil: the end of the input | false: Ctrl-C. With a prompt from the editor. */
+static int repl_line(lua_State *L)
 {
-    const char *line;
-    message m;
-    for (;;) {
-        const int got =
-            terminal ? ls_repl_editor_line(r->input_bytes > 0 ? ">> " : "> ", &line) : ls_repl_plain_line("", &line);
-        if (got == LS_REPL_INTERRUPTED) {
-            r->input_bytes = 0;
-            printf("\n");
-            continue;
-        }
-        if (got == 0) break;
-        if (r->input_bytes == 0 && is_blank(line)) continue;
-        if (add_line(r, line) < 0) {
-            fprintf(stderr, "luaserve repl: the text is longer than %d bytes\n", INPUT_BYTES_MAX);
-            return LS_STATUS_FAILED;
-        }
-        if (run(r, &m) < 0) return LS_STATUS_FAILED;
-        const int failed = strcmp(m.kind, "error") == 0, more = strcmp(m.kind, "more") == 0;
-        if (failed && strcmp(m.text, "interrupted") == 0) r->left_waiting = 1;
-        if (!more && m.bytes > 0) fprintf(failed ? stderr : stdout, "%s\n", m.text);
-        fflush(stdout);
-        free(m.text);
-        if (!more) r->input_bytes = 0;
-        if (failed && !terminal) return LS_STATUS_FAILED;
-    }
-    if (terminal) {
-        printf("\n");
-    } else if (r->input_bytes > 0) {
-        fprintf(stderr, "luaserve repl: the last statement is incomplete\n");
-        return LS_STATUS_FAILED;
-    }
-    return LS_STATUS_OK;
+    const char *prompt = luaL_optstring(L, 1, NULL), *line = NULL;
+    const int got = prompt != NULL ? ls_repl_editor_line(prompt, &line) : ls_repl_plain_line("", &line);
+    if (got <= 0) return push_input(L, got, NULL);
+    lua_pushstring(L, line);
+    return 1;
 }
 
-static int prompt(repl *r)
+/* terminal() -> whether standard input and output are a terminal */
+static int repl_terminal(lua_State *L)
 {
-    char history[1024] = "";
-    const int terminal = ls_repl_is_terminal();
-    if (terminal) {
-        ls_repl_history_path(history, sizeof history);
-        ls_repl_catch_interrupts();
-        printf("luaserve %s, Lua 5.4. Ctrl-C ends a line, Ctrl-D leaves.\n", ls_server_version());
-    }
-    if (terminal && ls_repl_editor_open(history, complete, r) < 0) {
-        fprintf(stderr, "luaserve repl: cannot read lines from this terminal\n");
-        return LS_STATUS_FAILED;
-    }
-    const int status = loop(r, terminal);
-    if (terminal) ls_repl_editor_close();
-    if (r->link != -1) ls_repl_disconnect(r->link);
-    free(r->words);
-    return status;
+    lua_pushboolean(L, ls_repl_is_terminal());
+    return 1;
 }
 
 /* ---- the server ------------------------------------------------------------------------------------------------- */
 
-static int fail(const char *what, const char *why)
+static void serve(void *arg)
 {
-    fprintf(stderr, "luaserve repl: %s%s%s\n", what, why[0] != '\0' ? ": " : "", why);
-    return LS_STATUS_FAILED;
+    own.result = ls_server_run(own.server);
 }
 
-static int attach(repl *r, const char *path)
+/* serve() -> the path of the control socket of our own server | nil, message. The socket exists until remove(path). */
+static int repl_serve(lua_State *L)
 {
-    char why[256];
-    r->path = path;
-    if (begin(r, path, why, sizeof why) < 0) {
-        fprintf(stderr, "luaserve repl: cannot attach to %s: %s\n", path, why);
-        return LS_STATUS_FAILED;
+    static char path[128];
+    char text[2048];
+    if (ls_repl_private_path(path, sizeof path, text, sizeof text) < 0)
+        return push_failure(L, lua_pushfstring(L, "luaserve repl: cannot make a folder: %s", text));
+    own.options.control = path;
+    if (ls_server_open(&own.options, &own.server, text, sizeof text) < 0) {
+        ls_repl_private_remove(path);
+        return push_failure(L, lua_pushfstring(L, "luaserve: %s", text));
     }
-    return prompt(r);
+    if (ls_thread_start_parent(&own.thread, "ls-repl", serve, NULL) < 0) {
+        ls_repl_private_remove(path);
+        ls_server_close(own.server);
+        return push_failure(L, "luaserve repl: cannot start a thread");
+    }
+    lua_pushstring(L, path);
+    return 1;
 }
 
-/* The end of our own server. A line that still waits does not delay it. */
-static int end(repl *r, int status)
+static int repl_remove(lua_State *L)
 {
-    ls_server_stop(r->server);
-    if (r->left_waiting) ls_server_stop(r->server);
-    if (ls_repl_join() < 0) {
+    static char path[128];
+    (void)snprintf(path, sizeof path, "%s", luaL_checkstring(L, 1));
+    ls_repl_private_remove(path);
+    return 0;
+}
+
+/* interrupt(): end what computes in our own server */
+static int repl_interrupt(lua_State *L)
+{
+    ls_server_interrupt(own.server);
+    return 0;
+}
+
+/* stop(waits, status): end our own server. `waits`: a line that still waits does not delay it. */
+static int repl_stop(lua_State *L)
+{
+    const int status = (int)luaL_checkinteger(L, 2);
+    ls_server_stop(own.server);
+    if (lua_toboolean(L, 1)) ls_server_stop(own.server);
+    ls_thread_join(&own.thread);
+    if (own.result < 0) {
         fflush(NULL);
         _Exit(status); /* handlers may still run in their Lua states, so nothing is freed */
     }
     ls_command_end_within(CLOSE_SECONDS_MAX, status);
-    ls_server_close(r->server);
-    return status;
+    ls_server_close(own.server);
+    return 0;
 }
 
-/* Open a server of our own, with a control socket that exists until we are connected. */
-static int serve(repl *r, ls_server_options *options)
-{
-    char path[128], text[2048];
-    if (ls_repl_private_path(path, sizeof path, text, sizeof text) < 0) return fail("cannot make a folder", text);
-    options->control = path;
-    if (ls_server_open(options, &r->server, text, sizeof text) < 0) {
-        ls_repl_private_remove(path);
-        fprintf(stderr, "luaserve: %s\n", text);
-        return LS_STATUS_FAILED;
-    }
-    if (ls_repl_serve(r->server) < 0) {
-        ls_repl_private_remove(path);
-        ls_server_close(r->server);
-        return fail("cannot start a thread", "");
-    }
-    const int begun = begin(r, path, text, sizeof text);
-    ls_repl_private_remove(path);
-    if (begun < 0) return end(r, fail("cannot reach the own server", text));
-    return end(r, prompt(r));
-}
+const luaL_Reg ls_repl_functions[] = {{"connect", repl_connect},
+                                      {"write", repl_write},
+                                      {"read", repl_read},
+                                      {"disconnect", repl_disconnect},
+                                      {"open_editor", repl_open_editor},
+                                      {"line", repl_line},
+                                      {"close_editor", repl_close_editor},
+                                      {"terminal", repl_terminal},
+                                      {"serve", repl_serve},
+                                      {"remove", repl_remove},
+                                      {"interrupt", repl_interrupt},
+                                      {"stop", repl_stop},
+                                      {NULL, NULL}};
 
 int ls_command_repl(int argc, char **argv)
 {
-    static repl r; /* large */
     ls_arguments args = {0};
     if (ls_line_read(argc, argv, LS_LINE_REPL, &args) < 0) return ls_command_explain("repl", argc, argv);
-    if (args.attach != NULL) return attach(&r, args.attach);
-    if (args.log_level == NULL) (void)ls_server_log_level("warn");
+    if (args.attach == NULL && args.log_level == NULL) (void)ls_server_log_level("warn");
     args.server.idle = !args.listen || args.server.site == NULL;
     if (args.server.site == NULL) args.server.site = "(no site)", args.server.source = "";
-    return serve(&r, &args.server);
+    own.options = args.server;
+    return ls_command_explain("prompt", args.attach != NULL ? 2 : 1, (char *[]){"prompt", (char *)args.attach});
 }

@@ -1,5 +1,6 @@
-/* cli/repl.h - the parts of `luaserve repl`: repl.c (the loop), repl_posix.c or repl_win32.c (the system),
- * repl_plain.c (lines without an editor), and repl_libedit_posix.c or repl_noedit.c (the editor).
+/* cli/repl.h - the parts of `luaserve repl`: lua/luaserve/command/prompt.lua (the loop), repl.c (the server, and functions
+ * for Lua), repl_posix.c or repl_win32.c (the system), repl_plain.c (lines without an editor), and repl_libedit_posix.c or
+ * repl_noedit.c (the editor).
  *
  * The lines run in a server: in the one of --attach, or in one that the program opens itself on another thread. Both
  * are reached through a control socket. A session exchanges messages: a line, then as many bytes as it says.
@@ -19,7 +20,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <lauxlib.h>
+
 #include "luaserve.h"
+
+extern const luaL_Reg ls_repl_functions[];
 
 enum { LS_REPL_INTERRUPTED = -2 };
 
@@ -43,10 +48,6 @@ int ls_repl_is_terminal(void);
 /* Make a path for a socket in a new folder of the user. 0, or -1 with the reason in `why`. */
 int ls_repl_private_path(char *path, size_t path_bytes, char *why, size_t why_bytes);
 void ls_repl_private_remove(char *path); /* the socket and its folder */
-
-/* Run the server on a thread. 0 or -1. ls_repl_join waits for its end: the result of ls_server_run. */
-int ls_repl_serve(ls_server *server);
-int ls_repl_join(void);
 
 /* The path of the history in the user's folder for state, which is made; "" without one. */
 void ls_repl_history_path(char *path, size_t path_bytes);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,26 +149,4 @@ void ls_repl_history_path(char *path, size_t path_bytes)
         (void)mkdir(path, 0700);
         *slash = '/';
     }
-}
-
-/* ---- the server ------------------------------------------------------------------------------------------------- */
-
-static pthread_t thread;
-static int result;
-
-static void *run(void *server)
-{
-    result = ls_server_run(server);
-    return NULL;
-}
-
-int ls_repl_serve(ls_server *server)
-{
-    return pthread_create(&thread, NULL, run, server) == 0 ? 0 : -1;
-}
-
-int ls_repl_join(void)
-{
-    (void)pthread_join(thread, NULL);
-    return result;
 }

@@ -130,27 +130,3 @@ void ls_repl_history_path(char *path, size_t path_bytes)
 {
     path[0] = '\0'; /* the console keeps the history */
 }
-
-/* ---- the server ------------------------------------------------------------------------------------------------- */
-
-static HANDLE thread;
-static int result;
-
-static DWORD WINAPI run(void *server)
-{
-    result = ls_server_run(server);
-    return 0;
-}
-
-int ls_repl_serve(ls_server *server)
-{
-    thread = CreateThread(NULL, 0, run, server, 0, NULL);
-    return thread != NULL ? 0 : -1;
-}
-
-int ls_repl_join(void)
-{
-    (void)WaitForSingleObject(thread, INFINITE);
-    CloseHandle(thread);
-    return result;
-}

@@ -2,7 +2,7 @@
 --
 -- `program` has what src/cli/command.c defines: backend; build, the text of --version; options, the table of options.c;
 -- commands, a list of { name, help }; files() (of lua/CMakeLists.txt); kind, list, make_folder, write_new (lua_folder.h);
--- owner, reload, stop (pid.h); control(path, line), the reply at a control socket.
+-- owner, reload, stop (pid.h); version; repl, the functions of src/cli/repl.c.
 
 local run = {} -- each: (program, arguments) -> the exit status
 
@@ -15,6 +15,8 @@ end
 function run.suggest(program, arguments)
   return require("luaserve.command.server").suggest(program, arguments[1], arguments[2])
 end
+
+function run.prompt(program, arguments) return require("luaserve.command.prompt").run(program, arguments[1]) end
 
 function run.new(program, arguments) return require("luaserve.command.new").run(program, arguments) end
 

@@ -39,8 +39,11 @@ end
 
 -- The reply at the control socket is "ok", or "failed" and the reason.
 local function reload_and_wait(program, path)
-  local reply, why = program.control(path, "reload\n")
-  if not reply then return command.fail(reload, string.format("cannot connect to %s: %s", path, why), 1) end
+  local link, why = program.repl.connect(path)
+  if not link then return command.fail(reload, string.format("cannot connect to %s: %s", path, why), 1) end
+  local reply, more = "", program.repl.write(link, "reload\n") and ""
+  while more do reply, more = reply .. more, program.repl.read(link) end
+  program.repl.disconnect(link)
   if reply == "ok" then
     io.stdout:write("the new site is served\n")
     return 0
