@@ -139,15 +139,15 @@ local function unblock()
 end
 pcall(core.on, "drain", unblock) -- without effect when the site is loaded already
 
--- call(conn, node, ms, args) -> as conn:call: for a command that blocks. A task that rests ends here.
+-- call(conn, node, ms, args) -> as conn:call: for a command that blocks. Ends a task of a site that was replaced.
 local function call_blocking(conn, node, ms, args)
-  if not core.rests(true) then return conn:call(ms, table.unpack(args, 1, args.n)) end
+  if not core.remote_wait() then return conn:call(ms, table.unpack(args, 1, args.n)) end
   local id = conn:call(node.settings.reply_ms, "CLIENT", "ID")
-  core.rests(true)
+  core.remote_wait()
   blocked[conn] = { node = node, id = id }
   local value, message, code = conn:call(ms, table.unpack(args, 1, args.n))
   blocked[conn] = nil
-  if value then core.took() else core.rests(true) end
+  if value then core.received() else core.remote_wait() end
   return value, message, code
 end
 

@@ -288,7 +288,7 @@ local function guard(fn, ...)
 end
 
 local function listen(gate)
-  core.hands_over()
+  core.detach()
   guard(listen_all, gate)
 end
 
@@ -322,7 +322,7 @@ end
 
 -- This site serves.
 local function start()
-  core.hands_over()
+  core.detach()
   shared:update("sites", function(sites)
     sites = sites or {}
     sites[#sites + 1] = sender

@@ -4,10 +4,10 @@
 #include "server/server_internal.h"
 
 enum {
-    JOIN_MS_MIN = 1000,    /* time given at least to the threads to end after the drain */
-    DISCONNECT_MS = 3000,  /* time given to closing connections once all handlers have ended */
-    CUT_REPORT_MS = 200,   /* time given to the states to report what is cut */
-    END_MS = 500,          /* time given to requests, and then to Lua states, to end after a drain that was cut */
+    JOIN_MS_MIN = 1000,   /* time given at least to the threads to end after the drain */
+    DISCONNECT_MS = 3000, /* time given to closing connections once all handlers have ended */
+    END_REPORT_MS = 200,  /* time given to the states to report what is ended */
+    END_MS = 500, /* time given to requests, and then to Lua states, to end after a drain that has ended by time */
     DRAIN_REPORT_MS = 2000 /* after this time, or half of drain_timeout, a drain logs what it waits for */
 };
 
@@ -32,10 +32,10 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
     }
     if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
     (void)drain_endpoints(server, false); /* before the site: its responses from now on announce the close */
-    ls_site_drain(server->site);
+    ls_site_end_work(server->site, LS_END_STOP);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
         if (LS_CONTAINER(node, ls_generation_end, node)->stage != GENERATION_CLOSED)
-            ls_site_drain(LS_CONTAINER(node, ls_generation_end, node)->site);
+            ls_site_end_work(LS_CONTAINER(node, ls_generation_end, node)->site, LS_END_STOP);
     ls_server_set_flag(server, &server->control_done, true);
 }
 
@@ -77,22 +77,38 @@ static int disconnect(ls_server *server)
     return LS_OK;
 }
 
+/* What runs yet, by scope, of all sites. */
+static void describe_running(ls_server *server, char out[LS_SCOPE_TEXT_BYTES])
+{
+    unsigned counts[LS_SCOPES] = {0};
+    ls_mutex_lock(&server->lists);
+    ls_site_add_running(server->site, counts);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        ls_site_add_running(LS_CONTAINER(node, ls_generation_end, node)->site, counts);
+    ls_mutex_unlock(&server->lists);
+    ls_scope_describe(counts, out, LS_SCOPE_TEXT_BYTES);
+}
+
 /* Log what the drain waits for. */
 static void report_tasks(ls_server *server)
 {
-    ls_log(LS_LOG_INFO, "draining takes until the last handler ends, at most %.3g s; a second signal ends it at once",
-           server->settings.drain_ms_max / 1e3);
+    char running[LS_SCOPE_TEXT_BYTES];
+    describe_running(server, running);
+    ls_log(LS_LOG_INFO,
+           "draining takes until the last handler ends, at most %.3g s; a second signal ends it at once; "
+           "still running: %s",
+           server->settings.drain_ms_max / 1e3, running);
     ls_mutex_lock(&server->lists);
     ls_site_report(server->site, false);
     ls_mutex_unlock(&server->lists);
 }
 
-/* Log what the end of the drain cuts. A state whose handler computes or blocks does not report, and is waited for for a
+/* Log what the end of the drain ends. A state whose handler computes or blocks does not report, and is waited for for a
  * moment. */
-static void report_cut(ls_server *server)
+static void report_ended(ls_server *server)
 {
     bool reported = false;
-    for (unsigned ms = 0; ms < CUT_REPORT_MS && !reported; ms += SUPERVISE_MS) {
+    for (unsigned ms = 0; ms < END_REPORT_MS && !reported; ms += SUPERVISE_MS) {
         if (ms > 0) (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
         ls_mutex_lock(&server->lists);
         if (ms == 0) ls_site_report(server->site, true);
@@ -121,7 +137,7 @@ int ls_server_drain(ls_server *server)
         if (drained(server, ms >= LS_ENDPOINT_FRESH_MS)) break;
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (ls_server_drain_ms_left(server) == 0) {
-            report_cut(server);
+            report_ended(server);
             return LS_ETIMEDOUT;
         }
         if (!reported && ms >= report_ms) {
@@ -149,7 +165,7 @@ int ls_server_join(ls_server *server)
     return LS_OK;
 }
 
-static void cut_connections(ls_server *server)
+static void abort_connections(ls_server *server)
 {
     ls_mutex_lock(&server->lists);
     for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) e->ops->abort(e);
@@ -160,7 +176,8 @@ void ls_server_abort(ls_server *server)
 {
     ls_http_stats http = {0};
     ls_udp_stats udp = {0};
-    const unsigned tasks = ls_server_busy(server);
+    char running[LS_SCOPE_TEXT_BYTES];
+    describe_running(server, running);
     ls_mutex_lock(&server->lists);
     uint32_t all = ls_site_connections(server->site), websockets = ls_site_websockets(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) {
@@ -171,19 +188,19 @@ void ls_server_abort(ls_server *server)
     for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) e->ops->stat(e, &http, &udp);
     ls_mutex_unlock(&server->lists);
     ls_log(LS_LOG_WARN,
-           "the drain took longer than %.3g s; cut: HTTP %llu, TCP %u, WebSocket %u; unfinished tasks: %u",
-           server->settings.drain_ms_max / 1e3, (unsigned long long)http.open, others, websockets, tasks);
-    cut_connections(server);
+           "the drain took longer than %.3g s; ended connections: HTTP %llu, TCP %u, WebSocket %u; tasks: %s",
+           server->settings.drain_ms_max / 1e3, (unsigned long long)http.open, others, websockets, running);
+    abort_connections(server);
 }
 
 /* End the requests, and after END_MS all that is left. true: nothing is left. */
 static bool end_tasks(ls_server *server, uint64_t ms)
 {
     bool ended = ls_conn_limit_idle(&server->conn_limit);
-    cut_connections(server); /* a stop that was waiting for a thread may have accepted connections */
+    abort_connections(server); /* a stop that was waiting for a thread may have accepted connections */
     ls_mutex_lock(&server->lists);
     if (!ended && ms < END_MS) {
-        ls_site_cancel(server->site, LS_CUT_CLIENTS);
+        ls_site_end_work(server->site, LS_END_REQUESTS);
     } else {
         ended &= ls_site_end(server->site, true);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)

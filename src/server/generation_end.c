@@ -20,7 +20,7 @@
 #include "server/server_internal.h"
 
 enum {
-    CUT_MS = 1000,      /* time given to aborted connections before the handlers that they wait for end */
+    ABORT_MS = 1000,    /* time given to aborted connections before the handlers that they wait for end */
     LATE_MS = 5000,     /* after the end of the tasks, a handler that does not end is logged */
     WEBSOCKETS_MS = 500 /* interval of the checks of a generation that only WebSockets use */
 };
@@ -32,24 +32,25 @@ static void abort_connections(ls_server *server, ls_generation_end *g, unsigned 
         ls_log(LS_LOG_INFO, "the previous site continues for %u WebSocket connection%s; its other tasks end", websockets,
                websockets == 1 ? "" : "s");
     else
-        ls_log(LS_LOG_WARN, "the previous site has not ended within %.3g s: its connections and tasks are cut",
+        ls_log(LS_LOG_WARN, "the previous site has not ended within %.3g s: its connections and tasks are ended",
                server->settings.drain_ms_max / 1e3);
     for (ls_node *node = server->endpoints.next; node != &server->endpoints; node = node->next) {
         ls_endpoint *e = LS_CONTAINER(node, ls_endpoint, node);
         if (e->ops->abort_until != NULL) e->ops->abort_until(e, g->number);
     }
-    if (websockets > 0) ls_site_cancel(g->site, LS_CUT_TASKS);
+    if (websockets > 0) ls_site_end_work(g->site, LS_END_TIME);
     g->aborted = true;
 }
 
-static void log_cut(ls_generation_end *g)
+static void log_unfinished(ls_generation_end *g)
 {
-    ls_site_counts cut;
-    if (!ls_site_cut(g->site, &cut)) return;
-    g->cut_logged = true;
-    if (cut.requests + cut.tasks > 0)
-        ls_log(LS_LOG_WARN, "ended with the previous site: HTTP %u, TCP %u; unfinished tasks: %u", cut.requests, cut.sockets,
-               cut.tasks);
+    unsigned counts[LS_SCOPES], sum = 0;
+    char text[LS_SCOPE_TEXT_BYTES];
+    if (!ls_site_unfinished(g->site, counts)) return;
+    g->unfinished_logged = true;
+    for (int scope = 0; scope < LS_SCOPES; scope++) sum += counts[scope];
+    ls_scope_describe(counts, text, sizeof text);
+    if (sum > 0) ls_log(LS_LOG_WARN, "ended with the previous site, unfinished: %s", text);
 }
 
 static uint64_t ms_since(uint64_t ns)
@@ -65,7 +66,7 @@ void ls_server_leave(ls_server *server, ls_generation_end *g, const char *why)
                websockets == 1 ? "" : "s", why);
     g->left_ns = ls_clock_ns();
     server->websockets_left += websockets;
-    ls_site_leave(g->site);
+    ls_site_end_work(g->site, LS_END_OUTDATED);
 }
 
 /* Close the WebSockets of the replaced sites that are too many, the oldest first, or too old. */
@@ -98,18 +99,18 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
         g->forced_ns = ls_clock_ns();
     }
     const uint64_t forced_ms = g->forced ? ms_since(g->forced_ns) : 0;
-    if (g->aborted && !g->cut_logged) log_cut(g);
+    if (g->aborted && !g->unfinished_logged) log_unfinished(g);
     g->waits_for_websockets = g->aborted && !g->forced && g->stage == GENERATION_BUSY;
     if (!g->late_logged && forced_ms >= LATE_MS) {
         g->late_logged = true;
         ls_log(LS_LOG_WARN, "a handler of the previous site does not end: its memory is kept until it does");
     }
-    const bool was_cut = forced_ms >= CUT_MS;
+    const bool late = forced_ms >= ABORT_MS;
     switch (g->stage) {
     case GENERATION_BUSY:
-        if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !was_cut)) return false;
-        if (websockets > 0 && !was_cut) {
-            if (!g->aborted) ls_site_cancel(g->site, LS_CUT_IDLE);
+        if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !late)) return false;
+        if (websockets > 0 && !late) {
+            if (!g->aborted) ls_site_end_work(g->site, LS_END_UNUSED);
             return false;
         }
         g->stage = GENERATION_CLOSING;

@@ -177,7 +177,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_posts_set_has_hooks(&server->posts, ls_site_has_host_hooks(server->site));
     server->next_site = NULL;
     server->next_end = NULL;
-    ls_site_retire(g->site);
+    ls_site_end_work(g->site, LS_END_REPLACED);
     if (server->dev != NULL) ls_server_leave(server, g, "dev mode shows the new one");
     ls_mutex_unlock(&server->lists);
 
@@ -196,7 +196,7 @@ static void retire_next(ls_server *server)
     *g = (ls_generation_end){
         .site = server->next_site, .retired_ns = ls_clock_ns(), .ticket = ls_grace_begin(&server->grace)};
     ls_list_push(&server->ending, &g->node);
-    ls_site_retire(g->site);
+    ls_site_end_work(g->site, LS_END_REPLACED);
     ls_mutex_unlock(&server->lists);
     server->next_site = NULL;
     server->next_end = NULL;

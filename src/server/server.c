@@ -536,7 +536,7 @@ static void close_sites(ls_server *server)
 
 void ls_server_close(ls_server *server)
 {
-    if (server->cut && !ls_server_end(server)) return;
+    if (server->ended_early && !ls_server_end(server)) return;
     if (server->dev != NULL) ls_dev_stop(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     ls_endpoint_plan_end(&server->plan); /* of a server that never ran; it refers to the endpoints */
@@ -716,10 +716,10 @@ int ls_server_run(ls_server *server)
 
     server->drained = err == LS_OK;
     if (err == LS_OK) err = ls_server_join(server);
-    server->cut = err == LS_ETIMEDOUT || err == LS_ECANCELED;
+    server->ended_early = err == LS_ETIMEDOUT || err == LS_ECANCELED;
     if (err == LS_ETIMEDOUT) ls_server_abort(server);
-    if (server->cut) ls_processes_kill(server->runtime);
-    if (!server->cut) ls_workers_stop(server->workers);    /* else ls_server_close */
+    if (server->ended_early) ls_processes_kill(server->runtime);
+    if (!server->ended_early) ls_workers_stop(server->workers);    /* else ls_server_close */
     if (err == LS_OK && begun == LS_ESCRIPT) return begun; /* logged already */
     if (err == LS_OK)
         ls_log(LS_LOG_INFO, "stopped");

@@ -41,7 +41,7 @@ typedef struct ls_generation_end { /* an old generation */
     uint64_t forced_ns;
     uint64_t left_ns;          /* when its WebSockets were closed; 0: they stay */
     bool waits_for_websockets; /* all other connections were aborted */
-    bool late_logged, cut_logged;
+    bool late_logged, unfinished_logged;
 } ls_generation_end;
 
 struct ls_server {
@@ -81,7 +81,7 @@ struct ls_server {
     enum phase phase;
     uint64_t stopped_ns;       /* time of the first stop: the drain timeout begins */
     bool stopped_from_outside; /* by a signal or ls_server_stop */
-    bool cut;                  /* the run has ended before the drain, or before its threads: */
+    bool ended_early;          /* the run has ended before the drain, or before its threads: */
     bool drained;              /* only threads are left */
     bool control_done;
     bool reloading; /* a thread is inside ls_server_reload */
@@ -128,7 +128,7 @@ uint32_t ls_server_drain_ms_left(const ls_server *server);
 int ls_server_drain(ls_server *server);
 /* Stop the threads. All handlers have ended, but a finalizer may still run. Returns as ls_server_drain. */
 int ls_server_join(ls_server *server);
-void ls_server_abort(ls_server *server); /* cut the connections that are left, and log their number */
+void ls_server_abort(ls_server *server); /* end the connections that are left, and log their number */
 /* The run has ended before the drain: end the tasks that are left, and the threads. true: the server can be closed.
  * false: a thread is inside a C function; the server is left as it is. */
 bool ls_server_end(ls_server *server);

@@ -543,9 +543,9 @@ class Draining(E2E):
         server.signal()
         self.assertEqual(server.wait(), 1)
         self.assertRegex(server.log(), r"draining: the handler of GET /ticks/:n \(.*site.lua:5\) waits at .*site.lua:8")
-        self.assertRegex(server.log(), r"draining: a task waits at .*site.lua:11\n")
-        self.assertRegex(server.log(), r'draining: a task waits at .*site.lua:15 for room in the channel "jobs"\n')
-        self.assertIn("a second signal ends it at once", server.log())
+        self.assertRegex(server.log(), r"draining: a task of ls.init or \"start\" waits at .*site.lua:11\n")
+        self.assertRegex(server.log(), r'draining: a task of ls.init or "start" waits at .*site.lua:15 for room in the channel "jobs"\n')
+        self.assertIn("a second signal ends it at once; still running: a request, 2 tasks of ls.init or \"start\"", server.log())
 
     def test_a_drain_that_ends_by_time_names_what_it_cuts(self):
         server = self.serve(r"""
@@ -564,14 +564,15 @@ class Draining(E2E):
         server.wait_log("info serves")
         server.signal()
         self.assertEqual(server.wait(), 1)
-        named = server.logged(r"warn cut: request [0-9a-f]+ GET /waits/\d+ of 192\.0\.2\.\d+ waits at .*site.lua:5, for \d+\.\d s$")
-        others = server.logged(r"warn cut: a task waits at .*site.lua:(6|8)$")
+        named = server.logged(r"warn ended: request [0-9a-f]+ GET /waits/\d+ of 192\.0\.2\.\d+ waits at .*site.lua:5, for \d+\.\d s$")
+        others = server.logged(r"warn ended: a (?:task of ls.init or \"start\"|TCP connection) waits at .*site.lua:(6|8)$")
         # At most 10 of a state are named. On a slow machine a handler may take more than a turn: there is a second state,
         # with a "start" hook of its own.
-        further = re.findall(r"warn cut: (\d+) further tasks wait", server.log())
+        further = re.findall(r"warn ended: (\d+) further tasks wait", server.log())
         self.assertEqual(len(named) + len(others) + sum(map(int, further)), 13 + len(server.logged("info starts")))
         self.assertGreaterEqual(len(named) + len(others), 10)
-        self.assertTrue(server.logged(r"the drain took longer than 0.3 s; cut: HTTP 12, TCP 1, WebSocket 0; unfinished tasks: \d+"))
+        self.assertTrue(server.logged(r"the drain took longer than 0.3 s; ended connections: HTTP 12, TCP 1, WebSocket 0; tasks: 12 requests, a TCP connection, "
+                                      "a task of ls.init or \"start\""))
 
     @not_on_windows("it has no named pipes in directories")
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays SIGALRM while fflush waits for the lock of a file")

@@ -377,7 +377,7 @@ class Reload(E2E):
                              "the site was replaced or stopped" % (sock.getsockname()[1], before[:before.index("sock:lines()")].count("\n") + 1))
         self.assertEqual(len(self.server.logged("was ended while it waited at")), 1)
         self.assertEqual(sock.recv(100), b"")
-        self.server.wait_log("warn ended with the previous site: HTTP 1, TCP 1; unfinished tasks: 1$")
+        self.server.wait_log("warn ended with the previous site, unfinished: a request, a TCP connection$")
         self.assertEqual(self.get(self.http()), "two")
         sock.close()
 
@@ -408,7 +408,7 @@ ls.listen"""
                 self.server.wait_log(r" %s %s \(\S*site\.lua:%d\), at \S*site\.lua:%d: the task was ended while it waited: "
                                      "its site was replaced" % ("warn" if found[1] == "LINE" else "info", found[2], n,
                                                                 waits if found[1] == "LINE" else n + 1))
-        self.server.wait_log("warn ended with the previous site: HTTP 0, TCP 0; unfinished tasks: 2$")
+        self.server.wait_log("warn ended with the previous site, unfinished: 2 jobs$")
 
     def test_a_handshake_does_not_reach_a_site_that_was_cut(self):
         tls = TCP.replace("ls.tcp(@TCP@, function", "ls.tcp({ port = @TCP@, tls = 'self-signed', handshake_timeout = 600 }, function")

@@ -128,7 +128,7 @@ end)"""
         conn = self.connect(server=server)
         self.assertEqual(conn.take(1), b"x")
         server.signal()
-        server.wait_log("the drain took longer than 0.3 s; cut: HTTP 0, TCP [1-9]")
+        server.wait_log("the drain took longer than 0.3 s; ended connections: HTTP 0, TCP [1-9]")
         self.assertEqual(conn.rest(), b"")
         self.assertNotEqual(server.wait(), 0)  # long before the end of the handler's sleep
 

@@ -775,7 +775,7 @@ class Reload(Own):
         self.server.wait_log("info waits")
         self.change("two", drain="0.2")
         self.server.wait_log("the previous site continues for 2 WebSocket connections")
-        self.server.wait_log("warn ended with the previous site: HTTP 1, TCP 0; unfinished tasks: 0$")
+        self.server.wait_log("warn ended with the previous site, unfinished: a request$")
         for ws in old:
             self.assertEqual(ws.send("a").receive(), "one a")
             self.assertEqual(ws.close(), (1000, ""))
@@ -864,7 +864,7 @@ class Reload(Own):
             self.eventually(lambda: len(self.chains()) == len(kinds), "all chains have begun")
             self.change("two", more=CHAINS)
             self.server.wait_log("the previous site continues for 1 WebSocket connection")
-            self.server.wait_log("ended with the previous site: HTTP 1, TCP 0; unfinished tasks: 0$")
+            self.server.wait_log("ended with the previous site, unfinished: a request$")
             self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the previous site continues for the WebSocket alone")
             self.assertEqual(self.goes_on(kinds), {"websocket"})
             self.assertEqual(ws.close(), (1000, ""))

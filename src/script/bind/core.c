@@ -29,39 +29,41 @@ static int core_wall_time(lua_State *L)
 /* core.retired() -> whether another site has taken over, or the server stops */
 static int core_retired(lua_State *L)
 {
-    return ls_push_boolean(L, ls_state_of(L)->retired);
+    return ls_push_boolean(L, ls_state_is_retired(ls_state_of(L)));
 }
 
-/* core.hands_over(): the task, and those that it begins, hand their work over to the next site themselves; a reload does not
- * end them where they wait. */
-static int core_hands_over(lua_State *L)
+/* core.detach(): the task, and those that it begins, hand their work over to the next site themselves; a reload does not end
+ * them where they wait. */
+static int core_detach(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
-    if (task != NULL) task->of_site = task->renewed = false;
+    if (task != NULL) ls_task_enter(task, LS_SCOPE_JOB);
     return 0;
 }
 
-/* core.rests(receives) -> whether the next site begins the task anew. Then it ends here when its site has been replaced or
- * the server stops, unless it has taken a value and does not wait for the next one. Raises where it cannot wait. */
-static int core_rests(lua_State *L)
+/* core.remote_wait() -> whether a reload ends a command of Redis that blocks, of this task. Ends the task here when its site
+ * has been replaced, or the server stops. Raises where it cannot wait. */
+static int core_remote_wait(lua_State *L)
 {
-    const ls_state *state = ls_state_of(L);
-    ls_task *task = state->current;
     ls_task_may_wait(L);
-    const bool rests = task->of_site && (!task->took || lua_toboolean(L, 1));
-    if (rests && state->retired) {
-        ls_task_cancel(task);
-        task->unfinished = false;
-        ls_state_end_run(L);
-    }
-    return ls_push_boolean(L, rests);
+    ls_task_end_before(L, LS_WAIT_REMOTE);
+    const enum ls_scope scope = (enum ls_scope)ls_state_of(L)->current->scope;
+    return ls_push_boolean(L, ls_scope_ends(LS_END_REPLACED, scope, LS_WAIT_REMOTE) == LS_ENDS_NOW);
 }
 
-/* core.took(): the task has taken a value that a reload must not lose. */
-static int core_took(lua_State *L)
+/* core.idle_wait(): the same before a wait in which the task holds nothing. */
+static int core_idle_wait(lua_State *L)
+{
+    ls_task_may_wait(L);
+    ls_task_end_before(L, LS_WAIT_IDLE);
+    return 0;
+}
+
+/* core.received(): the task has a value that a reload must not lose. */
+static int core_received(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
-    if (task != NULL) task->took = true;
+    if (task != NULL) ls_task_received(task);
     return 0;
 }
 
@@ -197,9 +199,10 @@ static void core_define(lua_State *L, ls_state *state)
 static const luaL_Reg functions[] = {{"now", core_now},
                                      {"wall_time", core_wall_time},
                                      {"retired", core_retired},
-                                     {"hands_over", core_hands_over},
-                                     {"rests", core_rests},
-                                     {"took", core_took},
+                                     {"detach", core_detach},
+                                     {"remote_wait", core_remote_wait},
+                                     {"idle_wait", core_idle_wait},
+                                     {"received", core_received},
                                      {"log", core_log},
                                      {"stats", core_stats},
                                      {"stop", core_stop},

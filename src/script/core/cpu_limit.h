@@ -88,7 +88,7 @@ static inline void ls_cpu_watch_inner(ls_cpu_watch *cpu, lua_State *running)
 }
 
 /* The watchdog does not see runs that are shorter than its tick. The thread itself therefore measures a task that
- * sleeps for less than LS_GIVE_WAY_S: it marks the start of the next run and reads the processor time at the end.
+ * sleeps for less than LS_YIELD_SLEEP_S: it marks the start of the next run and reads the processor time at the end.
  * Where the processor clock has a coarse resolution, the elapsed monotonic time is an upper bound of the result. */
 static inline void ls_cpu_watch_mark(ls_cpu_watch *cpu)
 {

@@ -23,6 +23,7 @@
 #include "script/core/lua/lua_files.h"
 #include "script/core/module.h"
 #include "script/core/runtime.h"
+#include "script/core/scope.h"
 
 enum {
     LS_JOBS_MAX = 10000,
@@ -55,11 +56,7 @@ typedef struct ls_site_settings { /* ls.config{...}; 0: not set, the default in 
 /* DISCONNECT: close connections, sockets and timers, but not Lua. */
 enum ls_closing { LS_CLOSING_NOT, LS_CLOSING_DISCONNECT, LS_CLOSING, LS_CLOSING_FORCED };
 
-/* The end of a previous site that WebSockets use: tasks end that wait in a channel for work, when nothing else is left that
- * could send some; then, when drain_timeout is over, the requests; and all others but those of the WebSockets. */
-enum ls_tasks_cut { LS_CUT_NONE, LS_CUT_IDLE, LS_CUT_CLIENTS, LS_CUT_TASKS };
-
-enum { LS_REPORT_NONE, LS_REPORT_WAITING, LS_REPORT_CUT }; /* in the middle of a drain, at its end by time */
+enum { LS_REPORT_NONE, LS_REPORT_WAITING, LS_REPORT_ENDED }; /* in the middle of a drain, at its end by time */
 
 typedef struct ls_definitions { /* of one module */
     void **entries;
@@ -92,23 +89,20 @@ struct ls_generation {
     bool refuses;           /* requests above states_max are refused; else they wait */
     unsigned running_count; /* number of threads that run at the same time: new connections go to this many states */
     _Atomic unsigned state_count;
-    _Atomic unsigned states_left;  /* without listeners: states that still have tasks or timers */
-    _Atomic bool load_failed;      /* a state could not be made on demand: no further one is tried */
-    _Atomic unsigned loading;      /* states that are being made on demand */
-    _Atomic uint64_t no_memory_ms; /* coarse time at which one of them did not get enough memory; or 0 */
-    _Atomic bool started;          /* states made from now on start at once */
-    _Atomic uint8_t reporting;     /* LS_REPORT_*: each state reports once what it still does */
-    _Atomic bool retired, draining;
-    _Atomic bool subscribers_warned; /* functions of ls.subscribe have ended before connections */
-    _Atomic uint8_t canceled;        /* enum ls_tasks_cut */
-    _Atomic unsigned cut_requests, cut_sockets,
-        cut_tasks;               /* ended before they were done; cut_tasks contains cut_sockets */
-    _Atomic bool leaving;        /* the connections that outlive a reload are closed */
-    uint32_t topic_site;         /* ls_publication.site of its messages; set by the start */
-    _Atomic int closing;         /* enum ls_closing */
-    _Atomic unsigned waiting;    /* work that waits for a state */
-    _Atomic uint64_t full_ms;    /* coarse time at which all states were in use last; or 0 */
-    _Atomic uint64_t refused_ms; /* coarse time of the last log line about refused requests; or 0 */
+    _Atomic unsigned states_left;           /* without listeners: states that still have tasks or timers */
+    _Atomic bool load_failed;               /* a state could not be made on demand: no further one is tried */
+    _Atomic unsigned loading;               /* states that are being made on demand */
+    _Atomic uint64_t no_memory_ms;          /* coarse time at which one of them did not get enough memory; or 0 */
+    _Atomic bool started;                   /* states made from now on start at once */
+    _Atomic uint8_t reporting;              /* LS_REPORT_*: each state reports once what it still does */
+    _Atomic unsigned ending;                /* bits of enum ls_end_why */
+    _Atomic unsigned unfinished[LS_SCOPES]; /* tasks by scope that were ended before they were done */
+    _Atomic bool subscribers_warned;        /* functions of ls.subscribe have ended before connections */
+    uint32_t topic_site;                    /* ls_publication.site of its messages; set by the start */
+    _Atomic int closing;                    /* enum ls_closing */
+    _Atomic unsigned waiting;               /* work that waits for a state */
+    _Atomic uint64_t full_ms;               /* coarse time at which all states were in use last; or 0 */
+    _Atomic uint64_t refused_ms;            /* coarse time of the last log line about refused requests; or 0 */
 
     _Atomic unsigned turn_last;              /* index of the state that was entered last */
     _Atomic unsigned turn_of[LS_TURN_KINDS]; /* the same for each kind of work, by a hash */
@@ -125,6 +119,11 @@ int ls_generation_room(ls_generation *generation, unsigned states_max);
 /* Make the next state and load the site into it, in the calling thread; a worker is inside it then. LS_OK, LS_ELIMIT:
  * there are states_max; or an error with its message, and the state stays closed. */
 int ls_generation_add_state(ls_generation *generation, ls_thread_ctx *ctx, char *message, size_t message_bytes);
+
+static inline bool ls_generation_is_ending(const ls_generation *generation, enum ls_end_why why)
+{
+    return (atomic_load(&generation->ending) & 1u << why) != 0;
+}
 
 /* The first state. */
 static inline ls_state *ls_generation_first(const ls_generation *generation)

@@ -7,7 +7,7 @@
  *     ls_state_open:    define, in the order of the registry
  *     the site loads
  *     the site starts:  start
- *     no new work:      retire (a newer generation has taken over, or the server stops), then drain (the server stops)
+ *     its work ends:    end, for one reason after the other
  *     live close:       close, repeatedly, until every module is closed --> lua_close --> free
  *     no worker runs and the port is closed:          abandon --> lua_close --> free
  *
@@ -22,6 +22,7 @@
 #include <lua.h>
 
 #include "port/port.h"
+#include "script/core/scope.h"
 
 typedef struct ls_state ls_state;
 typedef struct ls_runtime ls_runtime;
@@ -38,16 +39,9 @@ typedef struct ls_module {
     void (*define)(lua_State *L, ls_state *state);
     /* The site has loaded and the server starts, or has started before: arm timers, run hooks. */
     void (*start)(ls_thread_ctx *ctx, ls_state *state);
-    /* No new work comes from the listeners: stop the timers that the next site begins anew. What has begun goes on: no
-     * connection is closed. */
-    void (*retire)(ls_thread_ctx *ctx, ls_state *state);
-    /* After `retire`: close also the connections that outlive a reload. */
-    void (*leave)(ls_thread_ctx *ctx, ls_state *state);
-    /* After `retire`: the tasks of the state were ended, but for those that outlive a reload; after LS_CUT_IDLE, and again
-     * after LS_CUT_TASKS. Not called before `close`. */
-    void (*cut)(ls_thread_ctx *ctx, ls_state *state);
-    /* The server stops, after `retire`: let idle connections end. */
-    void (*drain)(ls_thread_ctx *ctx, ls_state *state);
+    /* Work of the state ends for this reason, once for each (scope.h): REPLACED or STOP, after which the listeners give no
+     * new work; OUTDATED, UNUSED, TIME. The tasks were ended before. Not called before `close`. */
+    void (*end)(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why);
     /* The drain takes long: log what the state still does. */
     void (*report)(ls_thread_ctx *ctx, ls_state *state);
     /* Cancel what waits, is open or is armed; a task must not be woken by it later. The tasks that

@@ -216,7 +216,7 @@ void ls_state_settle(ls_state *state)
     ls_generation *generation = state->generation;
     const ls_site_host *host = generation->runtime->host;
     if (state->ended || state->holds > 0 || atomic_load_explicit(&state->busy, memory_order_relaxed) > 0) return;
-    if (!state->started || atomic_load(&generation->retired) || ls_generation_serves(generation)) return;
+    if (!state->started || atomic_load(&generation->ending) != 0 || ls_generation_serves(generation)) return;
     state->ended = true;
     if (atomic_fetch_sub_explicit(&generation->states_left, 1, memory_order_relaxed) == 1 && host != NULL)
         host->stop(host->server);
@@ -424,10 +424,11 @@ static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing clos
 {
     const ls_generation *generation = state->generation;
     if (atomic_load(&state->closed)) return;
-    if (closing != LS_CLOSING_FORCED && (ls_tasks_unfinished(state) || atomic_load(&state->long_lived) > 0)) return;
+    if (closing != LS_CLOSING_FORCED && (ls_tasks_unfinished(state, false) || atomic_load(&state->long_lived) > 0))
+        return;
     if (closing != LS_CLOSING_DISCONNECT) {
-        ls_tasks_cancel(state);
-        atomic_store(&state->canceled, LS_CUT_TASKS);
+        ls_tasks_cancel(state, closing == LS_CLOSING_FORCED ? LS_END_CLOSED : LS_END_UNUSED);
+        atomic_fetch_or(&state->ending, 1u << LS_END_CLOSED);
     }
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);
@@ -474,8 +475,8 @@ static void give_back(ls_thread_ctx *ctx, ls_state *state)
     state->ctx = ctx;
     if (state->flushes != NULL || !mark_unused(state)) return;
     close_lua(ctx, state);
-    state->started = state->retired = state->leaving = state->draining = false;
-    atomic_store(&state->canceled, LS_CUT_NONE);
+    state->started = false;
+    atomic_store(&state->ending, 0);
     atomic_store(&state->reported, LS_REPORT_NONE);
     state_free_data(state);
 }
@@ -507,38 +508,47 @@ bool ls_states_on_tick(ls_generation *g)
     return more;
 }
 
+bool ls_state_ends(const ls_state *state, enum ls_scope scope, enum ls_wait_for wait)
+{
+    const unsigned asked = atomic_load(&state->generation->ending) & (1u << LS_END_REPLACED | 1u << LS_END_STOP),
+                   ending = asked | atomic_load(&state->ending);
+    for (enum ls_end_why why = LS_END_REPLACED; why < LS_ENDS; why++)
+        if ((ending & 1u << why) != 0 && ls_scope_ends(why, ls_state_scope(state, scope), wait) == LS_ENDS_NOW)
+            return true;
+    return false;
+}
+
+/* Take the step for one reason. */
+static void end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
+{
+    const ls_generation *generation = state->generation;
+    const ls_module *const *modules = generation->modules;
+    if (why == LS_END_UNUSED && ls_tasks_unfinished(state, true)) return; /* asked again */
+    atomic_fetch_or(&state->ending, 1u << why);
+    ls_tasks_cancel(state, why);
+    ls_tasks_end(ctx, state);
+    if (why == LS_END_STOP)
+        (void)ls_state_protected(state, ctx, collect, NULL); /* sockets of tasks that were ended are still open */
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (modules[n]->end != NULL) modules[n]->end(ctx, state, why);
+}
+
 static void advance(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_generation *generation = state->generation;
     const ls_module *const *modules = generation->modules;
-    const uint8_t reporting = atomic_load(&generation->reporting), cancel = atomic_load(&generation->canceled);
+    const uint8_t reporting = atomic_load(&generation->reporting);
+    const unsigned ending = atomic_load(&generation->ending) & ~atomic_load(&state->ending);
     const bool start = !state->started && atomic_load(&generation->started),
-               retire = !state->retired && atomic_load(&generation->retired),
-               leave = !state->leaving && atomic_load(&generation->leaving),
-               drain = !state->draining && atomic_load(&generation->draining),
                report = atomic_load(&state->reported) < reporting;
     state->started |= start;
-    state->retired |= retire;
-    state->leaving |= leave;
-    state->draining |= drain;
     for (unsigned n = 0; n < generation->module_count && start; n++)
         if (modules[n]->start != NULL) modules[n]->start(ctx, state);
-    if (retire) ls_tasks_end_resting(ctx, state);
-    for (unsigned n = 0; n < generation->module_count && retire; n++)
-        if (modules[n]->retire != NULL) modules[n]->retire(ctx, state);
-    for (unsigned n = 0; n < generation->module_count && leave; n++)
-        if (modules[n]->leave != NULL) modules[n]->leave(ctx, state);
-    if (drain)
-        (void)ls_state_protected(state, ctx, collect, NULL); /* sockets of tasks that were ended are still open */
-    for (unsigned n = 0; n < generation->module_count && drain; n++)
-        if (modules[n]->drain != NULL) modules[n]->drain(ctx, state);
+    for (enum ls_end_why why = LS_END_REPLACED; ending != 0 && why < LS_ENDS; why++)
+        if ((ending & 1u << why) != 0) end(ctx, state, why);
     for (unsigned n = 0; n < generation->module_count && report; n++)
         if (modules[n]->report != NULL) modules[n]->report(ctx, state);
     if (report) atomic_store(&state->reported, reporting);
-    if (cancel <= atomic_load(&state->canceled) || !ls_tasks_cancel_some(ctx, state, cancel)) return;
-    atomic_store(&state->canceled, cancel);
-    for (unsigned n = 0; n < generation->module_count && cancel != LS_CUT_CLIENTS; n++)
-        if (modules[n]->cut != NULL) modules[n]->cut(ctx, state);
 }
 
 void ls_state_start_now(ls_thread_ctx *ctx, ls_state *state)

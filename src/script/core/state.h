@@ -15,8 +15,8 @@
  * The life of a state. ls_state_step() brings it up to the phase of its generation: any thread sets the phase there and
  * posts the step to every state, and a state that is made later makes the step itself.
  *
- *     open --> (load) --> started --> retired --> draining --> closing: cancel what is pending, again and again, until
- *     no task, alarm, string or module needs the state --> lua_close --> closed
+ *     open --> (load) --> started --> ending, for one reason after the other (scope.h) --> closing: cancel what is
+ *     pending, again and again, until no task, alarm, string or module needs the state --> lua_close --> closed
  *
  * A state above those of the running threads that was not entered for LS_STATE_UNUSED_TICKS, and that holds nothing, gives
  * its memory back: Lua is closed, the data of the modules is freed, and the struct stays, so that its actor is always
@@ -29,9 +29,9 @@
 
 #include "base/list.h"
 #include "sched/actor.h"
-#include "script/core/lua/alloc.h"
 #include "script/core/cpu_limit.h"
 #include "script/core/generation.h"
+#include "script/core/lua/alloc.h"
 #include "script/core/lua/string_block.h"
 
 typedef struct ls_task ls_task;
@@ -47,11 +47,12 @@ struct ls_state {
     unsigned index;
     bool loading;     /* the chunk of the site runs: calls that wait raise */
     bool load_waited; /* such a call has raised */
-    bool started, retired, leaving, draining;
-    _Atomic uint8_t canceled; /* enum ls_tasks_cut: what has ended */
-    _Atomic uint8_t reported; /* LS_REPORT_* */
-    bool ended;               /* in a site without listeners: the last task and timer have ended */
-    bool closing;             /* lua_close runs */
+    bool started;
+    _Atomic unsigned ending;             /* bits of enum ls_end_why: the steps that were taken */
+    _Atomic unsigned running[LS_SCOPES]; /* tasks by scope; written by the thread that holds the actor */
+    _Atomic uint8_t reported;            /* LS_REPORT_* */
+    bool ended;                          /* in a site without listeners: the last task and timer have ended */
+    bool closing;                        /* lua_close runs */
 
     _Atomic bool used;        /* entered since the last tick */
     ls_thread_ctx *ctx;       /* of the thread that runs the current task */
@@ -69,8 +70,7 @@ struct ls_state {
     bool refused_by_all;          /* and the last time that of all states */
 
     ls_node waits; /* in the queues of channels and semaphores: wait.h */
-    /* Of the requests; NULL: none. The task is going to wait: set task->client_left when its client has left, now or
-     * later. */
+    /* Of the requests; NULL: none. The task is going to wait: set task->client_is when its client has left, now or later. */
     void (*expect_end)(ls_thread_ctx *ctx, ls_task *task);
 
     ls_node tasks_free, tasks_live;
@@ -128,6 +128,30 @@ static inline void *ls_state_data(const ls_state *state, unsigned slot)
 static inline ls_runtime *ls_state_runtime(const ls_state *state)
 {
     return state->generation->runtime;
+}
+
+/* Whether the reason has ended the work of the state that it ends. */
+static inline bool ls_state_is_ending(const ls_state *state, enum ls_end_why why)
+{
+    return (atomic_load_explicit(&state->ending, memory_order_relaxed) & 1u << why) != 0;
+}
+/* Whether it gets no new work: the next site serves, or the server stops. */
+static inline bool ls_state_is_retired(const ls_state *state)
+{
+    return ls_state_is_ending(state, LS_END_REPLACED) || ls_state_is_ending(state, LS_END_STOP);
+}
+/* Whether work of this scope that would begin to wait so, now, would have ended already. */
+bool ls_state_ends(const ls_state *state, enum ls_scope scope, enum ls_wait_for wait);
+/* The scope by which it ends: what a WebSocket has begun is a job when the state has no WebSocket any more. */
+static inline enum ls_scope ls_state_scope(const ls_state *state, enum ls_scope scope)
+{
+    const bool left = scope == LS_SCOPE_WEBSOCKET && atomic_load(&state->long_lived) == 0;
+    return left ? LS_SCOPE_JOB : scope;
+}
+static inline void ls_state_running(ls_state *state, enum ls_scope scope, int change)
+{
+    const unsigned count = atomic_load_explicit(&state->running[scope], memory_order_relaxed);
+    atomic_store_explicit(&state->running[scope], count + (unsigned)change, memory_order_relaxed);
 }
 
 /* Start the state before its first request, if the packet of its step has not come yet. The worker holds its actor. */

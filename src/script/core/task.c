@@ -97,7 +97,8 @@ void ls_task_count(ls_task *task)
     atomic_fetch_add_explicit(&task->state->busy, 1, memory_order_relaxed);
 }
 
-ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, ls_task_ended_fn *ended, void *owner, const char *what)
+ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, enum ls_scope scope, ls_task_ended_fn *ended, void *owner,
+                       const char *what)
 {
     ls_task *task = ls_task_take_outside(state, ctx);
     if (task == NULL) {
@@ -106,6 +107,7 @@ ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, ls_task_ended_fn *en
     }
     task->ended = ended;
     task->owner = owner;
+    ls_task_enter(task, scope);
     ls_task_count(task);
     return task;
 }
@@ -200,9 +202,10 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    task->counted = task->long_lived = task->serves = task->client_left = task->told = task->protects = task->of_site =
-        task->renewed = task->took = false;
-    task->collects = task->receives = false;
+    ls_task_enter(task, LS_SCOPE_NONE);
+    task->wait = LS_WAIT_NONE;
+    task->client_is = LS_CLIENT_HERE;
+    task->counted = task->protects = false;
     task->time_ms_max = 0;
     task->message++;
     task->due_ns = 0;
@@ -249,7 +252,8 @@ void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until)
 
 void ls_task_go_on(ls_task *task)
 {
-    task->cpu_exceeded = task->canceled = task->timed_out = false;
+    task->cpu_exceeded = false;
+    task->ending = LS_END_NONE;
     task->state->ended_at[0] = '\0';
     task->time_ms_max = LS_TASK_CAUGHT_MS;
     ls_task_watch(task);
@@ -273,12 +277,12 @@ void ls_task_run(ls_thread_ctx *ctx, ls_task *task, int nargs)
     ls_cpu_watch *cpu = ls_state_cpu_watch(state, ctx);
     lua_State *const outer_running = atomic_load_explicit(&cpu->running, memory_order_relaxed);
     const uint64_t outer_run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
-    const bool measured = task->gave_way;
+    const bool measured = task->yield_sleep;
     const uint64_t before_ns = measured ? cpu_ns_left_of(task) : 0;
     int count = 0;
 
     assert(!task->waiting);
-    task->gave_way = false;
+    task->yield_sleep = false;
     state->ctx = ctx;
     state->cpu = cpu;
     state->current = task;
@@ -380,44 +384,47 @@ static void drop_wait(const ls_thread_ctx *ctx, ls_task *task)
     }
 }
 
-int ls_task_yield(lua_State *L, lua_KContext context, lua_KFunction k)
+/* The reason for which a task ends when it waits so, by what any thread may have set already. */
+static enum ls_end_why end_of(const ls_task *task, enum ls_wait_for wait)
+{
+    const unsigned ending = atomic_load(&task->state->generation->ending);
+    for (enum ls_end_why why = LS_END_REPLACED; ending != 0 && why <= LS_END_STOP; why++)
+        if ((ending & 1u << why) != 0 && ls_scope_ends(why, (enum ls_scope)task->scope, wait) == LS_ENDS_NOW)
+            return why;
+    return LS_END_NONE;
+}
+
+int ls_task_yield(lua_State *L, enum ls_wait_for wait, lua_KContext context, lua_KFunction k)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    if (task->canceled) { /* it has resumed only to end */
+    const enum ls_end_why why = wait == LS_WAIT_IDLE ? end_of(task, wait) : LS_END_NONE;
+    if (why != LS_END_NONE) ls_task_cancel(task, why);
+    if (task->ending != LS_END_NONE) { /* it has resumed only to end */
         drop_wait(state->ctx, task);
         ls_state_end_run(L);
     }
     task->waiting = true;
-    task->collects &= task->receives;
-    task->receives = false;
+    task->wait = (uint8_t)wait;
     if (task->time_ms_max != 0 && task->due_ns == 0) ls_task_watch(task);
     task->wake_result = 0;
     *ls_state_extra(L) |= LS_EXTRA_WAITS;
     return lua_yieldk(L, 0, context, k);
 }
 
-static bool is_replaced(const ls_state *state)
+void ls_task_cancel(ls_task *task, enum ls_end_why why)
 {
-    return state->started && state->retired && !atomic_load(&state->generation->draining);
+    task->ending = (uint8_t)why;
+    task->cpu_exceeded = true;
 }
 
-void ls_task_cancel(ls_task *task)
+void ls_task_end_before(lua_State *L, enum ls_wait_for wait)
 {
-    task->canceled = task->cpu_exceeded = true;
-    task->unfinished = !task->rests;
-    task->timed_out = false;
-}
-
-bool ls_task_rest(lua_State *L, ls_task *task, bool receives)
-{
-    if (!task->of_site || (task->took && !receives)) return false;
-    if (!is_replaced(task->state)) return true;
-    if (!ls_task_can_wait(L)) return false; /* nor can it be suspended to end: the wait raises, if it comes to one */
-    ls_task_cancel(task);
-    task->unfinished = false;
+    ls_task *task = ls_state_of(L)->current;
+    const enum ls_end_why why = task != NULL ? end_of(task, wait) : LS_END_NONE;
+    if (why == LS_END_NONE || !ls_task_can_wait(L)) return;
+    ls_task_cancel(task, why);
     ls_state_end_run(L);
-    return false;
 }
 
 void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
@@ -425,8 +432,7 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
     ls_state *state = task->state;
     if (!task->waiting) return;
     task->waiting = false;
-    task->wake_result = result;
-    task->held = task->rests = false;
+    task->wake_result = (int16_t)result;
     drop_wait(ctx, task);
     if (state->current == NULL && state->protected_calls == 0 && ctx->inside == &state->actor &&
         state->wakes_nested < WAKES_NESTED_MAX) {
@@ -462,10 +468,8 @@ int ls_task_await(lua_State *L, ls_task_work *w, lua_KContext context, lua_KFunc
         w->task = state->current;
         w->work.op.done = work_done;
         w->work.op.actor = &w->task->state->actor;
-        if ((result = ls_port_work(state->port, &w->work)) == LS_PENDING) {
-            w->task->held = true;
-            return ls_task_yield(L, context, k);
-        }
+        if ((result = ls_port_work(state->port, &w->work)) == LS_PENDING)
+            return ls_task_yield(L, LS_WAIT_HELD, context, k);
     }
     atomic_store_explicit(&w->work.op.result, result, memory_order_relaxed);
     return k(L, LUA_OK, context);
@@ -542,26 +546,28 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
     if (!ls_task_try_alarm(task, seconds)) luaL_error(L, "not enough memory");
 }
 
-bool ls_tasks_unfinished(const ls_state *state)
+bool ls_tasks_unfinished(const ls_state *state, bool ended)
 {
-    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node)
-        if (task->counted || task->client != NULL) return true;
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
+        const enum ls_scope scope = ls_state_scope(state, (enum ls_scope)task->scope);
+        if ((task->counted || task->client != NULL) &&
+            (!ended || ls_scope_ends(LS_END_UNUSED, scope, LS_WAIT_NONE) != LS_ENDS_NEVER))
+            return true;
+    }
     return false;
 }
 
-static void cut(ls_task *task)
+void ls_tasks_cancel(ls_state *state, enum ls_end_why why)
 {
-    ls_generation *g = task->state->generation;
-    if (!task->canceled && !task->rests && (task->client != NULL || task->counted)) {
-        atomic_fetch_add_explicit(task->client != NULL ? &g->cut_requests : &g->cut_tasks, 1, memory_order_relaxed);
-        if (task->serves) atomic_fetch_add_explicit(&g->cut_sockets, 1, memory_order_relaxed);
+    const bool forced = why == LS_END_TIME || why == LS_END_CLOSED;
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) {
+        const enum ls_scope scope = ls_state_scope(state, (enum ls_scope)task->scope);
+        const enum ls_wait_for wait = task->waiting ? (enum ls_wait_for)task->wait : LS_WAIT_NONE;
+        if (ls_task_is_canceled(task) || ls_scope_ends(why, scope, wait) == LS_ENDS_NEVER) continue;
+        if (forced && (task->client != NULL || task->counted))
+            atomic_fetch_add_explicit(&state->generation->unfinished[task->scope], 1, memory_order_relaxed);
+        ls_task_cancel(task, why);
     }
-    ls_task_cancel(task);
-}
-
-void ls_tasks_cancel(ls_state *state)
-{
-    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) cut(task);
 }
 
 /* A task that waits although its time is over; NULL: none. *next receives the time of the next one; 0: none. The oldest
@@ -570,8 +576,10 @@ static ls_task *overdue_task(const ls_state *state, uint64_t now_ns, uint64_t *n
 {
     *next = 0;
     LS_LIST_EACH (ls_task, task, &state->tasks_live, node) {
-        if (task->due_ns == 0 || task->canceled) continue;
-        if (task->due_ns <= now_ns && task->waiting && !task->held) return task;
+        if (task->due_ns == 0 || task->ending != LS_END_NONE) continue;
+        if (task->due_ns <= now_ns && task->waiting &&
+            ls_scope_ends(LS_END_TIMEOUT, (enum ls_scope)task->scope, (enum ls_wait_for)task->wait) == LS_ENDS_NOW)
+            return task;
         if (*next == 0 || task->due_ns < *next) *next = task->due_ns;
     }
     return NULL;
@@ -601,7 +609,7 @@ static void watch_done(ls_thread_ctx *ctx, ls_op *op)
     state->watching = false;
     state->alarms_used--;
     for (ls_task *task; (task = overdue_task(state, now_ns, &next)) != NULL;) {
-        task->timed_out = task->canceled = task->cpu_exceeded = true;
+        ls_task_cancel(task, LS_END_TIMEOUT);
         ls_task_line(task->co, state->ended_at, sizeof state->ended_at);
         ls_task_wake(ctx, task, LS_ECANCELED);
     }
@@ -620,43 +628,17 @@ void ls_task_watch(ls_task *task)
 static ls_task *waiting_task(const ls_state *state)
 {
     LS_LIST_EACH (ls_task, task, &state->tasks_live, node)
-        if (task->waiting && task->canceled && !task->held) return task;
+        if (task->waiting && task->ending != LS_END_NONE && task->wait != LS_WAIT_HELD) return task;
     return NULL;
-}
-
-static void wake_canceled(ls_thread_ctx *ctx, ls_state *state)
-{
-    for (ls_task *task; (task = waiting_task(state)) != NULL;) ls_task_wake(ctx, task, LS_ECANCELED);
-}
-
-void ls_tasks_end_resting(ls_thread_ctx *ctx, ls_state *state)
-{
-    if (!is_replaced(state)) return;
-    LS_LIST_EACH (ls_task, task, &state->tasks_live, node)
-        if (task->waiting && task->rests) ls_task_cancel(task);
-    wake_canceled(ctx, state);
 }
 
 void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
 {
-    wake_canceled(ctx, state);
+    for (ls_task *task; (task = waiting_task(state)) != NULL;) ls_task_wake(ctx, task, LS_ECANCELED);
     if (state->watching && ls_timer_cancel(ctx->port, &state->watch)) {
         state->watching = false;
         state->alarms_used--;
     }
-}
-
-bool ls_tasks_cancel_some(ls_thread_ctx *ctx, ls_state *state, enum ls_tasks_cut which)
-{
-    const ls_node *const live = &state->tasks_live;
-    for (ls_node *node = live->next; node != live && which == LS_CUT_IDLE; node = node->next) {
-        const ls_task *task = LS_CONTAINER(node, ls_task, node);
-        if ((task->client != NULL || task->counted) && !task->long_lived) return false;
-    }
-    LS_LIST_EACH (ls_task, task, live, node)
-        if (!task->long_lived && (task->client != NULL || which != LS_CUT_CLIENTS)) cut(task);
-    ls_tasks_end(ctx, state);
-    return true;
 }
 
 static void tasks_free(ls_node *head)

@@ -15,9 +15,9 @@
 
 enum { LS_TASKS_FREE_MAX = 256 };
 
-/* In seconds. A wait renews the processor time of a task (max_cpu). A shorter sleep is not a wait: it only gives way to
+/* In seconds. A wait renews the processor time of a task (max_cpu). A shorter sleep is not a wait: it only yields to
  * other tasks, and gives back the time for which it lasted. */
-#define LS_GIVE_WAY_S 0.001
+#define LS_YIELD_SLEEP_S 0.001
 
 /* Processor time, and time of waits, of the code that goes on after ls_task_catch(). */
 enum { LS_TASK_CAUGHT_MS = 1000 };
@@ -32,36 +32,35 @@ struct ls_task_end {
     void (*run)(ls_task_end *end);
 };
 
+/* Whether the client of a task is there. */
+enum ls_client { LS_CLIENT_HERE, LS_CLIENT_LEFT, LS_CLIENT_IGNORED };
+
 struct ls_task {
     ls_node node; /* in the free or the live list of the state */
     ls_state *state;
     lua_State *co;
-    int ref;           /* registry reference that keeps co alive */
+    int ref; /* registry reference that keeps co alive */
+
+    /* When it ends: scope.h. */
+    uint8_t scope;     /* enum ls_scope */
+    uint8_t wait;      /* enum ls_wait_for: of its wait, or of the last one while it runs */
+    uint8_t ending;    /* enum ls_end_why: it has resumed, or will resume, only to end; implies cpu_exceeded */
+    uint8_t client_is; /* enum ls_client. IGNORED: it knows that its client has left, no wait ends because of it */
+
+    /* How it runs. */
     bool waiting;      /* suspended until ls_task_wake() */
     bool queued;       /* `op` is in the actor's inbox */
+    bool counted;      /* in state->busy */
+    bool yield_sleep;  /* it sleeps for less than LS_YIELD_SLEEP_S: its next run is measured */
     bool cpu_exceeded; /* it has used too much processor time: every further run ends at once */
-    bool protects;     /* its function does itself what task_main does */
-    bool bare;       /* it has no protected call, which an idle connection would pay with 64 bytes: see task_close() */
-    bool traced;     /* the traceback of its error is in the registry */
-    bool killed;     /* the hook has suspended it forever */
-    bool canceled;   /* its state closes, or `timed_out`; implies cpu_exceeded */
-    bool timed_out;  /* it has waited for longer than time_ms_max; implies canceled */
-    bool held;       /* an operation that cannot be cancelled refers to it: only that one wakes it */
-    bool gave_way;   /* it sleeps for less than LS_GIVE_WAY_S: its next run is measured */
-    bool counted;    /* in state->busy */
-    bool long_lived; /* it goes on in a previous site: a WebSocket's, or begun by one */
-    bool serves;     /* it is the handler of a connection of ls.tcp */
-    bool client_left;     /* before the response to `client` was complete */
-    bool told;            /* it knows that its client has left: no wait ends because of it */
-    bool takes;           /* it waits for what is lost on a task whose client has left: LS_ERESET wakes it then */
-    bool of_site;         /* of ls.init or "start", or begun by such a task: the next site begins it anew */
-    bool renewed;         /* the same, or called by a timer of the file or of such a task, or begun by such a call */
-    bool took;            /* it has received a value of a channel, or the task that began it had */
-    bool collects;        /* it has waited for nothing but further values since: they may belong together */
-    bool receives;        /* its next wait is for a value */
-    bool rests;           /* it waits where a reload ends it: ls_task_rest() */
-    bool unfinished;      /* canceled although it did not rest */
-    bool of_test;         /* the task that runs the tests: its alarms do not follow the clock of a test */
+    bool killed;       /* the hook has suspended it forever */
+
+    /* Its function. */
+    bool protects; /* does itself what task_main does */
+    bool bare;     /* has no protected call, which an idle connection would pay with 64 bytes: see task_close() */
+    bool traced;   /* the traceback of its error is in the registry */
+    bool of_test;  /* runs the tests: its alarms do not follow the clock of a test */
+
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
     int nargs;            /* for the run that `op` starts */
     unsigned blocked;     /* number of C calls on its stack that it cannot yield across */
@@ -70,14 +69,14 @@ struct ls_task {
     uint64_t serial;      /* of the client it works for, also of a task that has none itself; 0: none */
     uint32_t time_ms_max; /* the task ends when it has waited for so long without ls_task_progress(); 0: no limit */
     uint64_t due_ns;      /* when it does; 0: it has not waited since then */
-    uint64_t cpu_ns;      /* gave_way: measured processor time since the last wait */
-    uint64_t sleep_ns;    /* gave_way: the time at which the sleep began */
+    uint64_t cpu_ns;      /* yield_sleep: measured processor time since the last wait */
+    uint64_t sleep_ns;    /* yield_sleep: the time at which the sleep began */
     ls_node wait_node;    /* in the list of the tasks that wait for the same event */
     ls_alarm *alarm;      /* armed to wake it, or NULL */
     ls_op op;
     ls_task_ended_fn *ended;
     void *owner;  /* user data of `ended` */
-    void *client; /* what it answers, an object of a binding such as a request, or NULL: ls_tasks_cancel_clients */
+    void *client; /* what it answers, an object of a binding such as a request, or NULL */
     ls_task_end *ends;
     int dispatch_ref, failed_ref;   /* registry references to functions of the owner */
     struct ls_interrupt *interrupt; /* bind/interrupt.h: its code can be ended from outside; NULL mostly */
@@ -100,14 +99,34 @@ ls_task *ls_task_take_outside(ls_state *state, ls_thread_ctx *ctx);
 /* The same with a new coroutine, for a task that waits for long: a used one keeps the stack and the call frames of the
  * deepest run that it has had. */
 ls_task *ls_task_take_new(ls_state *state, ls_thread_ctx *ctx);
+/* The task has this scope, and is in the statistics, until it ends; each task has one before it runs. */
+static inline void ls_task_enter(ls_task *task, enum ls_scope scope)
+{
+    ls_state_running(task->state, (enum ls_scope)task->scope, -1);
+    ls_state_running(task->state, scope, 1);
+    task->scope = (uint8_t)scope;
+}
 /* The task counts as unfinished work of its state until it ends (ls_tasks_unfinished). */
 void ls_task_count(ls_task *task);
 /* A task that counts, with these fields. NULL: out of memory; that is logged with `what`, such as "in a timer". */
-ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, ls_task_ended_fn *ended, void *owner, const char *what);
+ls_task *ls_task_begin(ls_state *state, ls_thread_ctx *ctx, enum ls_scope scope, ls_task_ended_fn *ended, void *owner,
+                       const char *what);
 /* A continuation without results, for lua_callk. */
 int ls_task_no_results(lua_State *L, int status, lua_KContext context);
 /* Return a task that has ended to the pool, or free it. `well`: it ended without an error. */
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well);
+
+/* Whether it ends for another reason than a limit of its own. */
+static inline bool ls_task_is_canceled(const ls_task *task)
+{
+    return task->ending > LS_END_TIMEOUT;
+}
+/* Whether its client has left, and the wait that was its last one is of a kind that this ends. */
+static inline bool ls_task_was_left(const ls_task *task)
+{
+    return task->client_is == LS_CLIENT_LEFT &&
+           ls_scope_ends(LS_END_CLIENT_LEFT, (enum ls_scope)task->scope, (enum ls_wait_for)task->wait) == LS_ENDS_NOW;
+}
 
 /* Push the message of a task that has exceeded the limit of processor time or of time. `route`: "GET /a (site.lua:9)", or
  * NULL. */
@@ -118,11 +137,11 @@ const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char 
  * is the reason. */
 static inline bool ls_task_is_caught(const ls_task *task)
 {
-    return task->catches > 0 && (!task->canceled || task->timed_out);
+    return task->catches > 0 && !ls_task_is_canceled(task);
 }
 static inline bool ls_task_is_over(const ls_task *task) /* in that call */
 {
-    return ls_cpu_watch_exceeded(task->state->cpu) && (!task->canceled || task->timed_out);
+    return ls_cpu_watch_exceeded(task->state->cpu) && !ls_task_is_canceled(task);
 }
 /* Then Lua code may run in L again; pushes the traceback of the code that was ended, or nil. `until`: task->ends as they
  * were before the call; those after it are run. */
@@ -163,16 +182,13 @@ void ls_task_post(ls_thread_ctx *ctx, ls_task *task, int nargs);
 void ls_task_may_wait(lua_State *L);
 bool ls_task_can_wait(lua_State *L); /* false where ls_task_may_wait() raises */
 /* It ends, also where a time limit that has passed before would have been caught. */
-void ls_task_cancel(ls_task *task);
-/* Before a wait in which the task holds nothing that the next site would not have: a reload ends a task `of_site` here, now
- * or while it waits, so that it does not work beside the one of the next site. `receives`: for a value of a channel; else
- * one that it took may be unfinished, and the task goes on. Returns what task->rests must be while it waits. */
-bool ls_task_rest(lua_State *L, ls_task *task, bool receives);
-/* The site was replaced: end the tasks that rest. */
-void ls_tasks_end_resting(ls_thread_ctx *ctx, ls_state *state);
+void ls_task_cancel(ls_task *task, enum ls_end_why why);
+/* Before a wait, while the task holds nothing yet: end it here if its site was replaced, or the server stops, and that ends
+ * such a wait. Where it cannot be suspended it continues; then the wait raises. */
+void ls_task_end_before(lua_State *L, enum ls_wait_for wait);
 /* Suspend the current task. The caller returns the result of this call. After the wake `k` continues with the stack
- * of L as it is now. */
-int ls_task_yield(lua_State *L, lua_KContext context, lua_KFunction k);
+ * of L as it is now. A wait that is idle does not begin in a site that was replaced, if that ends it. */
+int ls_task_yield(lua_State *L, enum ls_wait_for wait, lua_KContext context, lua_KFunction k);
 /* Wake a task with this wake_result. It runs inside the call if no other code of the state is running, else from the
  * inbox. Does nothing if the task does not wait. */
 void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result);
@@ -217,11 +233,18 @@ static inline void ls_task_progress(ls_task *task)
     if (task->waiting) ls_task_watch(task);
 }
 
-static inline void ls_task_tell_left(ls_task *task)
+/* The task has received a value: a reload ends it when it receives the next one. */
+static inline void ls_task_received(ls_task *task)
 {
-    task->told = true;
-    task->client_left = false;
+    ls_task_enter(task, ls_scope_with_value((enum ls_scope)task->scope));
+    task->wait = LS_WAIT_MESSAGE;
 }
+/* Whether it has waited for nothing but further values since: they may belong together. */
+static inline bool ls_task_collects(const ls_task *task)
+{
+    return task->scope == LS_SCOPE_BATCH && task->wait == LS_WAIT_MESSAGE;
+}
+
 /* As luaL_error, whose line may be one of luaserve: raises with the innermost line of the site. */
 int ls_task_error(lua_State *L, const char *format, ...);
 /* Raise the error of a task whose client has left. Its message begins with `what`. */
@@ -236,14 +259,11 @@ void ls_task_line(lua_State *co, char *out, size_t out_bytes);
 void ls_task_end_add(ls_task *task, ls_task_end *end);
 void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no list */
 
-/* Whether a task with a client runs or waits, or one that counts as busy. */
-bool ls_tasks_unfinished(const ls_state *state);
-/* End tasks that are not long_lived: those that wait now, the others when they run next. false, of LS_CUT_IDLE: there
- * is other work yet; call again. */
-bool ls_tasks_cancel_some(ls_thread_ctx *ctx, ls_state *state, enum ls_tasks_cut which);
-/* The state closes: mark all tasks, so that each ends when it runs next. */
-void ls_tasks_cancel(ls_state *state);
-/* Then wake those that wait, except those that are `held`. The thread is inside the actor and no task runs. */
+/* Whether a task with a client runs or waits, or one that counts as busy. `ended`: among those that LS_END_UNUSED ends. */
+bool ls_tasks_unfinished(const ls_state *state, bool ended);
+/* Mark the tasks that end for this reason, also those that end later. */
+void ls_tasks_cancel(ls_state *state, enum ls_end_why why);
+/* Then wake those of them that wait. The thread is inside the actor and no task runs. */
 void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state);
 
 /* Free all tasks and alarms of a state that closes. Lua is closed; no packet of an alarm follows. */

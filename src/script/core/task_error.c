@@ -38,7 +38,7 @@ int ls_task_keep_error(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
     lua_settop(L, 1);
-    ls_task_tell_left(task); /* the __close functions may wait, although the client has left or leaves now */
+    task->client_is = LS_CLIENT_IGNORED; /* the __close functions may wait, although the client has left or leaves now */
     if (ls_task_is_left_error(L, 1)) return 1;
     const char *const message = ls_error_describe(L, 1), *before = NULL;
     if (task->traced) {
@@ -81,12 +81,13 @@ const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char 
 {
     const ls_state *state = task->state;
     char text[400];
-    if (task->canceled && !task->timed_out) return lua_pushstring(L, canceled_text);
-    (void)snprintf(
-        text, sizeof text, "%s%s%s%s %s (%.3g s)", state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
-        route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
-        task->timed_out ? "waited for longer than timeout allows" : "used more processor time than max_cpu allows",
-        task->timed_out ? task->time_ms_max / 1e3 : (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
+    if (ls_task_is_canceled(task)) return lua_pushstring(L, canceled_text);
+    (void)snprintf(text, sizeof text, "%s%s%s%s %s (%.3g s)", state->ended_at, state->ended_at[0] != '\0' ? ": " : "",
+                   route != NULL ? "the handler of " : "the task", route != NULL ? route : "",
+                   task->ending == LS_END_TIMEOUT ? "waited for longer than timeout allows"
+                                                  : "used more processor time than max_cpu allows",
+                   task->ending == LS_END_TIMEOUT ? task->time_ms_max / 1e3
+                                                  : (double)atomic_load(&ls_state_runtime(state)->cpu_ns_max) / 1e9);
     return lua_pushstring(L, text);
 }
 
@@ -123,13 +124,15 @@ static void function_line(lua_State *co, char *out, size_t out_bytes)
 
 void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes)
 {
-    if (text != NULL) (void)snprintf(text, text_bytes, "%s", task->canceled ? canceled_text : "not enough memory");
-    if (task->canceled && !task->timed_out) {
+    if (text != NULL)
+        (void)snprintf(text, text_bytes, "%s", ls_task_is_canceled(task) ? canceled_text : "not enough memory");
+    if (ls_task_is_canceled(task)) {
         char function[80], line[80];
         ls_task_line(task->co, line, sizeof line);
         function_line(task->co, function, sizeof function);
-        ls_log(task->unfinished && line[0] != '\0' ? LS_LOG_WARN : LS_LOG_INFO, "%s%s%s%s: %s", what, function,
-               line[0] != '\0' ? ", at " : "", line, canceled_text);
+        const bool unfinished = task->ending > LS_END_UNUSED && line[0] != '\0';
+        ls_log(unfinished ? LS_LOG_WARN : LS_LOG_INFO, "%s%s%s%s: %s", what, function, line[0] != '\0' ? ", at " : "",
+               line, canceled_text);
         return;
     }
     if (ls_task_is_left_error(task->co, -1)) {

@@ -69,15 +69,11 @@ int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_
     ls_state *state = wait->state;
     ls_task *task = wait->task;
     int counts = COUNTS;
-    if (wait->kind->takes) {
-        if (ls_wait_expect_end(task) < 0) {
-            ls_wait_give_back(wait);
-            return ls_task_left_error(L, "");
-        }
-        task->takes = true;
+    if (wait->kind->wait != LS_WAIT_WRITE && ls_wait_expect_end(task) < 0) {
+        ls_wait_give_back(wait);
+        return ls_task_left_error(L, "");
     }
     if (timeout >= 0 && !ls_task_try_alarm(task, timeout)) {
-        task->takes = false;
         ls_wait_give_back(wait);
         return luaL_error(L, "not enough memory");
     }
@@ -87,7 +83,7 @@ int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
         ls_state_settle(state);
     }
-    return ls_task_yield(L, (lua_KContext)wait, k);
+    return ls_task_yield(L, wait->kind->wait, (lua_KContext)wait, k);
 }
 
 void ls_wait_describe(const ls_task *task, char *out, size_t out_bytes)
@@ -106,10 +102,9 @@ int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message)
     ls_task *task = wait->task;
     const bool cancelled = !wait->arrived && wait->kind->cancel(wait->object, &wait->waiter);
     const int result = cancelled ? LS_ETIMEDOUT : wait->waiter.result;
-    const bool left = task->takes && task->client_left;
+    const bool left = ls_task_was_left(task);
     if (left && wait->kind->give_back != NULL) wait->kind->give_back(wait->object, &wait->waiter);
     if (message != NULL) *message = wait->waiter.message;
-    task->takes = false;
     if (wait->uncounted) {
         if (atomic_exchange(&wait->idle, DECIDED) == IDLE)
             atomic_fetch_add_explicit(&wait->state->busy, 1, memory_order_relaxed);

@@ -24,7 +24,7 @@ typedef struct ls_wait_kind {
     bool (*cancel)(void *object, ls_waiter *waiter); /* as ls_channel_cancel() */
     /* Undo the wait when no task uses its result: the waiter was cancelled, or was decided. NULL: nothing is taken. */
     void (*give_back)(void *object, ls_waiter *waiter);
-    bool takes;            /* something that would be lost on a task whose client has left: ls_wait_end raises then */
+    enum ls_wait_for wait; /* scope.h */
     const char *waits_for; /* NULL, or what `object`, an ls_shared_object, is to the task: "the channel" */
 } ls_wait_kind;
 
@@ -45,7 +45,7 @@ typedef struct ls_wait {
 static inline int ls_wait_expect_end(ls_task *task)
 {
     if (task->client != NULL && task->state->expect_end != NULL) task->state->expect_end(task->state->ctx, task);
-    return task->client_left ? LS_ERESET : LS_OK;
+    return task->client_is == LS_CLIENT_LEFT ? LS_ERESET : LS_OK;
 }
 
 /* Get the wait of the current task, which can wait (ls_task_can_wait). NULL: out of memory. */
@@ -61,7 +61,7 @@ int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_
 
 /* In `k`: end the wait. Returns the result of the waiter, or LS_ETIMEDOUT: it is off the queue. *message receives the
  * message of the waiter, which the caller owns from now on; NULL if it has none. `message` is NULL for waiters without one.
- * Raises if the client of a task that `takes` has left: nothing was taken. */
+ * Raises if the client of the task has left and that ends the wait: nothing was taken. */
 int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message);
 
 /* For the log: what the task waits for, as ` for the channel "jobs"`; "": no channel and no semaphore. */

@@ -504,49 +504,38 @@ void ls_site_start(ls_site *site)
     post_steps(site);
 }
 
-void ls_site_retire(ls_site *site)
+void ls_site_end_work(ls_site *site, enum ls_end_why why)
 {
-    atomic_store(&site->generation.retired, true);
-    post_steps(site);
-}
-
-void ls_site_cancel(ls_site *site, enum ls_tasks_cut which)
-{
-    atomic_store(&site->generation.canceled, which);
+    atomic_fetch_or(&site->generation.ending, 1u << why);
     for (unsigned n = 0; n < state_count(site); n++) {
         ls_state *const state = state_at(site, n);
-        if (state != NULL && !atomic_load(&state->closed) && atomic_load(&state->canceled) < which)
+        if (state != NULL && !atomic_load(&state->closed) && !ls_state_is_ending(state, why))
             ls_state_post_step(state, site->generation.runtime->port);
     }
 }
 
-bool ls_site_cut(const ls_site *site, ls_site_counts *out)
+bool ls_site_unfinished(const ls_site *site, unsigned counts[LS_SCOPES])
 {
     for (unsigned n = 0; n < state_count(site); n++) {
         const ls_state *const state = state_at(site, n);
-        if (state != NULL && !atomic_load(&state->closed) && atomic_load(&state->canceled) < LS_CUT_TASKS)
+        if (state != NULL && !atomic_load(&state->closed) && !ls_state_is_ending(state, LS_END_TIME) &&
+            !ls_state_is_ending(state, LS_END_CLOSED))
             return false;
     }
-    const ls_generation *g = &site->generation;
-    *out = (ls_site_counts){atomic_load(&g->cut_requests), atomic_load(&g->cut_tasks), atomic_load(&g->cut_sockets)};
+    for (int scope = 0; scope < LS_SCOPES; scope++) counts[scope] = atomic_load(&site->generation.unfinished[scope]);
     return true;
 }
 
-void ls_site_leave(ls_site *site)
+void ls_site_add_running(const ls_site *site, unsigned counts[LS_SCOPES])
 {
-    atomic_store(&site->generation.leaving, true);
-    post_steps(site);
+    for (unsigned n = 0; n < state_count(site); n++)
+        for (int scope = LS_SCOPE_REQUEST; scope < LS_SCOPES && state_at(site, n) != NULL; scope++)
+            counts[scope] += atomic_load_explicit(&state_at(site, n)->running[scope], memory_order_relaxed);
 }
 
-void ls_site_drain(ls_site *site)
+void ls_site_report(ls_site *site, bool ended)
 {
-    atomic_store(&site->generation.draining, true);
-    ls_site_retire(site);
-}
-
-void ls_site_report(ls_site *site, bool cut)
-{
-    atomic_store(&site->generation.reporting, cut ? LS_REPORT_CUT : LS_REPORT_WAITING);
+    atomic_store(&site->generation.reporting, ended ? LS_REPORT_ENDED : LS_REPORT_WAITING);
     post_steps(site);
 }
 

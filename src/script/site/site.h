@@ -15,7 +15,7 @@
  * that is no worker; the server passes new work to it. Then the old one ends without a stop of any thread:
  *
  *     every worker has begun another packet, or waits (ls_workers_left): no new work reaches the old generation
- *     ls_site_retire --> ls_site_busy() == 0, or the drain timeout --> ls_site_end, until it returns true
+ *     ls_site_end_work --> ls_site_busy() == 0, or the drain timeout --> ls_site_end, until it returns true
  *     every worker has begun another packet, or waits --> ls_site_close
  *
  * Thread: one thread at a time makes the calls, unless a comment says otherwise. */
@@ -125,7 +125,7 @@ void ls_site_apply(ls_site *site);
 
 /* Post the functions of ls.init, for a site that has any: they run in the first state, before ls_site_start. Their end
  * is reported to ls_site_host.init_ended, which a worker calls while it holds the actor. The workers must run. A site
- * whose init has begun ends as one that has started does: ls_site_retire. */
+ * whose init has begun ends as one that has started does: ls_site_end_work. */
 bool ls_site_has_init(const ls_site *site);
 void ls_site_init(ls_site *site, bool reload); /* reload: the argument of the functions */
 
@@ -133,27 +133,17 @@ void ls_site_init(ls_site *site, bool reload); /* reload: the argument of the fu
  * must run. */
 void ls_site_start(ls_site *site);
 
-/* Post the retirement: no new work comes. Every state stops its repeating timers and runs its "drain" hooks. What has
- * begun goes on. The workers must run. */
-void ls_site_retire(ls_site *site);
-/* After the retirement: these tasks end. The requests include those with an upgraded connection. WebSockets go on, and what
- * their functions have begun. Call it again for LS_CUT_IDLE: it ends those of a state that has no other work. */
-void ls_site_cancel(ls_site *site, enum ls_tasks_cut which);
-/* After the retirement: its WebSockets are closed with 1012, so that their clients connect to the new site. */
-void ls_site_leave(ls_site *site);
-/* The retirement for the stop of the server: tasks that wait for the next request of an idle `sock` connection wake. */
-void ls_site_drain(ls_site *site);
+/* Post to every state: the work ends that ends for this reason (core/scope.h), REPLACED and STOP with the "drain" functions.
+ * Call it again for LS_END_UNUSED: it has an effect in a state that has no other work. The workers must run. */
+void ls_site_end_work(ls_site *site, enum ls_end_why why);
+/* Whether LS_END_TIME, or ls_site_end, has reached all states: then `counts` receives, by scope, the tasks that were ended
+ * before they were done. */
+bool ls_site_unfinished(const ls_site *site, unsigned counts[LS_SCOPES]);
+/* Add the tasks that run or wait, by scope. Any thread. */
+void ls_site_add_running(const ls_site *site, unsigned counts[LS_SCOPES]);
 
-/* What was ended before it was done: requests, other tasks, and connections of ls.tcp, each of which is a task. */
-typedef struct ls_site_counts {
-    unsigned requests, tasks, sockets;
-} ls_site_counts;
-
-/* Whether ls_site_cancel of LS_CUT_TASKS, or ls_site_end, has reached all states: then *out is complete. */
-bool ls_site_cut(const ls_site *site, ls_site_counts *out);
-
-/* Post to every state: log the tasks that have not ended. `cut`: with their requests, because they are cut now. */
-void ls_site_report(ls_site *site, bool cut);
+/* Post to every state: log the tasks that have not ended. `ended`: with their requests, because they are ended now. */
+void ls_site_report(ls_site *site, bool ended);
 bool ls_site_reported(const ls_site *site); /* every state has done it */
 
 /* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that has

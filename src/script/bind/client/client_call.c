@@ -135,9 +135,8 @@ static int wait_for_more(lua_State *L, client_call *call, lua_KContext context, 
         call_drop(call);
         return ls_task_left_error(L, "ls.fetch: ");
     }
-    task->takes = call->of_client;
     ls_tcp_receive_begins(tcp, task);
-    return ls_task_yield(L, context, k);
+    return ls_task_yield(L, call->of_client ? LS_WAIT_RESULT : LS_WAIT_WRITE, context, k);
 }
 
 /* The wait has ended. LS_OK: go on; LS_E*. Raises when the client has left. */
@@ -146,8 +145,7 @@ static int resume(lua_State *L, client_call *call, int status)
     ls_task *task = call->state->current;
     ls_tcp *tcp = call->sock->tcp;
     if (status == LUA_OK) return tcp != NULL ? LS_OK : LS_ECLOSED;
-    const bool left = task->takes && task->client_left;
-    task->takes = false;
+    const bool left = ls_task_was_left(task);
     if (tcp != NULL && tcp->receiver == task) tcp->receiver = NULL;
     if (left) {
         call_drop(call);
@@ -450,7 +448,8 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
     ls_state *state = call->state;
     ls_tcp *tcp = state->port != NULL ? call->sock->tcp : NULL;
     const bool ended =
-        call->answered && call->last && call->pending == 0 && call->reader.head.keep_alive && !state->draining;
+        call->answered && call->last && call->pending == 0 && call->reader.head.keep_alive &&
+        !ls_state_is_ending(state, LS_END_STOP);
     ls_stream *s = NULL;
     size_t len;
     const char *key = lua_tolstring(L, 2, &len);
@@ -461,7 +460,7 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
         ls_stream_queued(ls_tcp_stream(tcp)) <= SENDING_BYTES_MAX && ls_task_can_wait(L) &&
         ls_task_try_alarm(state->current, SENDING_S_MAX)) {
         ls_list_push(&tcp->senders, &state->current->wait_node); /* the packet of the send is on its way */
-        return ls_task_yield(L, 0, keep_continue);
+        return ls_task_yield(L, LS_WAIT_WRITE, 0, keep_continue);
     }
     if (ended && tcp != NULL && (s = ls_tcp_detach(tcp)) != NULL)
         ls_stream_pool_put(state->ctx, ls_state_runtime(state)->streams, key, len, s);
@@ -546,9 +545,9 @@ static const luaL_Reg methods[] = {{"head", call_head},     {"read", call_read},
 static const ls_object_type call_type = {.name = "call", .methods = methods, .drop = call_close};
 
 /* A handler of this server may wait at the other end of an idle connection. */
-static void client_drain(ls_thread_ctx *ctx, ls_state *state)
+static void client_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
-    ls_stream_pool_drain(ctx, ls_state_runtime(state)->streams);
+    if (why == LS_END_STOP) ls_stream_pool_drain(ctx, ls_state_runtime(state)->streams);
 }
 
 /* core.codings() -> { { name =, min =, max =, usual = the levels }... }: those that are built in, the best first */
@@ -572,4 +571,4 @@ static int core_codings(lua_State *L)
 static const luaL_Reg functions[] = {
     {"client_take", client_take}, {"client_call", client_new}, {"codings", core_codings}, {NULL, NULL}};
 
-const ls_module ls_client_call_module = {.name = "client_call", .functions = functions, .drain = client_drain};
+const ls_module ls_client_call_module = {.name = "client_call", .functions = functions, .end = client_end};

@@ -122,8 +122,8 @@ static void wait_give_back(void *job, ls_waiter *waiter)
 }
 
 /* Of statements that read: the client that has left needs no result. */
-static const ls_wait_kind reading = {ls_db_cancel, wait_give_back, true, NULL};
-static const ls_wait_kind writing = {ls_db_cancel, wait_give_back, false, NULL};
+static const ls_wait_kind reading = {ls_db_cancel, wait_give_back, LS_WAIT_RESULT, NULL};
+static const ls_wait_kind writing = {ls_db_cancel, wait_give_back, LS_WAIT_WRITE, NULL};
 
 static bool holds_transaction(const ls_state *state, const ls_db *db);
 

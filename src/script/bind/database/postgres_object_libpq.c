@@ -103,8 +103,8 @@ static void wait_give_back(void *lease, ls_waiter *waiter)
     ls_pg_give(lease);
 }
 
-static const ls_wait_kind reading = {ls_pg_cancel, wait_give_back, true, NULL};
-static const ls_wait_kind writing = {ls_pg_cancel, wait_give_back, false, NULL};
+static const ls_wait_kind reading = {ls_pg_cancel, wait_give_back, LS_WAIT_RESULT, NULL};
+static const ls_wait_kind writing = {ls_pg_cancel, wait_give_back, LS_WAIT_WRITE, NULL};
 
 static ls_wait *wait_get(lua_State *L, lease_object *lease)
 {

@@ -95,7 +95,7 @@ static int dev_states(lua_State *L)
 /* dev.draining() -> whether the server, or this generation of the site, ends */
 static int dev_draining(lua_State *L)
 {
-    return ls_push_boolean(L, ls_state_of(L)->draining);
+    return ls_push_boolean(L, ls_state_is_ending(ls_state_of(L), LS_END_STOP));
 }
 
 /* dev.once(text) -> whether no state has given this text since the last load */
@@ -110,7 +110,7 @@ static int dev_task(lua_State *L)
 {
     const ls_task *task = ls_state_of(L)->current;
     if (task == NULL || task->co != L) return 0;
-    lua_pushboolean(L, task->client != NULL || task->serial != 0 || task->serves || task->long_lived);
+    lua_pushboolean(L, task->serial != 0 || (task->scope >= LS_SCOPE_REQUEST && task->scope <= LS_SCOPE_WEBSOCKET));
     lua_pushinteger(L, task->message);
     return 2;
 }

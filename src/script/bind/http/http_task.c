@@ -236,7 +236,7 @@ static int http_describe(lua_State *L)
         lua_pushliteral(L, "not enough memory");
     if (f->task != NULL && r != NULL && r->returned) ls_http_name_route(L, r, 1, f->dispatch_ref);
     const char *message = ls_error_describe(L, 1);
-    if (f->exceeded != NULL && f->exceeded->canceled && !f->exceeded->timed_out) {
+    if (f->exceeded != NULL && ls_task_is_canceled(f->exceeded)) {
         ls_log(LS_LOG_INFO, "%s: %s", name, lua_tostring(L, 1));
         return 0;
     }
@@ -311,8 +311,9 @@ static ls_task *take_log_task(ls_thread_ctx *ctx, ls_request *r)
     if (r == NULL || ls_hooks_of(r->state)->at[LS_HOOK_LOG].count == 0 ||
         (task = ls_task_take_outside(r->state, ctx)) == NULL)
         return NULL;
+    ls_task_enter(task, LS_SCOPE_REQUEST);
     task->client = r;
-    task->told = true;
+    task->client_is = LS_CLIENT_IGNORED;
     task->serial = r->serial;
     r->task = task;
     lua_pushcfunction(task->co, log_hooks_main);
@@ -370,7 +371,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     }
 
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref,
-              failure_status = task->timed_out ? 503 : 500;
+              failure_status = task->ending == LS_END_TIMEOUT ? 503 : 500;
     http_failure f = {.state = task->state,
                       .x = x,
                       .request = r,
@@ -392,6 +393,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             ls_request_drop_parts(r);
             r->written = 0;
             r->task = f.next;
+            ls_task_enter(f.next, LS_SCOPE_REQUEST);
             f.next->ended = http_ended;
             f.next->owner = x;
             f.next->client = r;
@@ -444,6 +446,7 @@ void ls_http_task_start(ls_thread_ctx *ctx, ls_state *state, ls_exchange *x, int
         ls_exchange_release(ctx, x);
         return;
     }
+    ls_task_enter(task, LS_SCOPE_REQUEST);
     task->ended = http_ended;
     task->protects = true;
     task->owner = x;

@@ -228,9 +228,8 @@ static int core_inject(lua_State *L)
     }
     in->m.x.op = (ls_op){.done = inject_start, .actor = &state->actor};
     in->waiter = state->current;
-    state->current->held = true; /* until the exchange has ended */
     ls_actor_post(&state->actor, state->ctx, &in->m.x.op);
-    return ls_task_yield(L, 0, inject_waited);
+    return ls_task_yield(L, LS_WAIT_HELD, 0, inject_waited); /* until the exchange has ended */
 }
 
 static const luaL_Reg functions[] = {{"inject", core_inject}, {NULL, NULL}};

@@ -221,10 +221,10 @@ static void watch(const ls_request *r, const ls_exchange *x)
 static bool client_left(const ls_request *r)
 {
     const int err = r->x->error;
-    if (err == 0 || err == LS_EMSGSIZE || r->hung_up || r->task->told || r->x->response == LS_RESPONSE_DONE)
+    if (err == 0 || err == LS_EMSGSIZE || r->hung_up || r->task->client_is == LS_CLIENT_IGNORED || r->x->response == LS_RESPONSE_DONE)
         return false;
-    r->task->client_left = true;
-    return r->task->takes && r->task->waiting;
+    r->task->client_is = LS_CLIENT_LEFT;
+    return ls_task_was_left(r->task) && r->task->waiting;
 }
 
 static void expect_end(ls_thread_ctx *ctx, ls_task *task)
@@ -253,14 +253,14 @@ void ls_request_tell_left(const ls_state *state)
     ls_request *r = task != NULL ? task->client : NULL;
     if (r == NULL || r->task != task) return;
     r->hung_up = true;
-    ls_task_tell_left(task);
+    task->client_is = LS_CLIENT_IGNORED;
 }
 
 int ls_request_wait(lua_State *L, ls_request *r, lua_KContext context, lua_KFunction k)
 {
     ls_task_may_wait(L);
     ls_list_push(&r->waiters, &r->state->current->wait_node);
-    return ls_task_yield(L, context, k);
+    return ls_task_yield(L, LS_WAIT_WRITE, context, k);
 }
 
 /* ---- access ------------------------------------------------------------------------------------------------ */
@@ -560,21 +560,21 @@ static void note_age(const ls_request *r, const ls_task *task, char out[32])
     if (from_ns != 0) (void)snprintf(out, 32, ", for %.1f s", (double)(ls_clock_ns() - from_ns) / 1e9);
 }
 
-static void log_cut(lua_State *L, const ls_request *r, const ls_task *task, const char *at, const char *line)
+static void log_ended(lua_State *L, const ls_request *r, const ls_task *task, const char *at, const char *line)
 {
     char name[LS_REQUEST_NAME_BYTES], age[32];
     ls_request_log_name(r->x, name);
     note_age(r, task, age);
     ls_request_push_ip(L, r);
-    ls_log(LS_LOG_WARN, "cut: %s of %s waits%s%s%s", name, lua_tostring(L, -1), at, line, age);
+    ls_log(LS_LOG_WARN, "ended: %s of %s waits%s%s%s", name, lua_tostring(L, -1), at, line, age);
 }
 
 static int report_main(lua_State *L)
 {
     const ls_state *state = lua_touserdata(L, 1);
-    const bool cut = atomic_load(&state->generation->reporting) == LS_REPORT_CUT;
-    const enum ls_log_level level = cut ? LS_LOG_WARN : LS_LOG_INFO;
-    const char *const what = cut ? "cut" : "draining";
+    const bool ended = atomic_load(&state->generation->reporting) == LS_REPORT_ENDED;
+    const enum ls_log_level level = ended ? LS_LOG_WARN : LS_LOG_INFO;
+    const char *const what = ended ? "ended" : "draining";
     char line[80 + LS_SHARED_NAME_BYTES_MAX + 40];
     unsigned count = 0;
     LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
@@ -584,13 +584,13 @@ static int report_main(lua_State *L)
         ls_task_line(task->co, line, 80);
         const char *const at = line[0] != '\0' ? " at " : "";
         ls_wait_describe(task, line + strlen(line), sizeof line - 80);
-        if (cut && r != NULL && r->x != NULL)
-            log_cut(L, r, task, at, line);
+        if (ended && r != NULL && r->x != NULL)
+            log_ended(L, r, task, at, line);
         else if (r != NULL && r->x != NULL && ls_route_push(L, task->dispatch_ref, r->x, false))
             ls_log(LS_LOG_INFO, "draining: the handler of %s (%s) waits%s%s", lua_tostring(L, -2), lua_tostring(L, -1),
                    at, line);
         else
-            ls_log(level, "%s: a task waits%s%s", what, at, line);
+            ls_log(level, "%s: %s waits%s%s", what, ls_scope_name((enum ls_scope)task->scope), at, line);
     }
     if (count > REPORTED_MAX) ls_log(level, "%s: %u further tasks wait", what, count - REPORTED_MAX);
     return 0;

@@ -382,7 +382,7 @@ static int res_sse(lua_State *L)
         return r->x->error != 0 ? ls_task_left_error(L, "") : luaL_error(L, "res:sse: %s", ls_err_text(err));
     }
     /* A response to HEAD has no events; a client that asks a previous site is to ask the new one. */
-    if (r->x->head.method == LS_HTTP_HEAD || state->retired) ls_sse_finish(state->ctx, sse);
+    if (r->x->head.method == LS_HTTP_HEAD || ls_state_is_retired(state)) ls_sse_finish(state->ctx, sse);
     return 1;
 }
 
@@ -399,8 +399,9 @@ static void sse_define(lua_State *L, ls_state *state)
 }
 
 /* The clients connect again: to the new site, or to another server. */
-static void sse_retire(ls_thread_ctx *ctx, ls_state *state)
+static void sse_ends(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
+    if (why != LS_END_REPLACED && why != LS_END_STOP) return;
     const ls_node *open = &data_of(state)->open;
     while (!ls_list_empty(open)) ls_sse_finish(ctx, LS_CONTAINER(open->next, ls_sse, node));
 }
@@ -436,7 +437,7 @@ static void sse_free(ls_state *state)
 const ls_module ls_sse_module = {.name = "sse",
                                  .bytes = sizeof(sse_data),
                                  .define = sse_define,
-                                 .retire = sse_retire,
+                                 .end = sse_ends,
                                  .close = sse_close,
                                  .closed = sse_closed,
                                  .unused = sse_unused,

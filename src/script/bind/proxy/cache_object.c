@@ -353,8 +353,9 @@ static fill_call *check_fill(lua_State *L, int index)
     return call;
 }
 
-static const ls_wait_kind wait_kind = {.cancel = ls_response_cache_cancel, .takes = true};
-static const ls_wait_kind removal_kind = {.cancel = ls_response_cache_cancel}; /* ends also without the client */
+static const ls_wait_kind wait_kind = {.cancel = ls_response_cache_cancel, .wait = LS_WAIT_RESULT};
+static const ls_wait_kind removal_kind = {.cancel = ls_response_cache_cancel,
+                                          .wait = LS_WAIT_WRITE}; /* ends also without the client */
 
 static int waited(lua_State *L, int status, lua_KContext context)
 {

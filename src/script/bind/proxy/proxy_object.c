@@ -110,7 +110,7 @@ static int push_failure(lua_State *L, proxy_call *call)
     release_body(call);
     call_free(call);
     if (left) {
-        r->task->client_left = true;
+        r->task->client_is = LS_CLIENT_LEFT;
         return ls_task_left_error(L, "app:proxy: ");
     }
     if (client && r->x->response == LS_RESPONSE_NONE) return ls_request_body_failed(L, r, p.err);
@@ -195,7 +195,7 @@ static int wait_for(lua_State *L, proxy_call *call, int err)
     call->over = false;
     call->time_ms_max = call->task->time_ms_max;
     call->task->time_ms_max = 0;
-    return ls_task_yield(L, (lua_KContext)call, call_continue);
+    return ls_task_yield(L, LS_WAIT_WRITE, (lua_KContext)call, call_continue);
 }
 
 /* ---- the call --------------------------------------------------------------------------------------------------- */

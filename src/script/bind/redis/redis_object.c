@@ -380,11 +380,10 @@ static int call_ended(lua_State *L, int status, lua_KContext context)
         ls_task_count(task);
         state->holds--;
     }
-    task->takes = false;
     call->task = NULL;
     if (!call->ended) { /* the task resumes only to end, or its client has left */
         if (!conn->shared) conn_close(state->ctx, conn, LS_ECANCELED);
-        return task->client_left ? ls_task_left_error(L, "") : ls_push_failure(L, LS_ECANCELED);
+        return ls_task_was_left(task) ? ls_task_left_error(L, "") : ls_push_failure(L, LS_ECANCELED);
     }
     const int err = call->err, slot = call->slot;
     const bool failed = call->failed;
@@ -429,9 +428,9 @@ static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t 
         state->holds++;
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
     }
-    task->takes = !conn->shared && replies != ALL;
     ls_redis_count(conn->state, LS_REDIS_WAITING, 1);
-    return ls_task_yield(L, (lua_KContext)call, call_ended);
+    return ls_task_yield(L, conn->shared || replies == ALL ? LS_WAIT_WRITE : LS_WAIT_RESULT, (lua_KContext)call,
+                         call_ended);
 }
 
 /* conn:call(ms, command, ...) -> reply | nil, text of an error | nil, message, code | false, the index of an argument of
@@ -506,7 +505,7 @@ static int conn_outlast(lua_State *L)
 static int conn_read(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
-    if (conn->state->retired && !conn->outlasts) conn_close(conn->state->ctx, conn, LS_ECANCELED);
+    if (ls_state_is_retired(conn->state) && !conn->outlasts) conn_close(conn->state->ctx, conn, LS_ECANCELED);
     redis_call *call = call_new(L, conn, true);
     if (conn->tcp == NULL) return push_lost(L, conn, conn->err);
     return call_wait(L, conn, call, ALL, LS_OK);
@@ -582,7 +581,7 @@ static int conn_keep(lua_State *L)
     redis_conn *conn = check_conn(L);
     const ls_text key = ls_check_text(L, 2);
     ls_stream *s = NULL;
-    if (conn->tcp != NULL && !conn->shared && !conn->state->draining && ls_list_empty(&conn->calls) &&
+    if (conn->tcp != NULL && !conn->shared && !ls_state_is_ending(conn->state, LS_END_STOP) && ls_list_empty(&conn->calls) &&
         ls_redis_reader_is_empty(conn->reader))
         s = ls_tcp_detach(conn->tcp);
     if (s == NULL) return conn_close_lua(L);
@@ -603,12 +602,11 @@ static int conn_woken(lua_State *L, int status, lua_KContext how)
 {
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
-    task->takes = false;
     if (how == IDLES_COUNTED) {
         ls_task_count(task);
         state->holds--;
     }
-    if (how == TAKES && task->client_left) return ls_task_left_error(L, "");
+    if (how == TAKES && ls_task_was_left(task)) return ls_task_left_error(L, "");
     return ls_push_boolean(L, task->wake_result == LS_OK);
 }
 
@@ -626,7 +624,6 @@ static int conn_wait(lua_State *L)
     if (conn->finishing) return ls_push_boolean(L, true);
     if (how == TAKES && ls_wait_expect_end(task) < 0) return ls_task_left_error(L, "");
     ls_task_alarm(L, task, seconds);
-    task->takes = how == TAKES;
     if (how == IDLES && task->counted) {
         how = IDLES_COUNTED;
         task->counted = false;
@@ -634,7 +631,7 @@ static int conn_wait(lua_State *L)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
     }
     ls_list_push(&conn->waiters, &task->wait_node);
-    return ls_task_yield(L, how, conn_woken);
+    return ls_task_yield(L, how == TAKES ? LS_WAIT_RESULT : LS_WAIT_WRITE, how, conn_woken);
 }
 
 /* conn:follow(): the end of the current task ends each conn:wait. Of one that is not opened. */
@@ -726,8 +723,9 @@ static void close_some(ls_thread_ctx *ctx, ls_state *state, bool all)
 }
 
 /* Subscriptions end with their site; idle connections are made again. */
-static void redis_retire(ls_thread_ctx *ctx, ls_state *state)
+static void redis_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
+    if (why != LS_END_REPLACED && why != LS_END_STOP) return;
     close_some(ctx, state, false);
 }
 
@@ -756,7 +754,7 @@ const ls_module ls_redis_module = {.name = "redis",
                                    .bytes = sizeof(redis_data),
                                    .functions = functions,
                                    .define = redis_define,
-                                   .retire = redis_retire,
+                                   .end = redis_end,
                                    .close = redis_close,
                                    .closed = redis_closed,
                                    .unused = redis_unused,

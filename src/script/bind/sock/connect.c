@@ -130,7 +130,6 @@ static void dial_done(ls_thread_ctx *ctx, void *user, const ls_dial_result *resu
 static int dial_ended(lua_State *L, int status, lua_KContext context)
 {
     connecting *c = lua_touserdata(L, CONNECTING);
-    if (c->of_client) c->task->takes = false;
     if (c->dial != NULL) return fail(L, LS_ECANCELED); /* the task resumes only to end, or its client left */
     if (c->tcp == NULL) return dial_failed(L, c);
     if (c->config.keepalive_s > 0) (void)ls_stream_keepalive(ls_tcp_stream(c->tcp), true, c->config.keepalive_s);
@@ -190,12 +189,9 @@ static int dial(lua_State *L, connecting *c)
     if (err == LS_EINVAL) return fail_name(L, err);
     if (err < 0) return fail(L, err);
     c->task = state->current;
-    if (c->of_client) {
-        if (ls_wait_expect_end(c->task) < 0) return fail(L, LS_ECANCELED);
-        c->task->takes = true;
-    }
+    if (c->of_client && ls_wait_expect_end(c->task) < 0) return fail(L, LS_ECANCELED);
     ls_list_push(&data_of(state)->dialling, &c->node);
-    return ls_task_yield(L, 0, dial_ended);
+    return ls_task_yield(L, c->of_client ? LS_WAIT_RESULT : LS_WAIT_WRITE, 0, dial_ended);
 }
 
 /* Read the options for TLS, and take a context with them. LS_OK, or an error with its reason in c->why. */

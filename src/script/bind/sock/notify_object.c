@@ -163,7 +163,7 @@ static int notification_wait(lua_State *L)
         return ls_push_failure_text(L, LS_EINVAL, "this one-shot notification has fired; call n:rearm(events) first");
     if (timeout >= 0) ls_task_alarm(L, state->current, timeout);
     ls_list_push(&n->waiters, &state->current->wait_node);
-    return ls_task_yield(L, 0, wait_done);
+    return ls_task_yield(L, LS_WAIT_WRITE, 0, wait_done);
 }
 
 /* n:rearm([events: string|string[]]) -> true | nil, message, code
@@ -209,7 +209,7 @@ static int notification_remove(lua_State *L)
         ls_task_wake_all(state->ctx, &n->waiters, LS_OK);
         if (ls_poll_remove(n->poll) == LS_OK) {
             ls_list_push(&n->remove_waiters, &state->current->wait_node);
-            return ls_task_yield(L, 0, remove_done);
+            return ls_task_yield(L, LS_WAIT_WRITE, 0, remove_done);
         }
     }
     return remove_done(L, LUA_OK, 0);

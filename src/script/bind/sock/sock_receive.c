@@ -43,14 +43,14 @@ static int receive_more(lua_State *L, ls_tcp *tcp)
         if (tcp->receive_end != LS_OK) return tcp->receive_end;
         err = ls_tcp_fill(state->ctx, tcp);
     }
-    return err == LS_PENDING && state->draining && !tcp->client && tcp->received == 0 ? END_DRAINING : err;
+    return err == LS_PENDING && ls_state_is_ending(state, LS_END_STOP) && !tcp->client && tcp->received == 0 ? END_DRAINING : err;
 }
 
 static int wait_for_more(lua_State *L, ls_tcp *tcp, lua_KContext context, lua_KFunction k)
 {
     ls_task_may_wait(L);
     ls_tcp_receive_begins(tcp, tcp->state->current);
-    return ls_task_yield(L, context, k);
+    return ls_task_yield(L, LS_WAIT_WRITE, context, k);
 }
 
 /* The connection of a receive that starts (status LUA_OK) or resumes. *err: the result of the wait. NULL with *err
@@ -98,7 +98,7 @@ static bool push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
     }
     if (has_bytes(L, tcp, n + also)) ls_tcp_consume(tcp, n + also);
     ls_task *task = ls_state_of(L)->current;
-    if (task != NULL && task->serves) task->message++;
+    if (task != NULL && task->scope == LS_SCOPE_CONNECTION) task->message++;
     return true;
 }
 

@@ -130,7 +130,7 @@ static int send_result(lua_State *L, int status, lua_KContext context)
 static int wait_until_sent(lua_State *L, ls_tcp *tcp)
 {
     ls_list_push(&tcp->senders, &tcp->state->current->wait_node);
-    return ls_task_yield(L, 0, send_result);
+    return ls_task_yield(L, LS_WAIT_WRITE, 0, send_result);
 }
 
 /* sock:send(...: Data) -> true | nil, message, code

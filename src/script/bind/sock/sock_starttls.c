@@ -39,12 +39,12 @@ static int starttls_ended(lua_State *L, int status, lua_KContext context)
     char why[WHY_BYTES];
     if (o->tcp == NULL) return ls_push_failure(L, LS_ECLOSED);
     const int err = ls_tcp_starttls_result(o->tcp, why, sizeof why);
-    if (err == LS_PENDING && o->tcp->state->current->canceled) { /* it resumes only to end */
+    if (err == LS_PENDING && o->tcp->state->current->ending != LS_END_NONE) { /* it resumes only to end */
         o->tcp->receiver = NULL;
         ls_tcp_abort(o->tcp->state->ctx, o->tcp);
         return ls_push_failure(L, LS_ECANCELED);
     }
-    if (err == LS_PENDING) return ls_task_yield(L, 0, starttls_ended);
+    if (err == LS_PENDING) return ls_task_yield(L, LS_WAIT_WRITE, 0, starttls_ended);
     if (err < 0) return fail(L, o->tcp, err, why);
     return ls_push_boolean(L, true);
 }

@@ -7,10 +7,10 @@
 
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/sock/listeners.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
+#include "script/bind/value/buffer.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
@@ -458,7 +458,7 @@ static const char *log_name(ls_tcp *tcp, char out[LOG_NAME_BYTES])
 }
 
 /* `task` serves the connection, and is ended although it waits. */
-static void log_cut(ls_tcp *tcp, const ls_task *task)
+static void log_ended(ls_tcp *tcp, const ls_task *task)
 {
     char name[LOG_NAME_BYTES], line[LINE_BYTES];
     ls_task_line(task->co, line, sizeof line);
@@ -466,7 +466,7 @@ static void log_cut(ls_tcp *tcp, const ls_task *task)
            log_name(tcp, name), line);
 }
 
-static char cut; /* its address is the owner of a task whose log_cut was called */
+static char ended; /* its address is the owner of a task whose log_ended was called */
 
 /* A handler returned text as those of ls.listen and ls.udp do: it is not sent. Logged once. */
 static void log_returned(const ls_state *state, lua_State *co, unsigned listener)
@@ -485,7 +485,7 @@ static void log_returned(const ls_state *state, lua_State *co, unsigned listener
 static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     char name[LOG_NAME_BYTES];
-    const bool logged = task->owner == &cut;
+    const bool logged = task->owner == &ended;
     if (logged) task->owner = NULL;
     const ls_tcp *const tcp = task->owner;
     if (status == LUA_OK && count > 0 && tcp != NULL && tcp->listener != LS_LISTENER_CONTROL) {
@@ -493,8 +493,8 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
         if (lua_type(task->co, -1) == LUA_TSTRING || ls_buffer_test(task->co, -1) != NULL)
             log_returned(task->state, task->co, tcp->listener);
     }
-    if (status != LUA_OK && task->canceled && !task->timed_out) {
-        if (!logged) log_cut(task->owner, task);
+    if (status != LUA_OK && ls_task_is_canceled(task)) {
+        if (!logged) log_ended(task->owner, task);
     } else if (status != LUA_OK) {
         ls_task_log_error(ctx, task, log_name(task->owner, name)); /* may run Lua, which may close the connection */
     }
@@ -531,7 +531,7 @@ static void serve(ls_thread_ctx *ctx, ls_state *state, ls_tcp_server *server, ls
     task->ended = serve_ended;
     task->bare = true;
     task->owner = order.tcp;
-    task->serves = server->index != LS_LISTENER_CONTROL;
+    ls_task_enter(task, server->index != LS_LISTENER_CONTROL ? LS_SCOPE_CONNECTION : LS_SCOPE_JOB);
     order.tcp->owner = &task->owner;
     order.tcp->served = true;
     order.tcp->listener = (uint8_t)server->index;
@@ -593,8 +593,10 @@ void ls_tcp_start(ls_thread_ctx *ctx, ls_stream *s, void *tcp_server)
 
 /* ---- drain and close -------------------------------------------------------------------------------------------- */
 
-static void tcp_drain(ls_thread_ctx *ctx, ls_state *state)
+/* A stop ends the connections that are idle. */
+static void tcp_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
+    if (why != LS_END_STOP) return;
     ls_node waiting = LS_LIST_INIT(waiting);
     LS_LIST_EACH (ls_tcp, tcp, &ls_tcps_of(state)->open, node)
         if (!tcp->client && tcp->received == 0 && tcp->starttls == NULL) take_receiver(tcp, &waiting);
@@ -610,9 +612,9 @@ static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
         ls_tcp_topics_end(tcp);
         ls_stream_abort(ls_tcp_stream(tcp));
         ls_task *task = tcp->served && tcp->owner != NULL ? LS_CONTAINER(tcp->owner, ls_task, owner) : NULL;
-        if (task != NULL && task->canceled) log_cut(tcp, task);
+        if (task != NULL && task->ending != LS_END_NONE) log_ended(tcp, task);
         if (!tcp->finishing) ls_tcp_finish(ctx, tcp);
-        if (task != NULL && task->canceled) task->owner = &cut;
+        if (task != NULL && task->ending != LS_END_NONE) task->owner = &ended;
     }
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
@@ -648,7 +650,7 @@ static void tcp_define(lua_State *L, ls_state *state)
 const ls_module ls_tcp_module = {.name = "tcp",
                                  .bytes = sizeof(ls_tcps),
                                  .define = tcp_define,
-                                 .drain = tcp_drain,
+                                 .end = tcp_end,
                                  .close = tcp_close,
                                  .closed = tcp_closed,
                                  .abandon = tcp_abandon};

@@ -196,7 +196,7 @@ static int client_receive(lua_State *L)
     if (timeout == 0) return ls_push_failure(L, LS_ETIMEDOUT);
     if (timeout > 0) ls_task_alarm(L, state->current, timeout);
     ls_list_push(&client->waiters, &state->current->wait_node);
-    return ls_task_yield(L, 0, receive_done);
+    return ls_task_yield(L, LS_WAIT_WRITE, 0, receive_done);
 }
 
 /* client:close()

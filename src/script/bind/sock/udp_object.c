@@ -406,6 +406,7 @@ static void run_rest(ls_thread_ctx *ctx, udp_run *run)
             return;
         }
         run->task = task;
+        ls_task_enter(task, LS_SCOPE_JOB);
         task->ended = udp_ended;
         task->owner = run;
         lua_pushcfunction(task->co, udp_main);

@@ -39,8 +39,9 @@ static void receive_give_back(void *channel, ls_waiter *waiter)
     waiter->message = NULL;
 }
 
-static const ls_wait_kind send_kind = {ls_channel_cancel, send_give_back, false, "room in the channel"};
-static const ls_wait_kind receive_kind = {ls_channel_cancel, receive_give_back, true, "the channel"};
+static const ls_wait_kind send_kind = {ls_channel_cancel, send_give_back, LS_WAIT_WRITE, "room in the channel"};
+static const ls_wait_kind receive_kind = {ls_channel_cancel, receive_give_back, LS_WAIT_MESSAGE, "the channel"},
+                          collect_kind = {ls_channel_cancel, receive_give_back, LS_WAIT_RESULT, "the channel"};
 
 /* ---- send --------------------------------------------------------------------------------------------------- */
 
@@ -120,7 +121,7 @@ static int receive_result(lua_State *L, ls_channel *channel, int result, ls_mess
     }
     ls_message_drop(message);
     if (task == NULL) return 1;
-    task->took = task->collects = true;
+    ls_task_received(task);
     task->message++;
     return 1;
 }
@@ -139,19 +140,16 @@ static int receive(lua_State *L, ls_channel *channel, double timeout)
 {
     ls_message *message;
     ls_task *task = ls_state_of(L)->current;
-    if (task != NULL && task->client_left) return ls_task_left_error(L, "");
-    const bool rests = task != NULL && !(timeout >= 0 && task->collects) && ls_task_rest(L, task, true);
+    if (task != NULL && task->client_is == LS_CLIENT_LEFT) return ls_task_left_error(L, "");
+    const ls_wait_kind *kind = timeout >= 0 && task != NULL && ls_task_collects(task) ? &collect_kind : &receive_kind;
+    ls_task_end_before(L, kind->wait);
     int result = ls_channel_receive(channel, NULL, &message);
     if (result != LS_EAGAIN || timeout == 0) return receive_result(L, channel, result, message);
     ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &receive_kind, channel);
+    ls_wait *wait = ls_wait_get(L, kind, channel);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     result = ls_channel_receive(channel, &wait->waiter, &message);
-    if (result == LS_CHANNEL_WAITS) {
-        task->rests = rests;
-        task->receives = true;
-        return ls_wait_suspend(L, wait, timeout, true, receive_decided);
-    }
+    if (result == LS_CHANNEL_WAITS) return ls_wait_suspend(L, wait, timeout, true, receive_decided);
     ls_wait_drop(wait);
     return receive_result(L, channel, result, message);
 }

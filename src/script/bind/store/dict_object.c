@@ -71,7 +71,7 @@ static dict_object *check_called(lua_State *L, const char *call)
 
 /* ---- writes that wait --------------------------------------------------------------------------------------- */
 
-static const ls_wait_kind sync_kind = {.cancel = ls_dict_store_cancel}; /* the change stays */
+static const ls_wait_kind sync_kind = {.cancel = ls_dict_store_cancel, .wait = LS_WAIT_WRITE}; /* the change stays */
 
 enum { RAISES = -1 }; /* in place of the number of results: none, and a failure raises */
 

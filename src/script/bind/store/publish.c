@@ -282,8 +282,9 @@ static void topic_start(ls_thread_ctx *ctx, ls_state *state)
 }
 
 /* The functions get the messages that were published before the next generation started, and no later ones. */
-static void topic_retire(ls_thread_ctx *ctx, ls_state *state)
+static void topic_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
+    if (why != LS_END_REPLACED && why != LS_END_STOP) return;
     ls_topic_data *data = ls_topic_data_of(state);
     data->retiring = !ls_topic_inbox_idle(data->inbox);
     if (!data->retiring) ls_topic_functions_retire(state);
@@ -360,7 +361,7 @@ const ls_module ls_topic_module = {.name = "topic",
                                    .functions = functions,
                                    .define = topic_define,
                                    .start = topic_start,
-                                   .retire = topic_retire,
+                                   .end = topic_end,
                                    .close = topic_close,
                                    .closed = topic_closed,
                                    .unused = topic_unused,

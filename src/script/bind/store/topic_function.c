@@ -4,9 +4,8 @@
  * handle keeps itself in the registry until the subscription has ended, its queue is empty and no task runs.
  *
  * Two generations of a site may exist at the same time, each with a function for the same messages. Every publication
- * belongs to one generation (ls_topics_site_starts), and a function takes those of its own. But one that the handler of a
- * connection has subscribed belongs to this connection: it takes all messages as long as the connection, or for WebSockets
- * one of the state, outlives the generation. */
+ * belongs to one generation (ls_topics_site_starts), and a function gets those of its own. But one that a reload does not
+ * end (scope.h), because it belongs to a connection, gets all messages. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -30,8 +29,7 @@ typedef struct topic_function { /* the handle; user value 1 is the function, 2 t
     int self_ref;
     bool ended;          /* no further messages */
     bool behind;         /* a message was dropped since the queue was empty */
-    bool long_lived;     /* subscribed by a task that is (task.h) */
-    bool of_request;     /* subscribed by the handler of a request */
+    uint8_t scope;       /* enum ls_scope: of the task that has subscribed */
     ls_task_end handler; /* of the task of the handler, of ls.tcp or of a request, that has subscribed */
     char line[80];       /* of the call */
     ls_task *task;
@@ -129,14 +127,14 @@ static void function_ended(ls_thread_ctx *ctx, ls_task *task, int status, int co
 static void begin(ls_thread_ctx *ctx, topic_function *f)
 {
     ls_state *state = f->state;
+    const enum ls_scope scope = f->scope == LS_SCOPE_WEBSOCKET ? LS_SCOPE_WEBSOCKET : LS_SCOPE_JOB;
     if (f->task != NULL || f->count == 0 || !state->started) return;
-    ls_task *task = ls_task_begin(state, ctx, function_ended, f, "in a function of ls.subscribe");
+    ls_task *task = ls_task_begin(state, ctx, scope, function_ended, f, "in a function of ls.subscribe");
     if (task == NULL) {
         queue_drop(f);
         return;
     }
     f->task = task;
-    task->long_lived = f->long_lived;
     f->current = queue_take(f);
     lua_pushcfunction(task->co, function_main);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, f->self_ref);
@@ -175,17 +173,16 @@ static bool receive(topic_function *f, ls_publication *p)
     return true;
 }
 
-/* It belongs to a connection, with which it outlives its generation. */
-static bool of_connection(const topic_function *f)
+static bool ends_with_site(const topic_function *f)
 {
-    return f->long_lived || (f->handler.at != NULL && !f->of_request);
+    return ls_scope_ends(LS_END_REPLACED, (enum ls_scope)f->scope, LS_WAIT_PUBLISH) == LS_ENDS_NOW;
 }
 
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
 {
     topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
-    if (p->site != f->state->generation->topic_site && !of_connection(f))
-        return LS_ECLOSED; /* a function of that generation takes it */
+    if (p->site != f->state->generation->topic_site && ends_with_site(f))
+        return LS_ECLOSED; /* a function of that generation gets it */
     return receive(f, p) ? LS_OK : LS_ELIMIT;
 }
 
@@ -208,8 +205,9 @@ static void handler_ended(ls_task_end *ending)
 {
     topic_function *f = LS_CONTAINER(ending, topic_function, handler);
     ls_topic_data *data = ls_topic_data_of(f->state);
-    if (!f->of_request) {
-        if (f->state->retired) end(f, false);
+    if (f->scope != LS_SCOPE_REQUEST) {
+        f->scope = LS_SCOPE_JOB;
+        if (ls_state_ends(f->state, LS_SCOPE_JOB, LS_WAIT_PUBLISH)) end(f, false);
     } else if (!data->request_warned) {
         data->request_warned = true;
         ls_log(LS_LOG_WARN,
@@ -231,9 +229,8 @@ int ls_core_subscribe(lua_State *L)
     luaL_checktype(L, 2, LUA_TFUNCTION);
     ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
     lua_settop(L, 2);
-    const bool long_lived = state->current != NULL && state->current->long_lived,
-               serves = state->current != NULL && state->current->serves;
-    if (state->retired && (state->draining || !(long_lived || serves))) return ls_push_failure(L, LS_ECLOSED);
+    const enum ls_scope scope = state->current != NULL ? (enum ls_scope)state->current->scope : LS_SCOPE_SITE;
+    if (ls_state_ends(state, scope, LS_WAIT_PUBLISH)) return ls_push_failure(L, LS_ECLOSED);
     topic_function *f = ls_object_push(L, sizeof *f, 2, &function_type);
     f->state = state;
     f->self_ref = LUA_NOREF;
@@ -254,10 +251,9 @@ int ls_core_subscribe(lua_State *L)
         return ls_push_failure(L, err);
     }
     f->ended = false;
-    f->long_lived = long_lived;
+    f->scope = (uint8_t)scope;
     f->handler.run = handler_ended;
-    f->of_request = !serves && !long_lived && state->current != NULL && state->current->client != NULL;
-    if (serves || f->of_request) ls_task_end_add(state->current, &f->handler);
+    if (scope == LS_SCOPE_CONNECTION || scope == LS_SCOPE_REQUEST) ls_task_end_add(state->current, &f->handler);
     ls_task_line(L, f->line, sizeof f->line);
     ls_list_push(&data->functions, &f->node);
     if (retained != NULL) {
@@ -317,12 +313,12 @@ static void warn_of_connections(const ls_state *state)
     ls_generation *generation = state->generation;
     unsigned connections = atomic_load(&state->long_lived);
     for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
-        connections += LS_CONTAINER(node, ls_task, node)->serves;
+        connections += LS_CONTAINER(node, ls_task, node)->scope == LS_SCOPE_CONNECTION;
     bool first = true;
-    if (atomic_load(&generation->draining) || connections == 0 || ls_dev_of(generation->runtime) != NULL) return;
+    if (ls_generation_is_ending(generation, LS_END_STOP) || connections == 0 || ls_dev_of(generation->runtime) != NULL) return;
     const ls_node *const list = &ls_topic_data_of(state)->functions;
     LS_LIST_EACH (const topic_function, f, list, node) {
-        if (f->ended || of_connection(f)) continue;
+        if (f->ended || !ends_with_site(f)) continue;
         if (first && atomic_exchange(&generation->subscribers_warned, true)) return;
         first = false;
         ls_log(
@@ -340,7 +336,7 @@ void ls_topic_functions_retire(ls_state *state)
     ls_topic_data *data = ls_topic_data_of(state);
     warn_of_connections(state);
     LS_LIST_EACH_DROP (topic_function, f, &data->functions, node)
-        if (state->draining || !of_connection(f)) end(f, false);
+        if (ls_state_ends(state, (enum ls_scope)f->scope, LS_WAIT_PUBLISH)) end(f, false);
 }
 
 void ls_topic_functions_end(ls_state *state)

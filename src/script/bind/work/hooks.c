@@ -84,7 +84,7 @@ void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state, bool reload)
         return;
     }
     task->ended = init_ended;
-    task->of_site = task->renewed = true;
+    ls_task_enter(task, LS_SCOPE_SITE);
     ls_task_count(task);
     lua_pushcfunction(task->co, init_main);
     lua_pushboolean(task->co, reload);
@@ -94,7 +94,8 @@ void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state, bool reload)
 static void run_hooks(ls_thread_ctx *ctx, ls_state *state, enum ls_hook_kind kind, const char *what)
 {
     const ls_hook_list *list = &ls_hooks_of(state)->at[kind];
-    for (unsigned n = 0; n < list->count; n++) ls_job_run_ref(ctx, state, list->refs[n], kind == LS_HOOK_START, what);
+    for (unsigned n = 0; n < list->count; n++)
+        ls_job_run_ref(ctx, state, list->refs[n], kind == LS_HOOK_START ? LS_SCOPE_SITE : LS_SCOPE_JOB, what);
 }
 
 static void hooks_start(ls_thread_ctx *ctx, ls_state *state)
@@ -102,8 +103,10 @@ static void hooks_start(ls_thread_ctx *ctx, ls_state *state)
     run_hooks(ctx, state, LS_HOOK_START, "in a \"start\" hook");
 }
 
-static void hooks_retire(ls_thread_ctx *ctx, ls_state *state)
+/* At the reload, or at a stop that is the first end of the site. */
+static void hooks_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
+    if (why != LS_END_REPLACED && (why != LS_END_STOP || ls_state_is_ending(state, LS_END_REPLACED))) return;
     run_hooks(ctx, state, LS_HOOK_DRAIN, "in a \"drain\" hook");
 }
 
@@ -118,5 +121,5 @@ const ls_module ls_hooks_module = {.name = "hooks",
                                    .bytes = sizeof(ls_hooks),
                                    .functions = functions,
                                    .start = hooks_start,
-                                   .retire = hooks_retire,
+                                   .end = hooks_end,
                                    .free = hooks_free};

@@ -54,7 +54,7 @@ static void host_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 
 static void run(ls_thread_ctx *ctx, ls_state *state, ls_host_post *post, int ref)
 {
-    ls_task *task = ls_task_begin(state, ctx, host_ended, post, "in a \"host\" hook");
+    ls_task *task = ls_task_begin(state, ctx, LS_SCOPE_JOB, host_ended, post, "in a \"host\" hook");
     if (task == NULL) return;
     post->unfinished++;
     lua_pushcfunction(task->co, host_main);

@@ -110,10 +110,7 @@ static int core_spawn(lua_State *L)
     task->ended = job_ended;
     task->owner = job;
     task->serial = state->current->serial;
-    task->long_lived = state->current->long_lived;
-    task->of_site = state->current->of_site;
-    task->renewed = state->current->renewed;
-    task->took = state->current->took;
+    ls_task_enter(task, ls_scope_of_job((enum ls_scope)state->current->scope));
     ls_task_count(task);
     ++*unfinished_of(state);
     ls_task_post(state->ctx, task, count + 1);
@@ -161,11 +158,9 @@ static int job_wait(lua_State *L)
     if (job->task == NULL) return job_results(L, job);
     if (job->task == task) return luaL_error(L, "a job cannot wait for itself");
     ls_task_may_wait(L);
-    const bool rests = ls_task_rest(L, task, false);
     if (timeout >= 0) ls_task_alarm(L, task, timeout);
-    task->rests = rests;
     ls_list_push(&job->waiters, &task->wait_node);
-    return ls_task_yield(L, 0, job_waited);
+    return ls_task_yield(L, LS_WAIT_IDLE, 0, job_waited);
 }
 
 /* job is a Job: what ls.spawn returns. */
@@ -186,11 +181,10 @@ static void hook_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     ls_task_release(ctx, task, status == LUA_OK);
 }
 
-void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, bool of_site, const char *what)
+void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, enum ls_scope scope, const char *what)
 {
-    ls_task *task = ls_task_begin(state, ctx, hook_ended, (void *)what, what);
+    ls_task *task = ls_task_begin(state, ctx, scope, hook_ended, (void *)what, what);
     if (task == NULL) return;
-    task->of_site = task->renewed = of_site;
     lua_pushcfunction(task->co, hook_main);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
     ls_task_run(ctx, task, 1);

@@ -5,7 +5,7 @@
 #include "script/core/state.h"
 
 /* Run the registry's function `ref` in a new task. An error of it is logged with `what`, a static text such as
- * "in a timer". `of_site`: as in task.h. No task runs at the call. */
-void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, bool of_site, const char *what);
+ * "in a timer". No task runs at the call. */
+void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, enum ls_scope scope, const char *what);
 
 #endif

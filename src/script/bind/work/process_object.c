@@ -300,8 +300,7 @@ static int wait_done(lua_State *L, int status, lua_KContext context)
 {
     ls_task *task = ls_state_of(L)->current;
     process *p = ((child_object *)lua_touserdata(L, 1))->p;
-    const bool left = task->takes && task->client_left;
-    task->takes = false;
+    const bool left = ls_task_was_left(task);
     if (p == NULL) return 0; /* the state closes, and the task has resumed only to end */
     p->waits = false;
     if (!p->bound) {
@@ -336,8 +335,7 @@ static int child_wait(lua_State *L)
         ls_task_end_add(p->task, &p->end);
     }
     p->waits = true;
-    state->current->takes = p->bound;
-    return ls_task_yield(L, 0, wait_done);
+    return ls_task_yield(L, p->bound ? LS_WAIT_RESULT : LS_WAIT_WRITE, 0, wait_done);
 }
 
 /* child:read(stream, most) -> bytes of the output 1 or 2, "": none now; nil: its end */

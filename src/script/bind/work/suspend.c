@@ -49,7 +49,7 @@ static void suspension_give_back(void *object, ls_waiter *waiter)
     if (waiter->result == LS_OK) release(object); /* else it belongs to the program, which may have freed it */
 }
 
-static const ls_wait_kind kind = {.cancel = suspension_cancel, .give_back = suspension_give_back};
+static const ls_wait_kind kind = {suspension_cancel, suspension_give_back, LS_WAIT_WRITE, NULL};
 
 /* The task continues or ends without a call of ls_task_wait(), for instance by an error. */
 static void run_ended(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)

@@ -16,8 +16,8 @@
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
 #include "script/core/generation.h"
-#include "script/core/task.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 
 typedef struct script_timer {
     ls_timer timer;
@@ -34,8 +34,7 @@ typedef struct script_timer {
     ls_task *task;      /* of the tick that runs */
     uint64_t began_ns;  /* the time at which it began */
     bool handle;        /* the site may still hold it */
-    bool long_lived;    /* by a task that is (task.h) */
-    bool renewed;       /* at the top, or by a task that is (task.h): the next site makes it anew */
+    uint8_t scope;      /* enum ls_scope: that of its ticks */
     struct definition *definition; /* NULL: of one state */
 } script_timer;
 
@@ -73,12 +72,10 @@ static int core_sleep(lua_State *L)
     const double seconds = ls_check_seconds(L, 1);
     ls_task_may_wait(L);
     ls_task *task = ls_state_of(L)->current;
-    const bool rests = ls_task_rest(L, task, false);
     ls_task_alarm(L, task, seconds);
-    task->rests = rests;
-    task->gave_way = seconds < LS_GIVE_WAY_S;
-    if (task->gave_way) task->sleep_ns = ls_clock_ns();
-    return ls_task_yield(L, 0, ls_task_no_results);
+    task->yield_sleep = seconds < LS_YIELD_SLEEP_S;
+    if (task->yield_sleep) task->sleep_ns = ls_clock_ns();
+    return ls_task_yield(L, LS_WAIT_IDLE, 0, ls_task_no_results);
 }
 
 /* ---- timers ------------------------------------------------------------------------------------------------ */
@@ -181,13 +178,11 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
     if (t->running) {
         timer_omit(t);
     } else {
-        ls_task *task = ls_task_begin(state, ctx, timer_ended, t, "in a timer");
+        ls_task *task = ls_task_begin(state, ctx, (enum ls_scope)t->scope, timer_ended, t, "in a timer");
         if (task != NULL) {
             t->running = true;
             t->task = task;
             t->began_ns = ls_clock_ns();
-            task->long_lived = t->long_lived;
-            task->renewed = t->renewed;
             lua_pushcfunction(task->co, timer_main);
             lua_rawgeti(task->co, LUA_REGISTRYINDEX, t->ref);
             if (t->period_ns == 0) timer_stop(t);
@@ -289,30 +284,10 @@ static void report_dropped(const ls_state *state)
                count, count == 1 ? "" : "s");
 }
 
-/* Whether what is lost with it is work: its one tick, which the next site does not make anew. */
+/* Whether what is lost with it is work: its one tick, which the next site does not make again. */
 static bool is_awaited(const script_timer *t)
 {
-    return !t->stopped && t->period_ns == 0 && !t->renewed;
-}
-
-/* The tasks of the state are ended but for those of its WebSockets. */
-static bool is_cut(const script_timer *t)
-{
-    const ls_state *state = t->state;
-    return !t->long_lived || state->draining || atomic_load(&state->long_lived) == 0;
-}
-
-/* The next site has taken over. What a request waits for still runs. */
-static bool is_replaced(const script_timer *t)
-{
-    return is_cut(t) && (t->renewed || t->period_ns > 0);
-}
-
-/* The reload, or a cut, that would have ended the timer was before. */
-static bool comes_too_late(const script_timer *t)
-{
-    const ls_state *state = t->state;
-    return state->retired && is_cut(t) && (t->renewed || atomic_load(&state->canceled) == LS_CUT_TASKS);
+    return !t->stopped && t->period_ns == 0 && t->scope != LS_SCOPE_TIMER;
 }
 
 static int timer_new(lua_State *L, bool repeats, const char *call)
@@ -360,13 +335,14 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     t->ref = ref;
     t->handle = true;
     t->definition = handle->definition;
-    t->long_lived = state->current != NULL && state->current->long_lived;
-    t->renewed = state->current != NULL ? state->current->renewed && !state->current->took : state->loading;
+    t->scope = (uint8_t)ls_scope_of_timer(state->current != NULL ? (enum ls_scope)state->current->scope
+                                          : state->loading       ? LS_SCOPE_SITE
+                                                                 : LS_SCOPE_JOB);
     handle->timer = t;
     ls_list_push(&timers_of(state)->all, &t->node);
     timers_of(state)->count++;
     state->holds++;
-    if (comes_too_late(t)) {
+    if (ls_state_ends(state, (enum ls_scope)t->scope, LS_WAIT_ONCE)) { /* a repeating one, too, may tick until then */
         timers_of(state)->dropped += is_awaited(t);
         timer_stop(t);
         return 1;
@@ -446,17 +422,13 @@ static void timer_start(ls_thread_ctx *ctx, ls_state *state)
     }
 }
 
-static bool always(const script_timer *t)
-{
-    return true;
-}
-
-/* Stop the timers that the function says. */
-static void stop_some(ls_thread_ctx *ctx, ls_state *state, bool (*stops)(const script_timer *t))
+static void timer_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
     const ls_node *all = &timers_of(state)->all;
     LS_LIST_EACH_DROP (script_timer, t, all, node) {
-        if (t->stopped || !(stops(t) || is_canceled(t))) continue;
+        const enum ls_scope scope = ls_state_scope(state, (enum ls_scope)t->scope);
+        const enum ls_wait_for wait = t->period_ns > 0 ? LS_WAIT_REPEAT : LS_WAIT_ONCE;
+        if (t->stopped || (ls_scope_ends(why, scope, wait) == LS_ENDS_NEVER && !is_canceled(t))) continue;
         timers_of(state)->dropped += is_awaited(t);
         timer_cancel(ctx->port, t);
         timer_free_if_unused(t);
@@ -464,19 +436,9 @@ static void stop_some(ls_thread_ctx *ctx, ls_state *state, bool (*stops)(const s
     report_dropped(state);
 }
 
-static void timer_retire(ls_thread_ctx *ctx, ls_state *state)
-{
-    stop_some(ctx, state, is_replaced);
-}
-
-static void timer_cut(ls_thread_ctx *ctx, ls_state *state)
-{
-    stop_some(ctx, state, is_cut);
-}
-
 static void timer_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    stop_some(ctx, state, always);
+    timer_end(ctx, state, LS_END_CLOSED);
 }
 
 static bool timer_closed(ls_state *state)
@@ -525,8 +487,7 @@ const ls_module ls_timer_module = {.name = "timer",
                                    .definitions_max = DEFINITIONS_MAX,
                                    .define = timer_define,
                                    .start = timer_start,
-                                   .retire = timer_retire,
-                                   .cut = timer_cut,
+                                   .end = timer_end,
                                    .close = timer_close,
                                    .closed = timer_closed,
                                    .abandon = timer_abandon};

@@ -119,7 +119,7 @@ static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o, ls_task *(*take)(
     }
     task->ended = handler_ended;
     task->owner = o;
-    task->long_lived = true;
+    ls_task_enter(task, LS_SCOPE_WEBSOCKET);
     ls_task_count(task);
     o->task = task;
     return task;
@@ -336,8 +336,8 @@ static void run_first(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 /* The code with which a state closes its connections; 0: they stay. */
 static unsigned leaving_code(const ls_state *state)
 {
-    if (state->draining) return LS_WS_GOING_AWAY;
-    return state->leaving ? LS_WS_RESTART : 0;
+    if (ls_state_is_ending(state, LS_END_STOP)) return LS_WS_GOING_AWAY;
+    return ls_state_is_ending(state, LS_END_OUTDATED) ? LS_WS_RESTART : 0;
 }
 
 void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
@@ -501,14 +501,10 @@ static void close_all(ls_thread_ctx *ctx, ls_state *state, unsigned code)
     }
 }
 
-static void ws_leave(ls_thread_ctx *ctx, ls_state *state)
+static void ws_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
-    close_all(ctx, state, LS_WS_RESTART);
-}
-
-static void ws_drain(ls_thread_ctx *ctx, ls_state *state)
-{
-    close_all(ctx, state, LS_WS_GOING_AWAY);
+    if (why == LS_END_OUTDATED) close_all(ctx, state, LS_WS_RESTART);
+    if (why == LS_END_STOP) close_all(ctx, state, LS_WS_GOING_AWAY);
 }
 
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)
@@ -563,8 +559,7 @@ const ls_module ls_ws_module = {.name = "ws",
                                 .bytes = sizeof(ls_wss),
                                 .functions = functions,
                                 .define = ws_define,
-                                .leave = ws_leave,
-                                .drain = ws_drain,
+                                .end = ws_end,
                                 .close = ws_close,
                                 .closed = ws_closed,
                                 .abandon = ws_abandon,

@@ -178,7 +178,7 @@ static void request_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
 {
     ls_request *r = task->client;
     void *const owner = task->owner;
-    if (task->canceled) {
+    if (task->ending != LS_END_NONE) {
         request_canceled(ctx, task, status, count);
         return;
     }
@@ -312,7 +312,7 @@ static int ws_accept(lua_State *L)
         if (shake.fields[0] != '\0') (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));
         return refuse(L, r, status, shake.why);
     }
-    if (state->draining) return refuse(L, r, 503, "the server stops");
+    if (ls_state_is_ending(state, LS_END_STOP)) return refuse(L, r, 503, "the server stops");
     if (state->current != r->task) return luaL_error(L, "app:ws: the handshake must run in the task of the request");
     if (ls_exchange_unexpect_end(state->ctx, r->x) == LS_PENDING) return ls_request_wait(L, r, 0, accept_again);
 

@@ -47,7 +47,7 @@ static int receive(lua_State *L, int status, lua_KContext iterates)
     if (o->receiver != NULL) return luaL_error(L, "another task already receives from this WebSocket");
     ls_task_may_wait(L);
     o->receiver = task;
-    return ls_task_yield(L, iterates, receive);
+    return ls_task_yield(L, LS_WAIT_WRITE, iterates, receive);
 }
 
 static ls_ws_object *check_receive(lua_State *L, const char *name)
@@ -167,7 +167,7 @@ static int ws_send(lua_State *L)
         ls_ws_flush_later(o);
     if (send_waits(o, err) && ls_task_can_wait(L)) {
         ls_list_push(&o->senders, &o->state->current->wait_node);
-        return ls_task_yield(L, err, send_result);
+        return ls_task_yield(L, LS_WAIT_WRITE, err, send_result);
     }
     return send_result(L, LUA_OK, err);
 }

@@ -120,7 +120,7 @@ static void hooks_of_start_and_drain(void **state)
     assert_int_equal(t->opened, LS_OK);
     test_pump(t, 30);
     assert_non_null(strstr(t->log, "started"));
-    ls_site_drain(t->site);
+    ls_site_end_work(t->site, LS_END_STOP);
     assert_int_not_equal(ls_site_busy(t->site), 0);
     test_pump(t, 5000);
     assert_true(t->done);
@@ -146,18 +146,19 @@ static void the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over(void **
     ls_state *of = test_state(t);
     for (ls_node *node = of->tasks_live.next; node != &of->tasks_live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);
-        task->timed_out = task->canceled = task->cpu_exceeded = true; /* as the watch sets them */
-        task->held = true;                                            /* an operation has it yet */
+        ls_task_cancel(task, LS_END_TIMEOUT); /* as the watch does */
+        task->wait = LS_WAIT_HELD;            /* an operation has it yet */
         task->catches = 1;
         assert_true(ls_task_is_caught(task));
         count++;
     }
     assert_true(count > 10);
-    assert_true(ls_tasks_cancel_some(&t->ctx, of, LS_CUT_TASKS));
+    ls_tasks_cancel(of, LS_END_TIME);
+    ls_tasks_end(&t->ctx, of);
     for (ls_node *node = of->tasks_live.next; node != &of->tasks_live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);
         assert_false(ls_task_is_caught(task));
-        task->held = false;
+        task->wait = LS_WAIT_IDLE;
         task->catches = 0;
         count--;
     }

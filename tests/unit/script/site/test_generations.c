@@ -80,7 +80,7 @@ static void a_generation_closes_with_everything_open(void **state)
         generation_clear_log(&g);
         ls_site *site = generation_start(&g, text);
         if (n % 2 == 0) generation_await_log(&g, "begun"); /* else it ends in the middle of its start */
-        if (n % 4 == 0) ls_site_retire(site);
+        if (n % 4 == 0) ls_site_end_work(site, LS_END_REPLACED);
         generation_end(&g, site, true);
         drain_listener(fd);
     }
@@ -144,7 +144,7 @@ static void retirement_stops_repeating_timers_and_runs_drain_hooks(void **state)
         generation_start(&g, "core.every(0.001, function() core.log('info', 'tick') end) "
                              "core.on('drain', function() core.sleep(0.001) core.log('info', 'drained') end)");
     generation_await_log(&g, "tick");
-    ls_site_retire(site);
+    ls_site_end_work(site, LS_END_REPLACED);
     generation_await_log(&g, "drained");
     generation_await_idle(site);
     generation_quiesce(&g);
@@ -184,14 +184,14 @@ static _Atomic unsigned waiting; /* such tasks */
 static void wait_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     (void)count;
-    if (!task->timed_out) abort();
+    if (task->ending != LS_END_TIMEOUT) abort();
     ls_task_release(ctx, task, status == LUA_OK);
     atomic_fetch_sub(&waiting, 1);
 }
 
 static void begin_wait(ls_thread_ctx *ctx, ls_state *state)
 {
-    ls_task *task = ls_task_begin(state, ctx, wait_ended, NULL, "in a test");
+    ls_task *task = ls_task_begin(state, ctx, LS_SCOPE_JOB, wait_ended, NULL, "in a test");
     if (task == NULL) abort();
     task->time_ms_max = 200;
     atomic_fetch_add(&waiting, 1);
@@ -399,7 +399,7 @@ static void a_generation_closes_while_states_give_their_memory_back(void **state
         ls_site *site = generation_start(&g, text);
         hold_all(&g, site, false);
         for (unsigned n = 0; n <= LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g.runtime, true, &more);
-        ls_site_retire(site);
+        ls_site_end_work(site, LS_END_REPLACED);
         generation_end(&g, site, false);
     }
     generations_close(&g);

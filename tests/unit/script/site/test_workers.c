@@ -130,7 +130,7 @@ static void many_threads_many_states(void **state)
         ls_port_post(port, &r->op, 0);
     }
     for (unsigned ms = 0; ms < 100000 && atomic_load(&test.ended) < WORKERS_REQUESTS; ms += 5) ls_clock_sleep_ms(5);
-    ls_site_drain(site);
+    ls_site_end_work(site, LS_END_STOP);
     for (unsigned ms = 0; ms < 5000 && ls_site_busy(site) > 0; ms += 5) ls_clock_sleep_ms(5);
     ls_workers_stop(workers);
     assert_true(ls_workers_join(workers, 0));

@@ -99,7 +99,7 @@ static void the_drain_wakes_receivers_without_received_bytes(void **state)
                  "sock:send(show(sock:receive('*l')), ' ', show(sock:receive('*l')), ' ', show(sock:receiveany()))");
     const int idle = fixture_connect(&fixture), begun = fixture_connect(&fixture), late = fixture_connect(&fixture);
     fixture_send(&fixture, begun, "half a li");
-    ls_site_drain(fixture.t->site);
+    ls_site_end_work(fixture.t->site, LS_END_STOP);
     fixture_pump(&fixture);
     size_t len = fixture_read(&fixture, idle, got, sizeof got - 1);
     got[len] = '\0';
@@ -125,7 +125,7 @@ static void the_drain_keeps_received_bytes(void **state)
     const int peer = fixture_connect(&fixture);
     fixture_send(&fixture, peer, "one\ntwo\n");
     assert_int_equal(shutdown(peer, SHUT_WR), 0); /* also if the task wakes late */
-    ls_site_drain(fixture.t->site);
+    ls_site_end_work(fixture.t->site, LS_END_STOP);
     fixture_ends_with(&fixture, peer, "two|nil|closed|ECLOSED|");
     fixture_close(&fixture);
 }

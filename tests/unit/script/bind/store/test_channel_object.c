@@ -106,7 +106,7 @@ static void a_reload_hands_the_channel_over(void **state)
                                        "for v in jobs:values() do core.log('info', 'second ' .. v) done() end end)");
     test_pump(t, 10000);
     t->done = false;
-    ls_site_retire(old);
+    ls_site_end_work(old, LS_END_REPLACED);
     pump_queued(t);
     assert_int_equal(ls_site_busy(old), 0);
     end(t, old, false);
@@ -127,7 +127,7 @@ static void a_state_that_ends_gives_values_back(void **state)
     (void)state;
     send_text(jobs, "a"); /* handed over: the operations are under way */
     send_text(jobs, "b");
-    ls_tasks_cancel(test_state(t)); /* as the step of the close does, which another thread may run before them */
+    ls_tasks_cancel(test_state(t), LS_END_CLOSED); /* as the step of the close does, which another thread may run before them */
     assert_int_equal(ls_channel_len(jobs), 0);
     end(t, t->site, true);
     assert_int_equal(ls_channel_len(jobs), 2);
@@ -172,7 +172,7 @@ static void permits_of_with_come_back(void **state)
     (void)state;
     assert_int_equal(ls_semaphore_taken(gate), 1);
     assert_int_equal(ls_semaphore_release(gate), LS_OK); /* to the second task, which does not run any more */
-    ls_tasks_cancel(test_state(t));
+    ls_tasks_cancel(test_state(t), LS_END_CLOSED);
     assert_int_equal(ls_semaphore_taken(gate), 1);
     assert_int_equal(ls_semaphore_acquire(gate, NULL), LS_EAGAIN);
     end(t, t->site, true);

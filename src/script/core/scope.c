@@ -1,0 +1,96 @@
+/* scope.c - see scope.h. */
+#include "script/core/scope.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A letter for each wait in the order of enum ls_wait_for: a task that runs, is idle, waits for a message, for one of Redis,
+ * for a result, writes, is held; a timer that calls once, repeatedly; a subscription. n: now, l: later, -: never. */
+#define ALL "lnnnnnlnnn" /* the work ends: tasks that run at once, operations first */
+#define MOST(row)                                                                                         \
+    [LS_SCOPE_REQUEST] = row, [LS_SCOPE_CONNECTION] = row, [LS_SCOPE_SITE] = row, [LS_SCOPE_BATCH] = row, \
+    [LS_SCOPE_TIMER] = row, [LS_SCOPE_JOB] = row
+
+static const char table[LS_ENDS][LS_SCOPES][LS_WAITS + 1] = {
+    /* An idle wait continues: it ends soon, and the handler may have more to do than to answer. */
+    [LS_END_CLIENT_LEFT] = {[LS_SCOPE_REQUEST] = "--nnn-----"},
+    [LS_END_TIMEOUT] = {MOST("-nnnnn----"), [LS_SCOPE_WEBSOCKET] = "-nnnnn----"},
+    /* The next site begins SITE and TIMER again. What a client waits for is completed. */
+    [LS_END_REPLACED] = {[LS_SCOPE_REQUEST] = "--------nn",
+                         [LS_SCOPE_CONNECTION] = "--------n-",
+                         [LS_SCOPE_SITE] = "-nnn---nnn",
+                         [LS_SCOPE_BATCH] = "--nn----nn",
+                         [LS_SCOPE_TIMER] = "-------nnn",
+                         [LS_SCOPE_JOB] = "--------nn"},
+    /* Values that are sent during the drain are received; Redis keeps its own for the next start. */
+    [LS_END_STOP] = {[LS_SCOPE_REQUEST] = "--------nn",
+                     [LS_SCOPE_CONNECTION] = "--------nn",
+                     [LS_SCOPE_WEBSOCKET] = "--------nn",
+                     [LS_SCOPE_SITE] = "---n---nnn",
+                     [LS_SCOPE_BATCH] = "---n----nn",
+                     [LS_SCOPE_TIMER] = "-------nnn",
+                     [LS_SCOPE_JOB] = "--------nn"},
+    [LS_END_UNUSED] = {MOST(ALL)},
+    [LS_END_REQUESTS] = {[LS_SCOPE_REQUEST] = ALL},
+    [LS_END_TIME] = {MOST(ALL)},
+    [LS_END_CLOSED] = {MOST(ALL), [LS_SCOPE_NONE] = ALL, [LS_SCOPE_WEBSOCKET] = ALL},
+};
+
+enum ls_scope_end ls_scope_ends(enum ls_end_why why, enum ls_scope scope, enum ls_wait_for wait)
+{
+    const char letter = table[why][scope][wait];
+    return letter == 'n' ? LS_ENDS_NOW : letter == 'l' ? LS_ENDS_LATER : LS_ENDS_NEVER;
+}
+
+enum ls_scope ls_scope_of_job(enum ls_scope scope)
+{
+    return scope == LS_SCOPE_REQUEST || scope == LS_SCOPE_CONNECTION ? LS_SCOPE_JOB : scope;
+}
+
+enum ls_scope ls_scope_of_timer(enum ls_scope scope)
+{
+    return scope == LS_SCOPE_SITE ? LS_SCOPE_TIMER : scope == LS_SCOPE_BATCH ? LS_SCOPE_JOB : ls_scope_of_job(scope);
+}
+
+enum ls_scope ls_scope_with_value(enum ls_scope scope)
+{
+    return scope == LS_SCOPE_SITE ? LS_SCOPE_BATCH : scope == LS_SCOPE_TIMER ? LS_SCOPE_JOB : scope;
+}
+
+static const struct {
+    const char *one, *many, *stat;
+} names[LS_SCOPES] = {
+    [LS_SCOPE_NONE] = {"a task", "tasks", NULL},
+    [LS_SCOPE_REQUEST] = {"a request", "requests", "running.requests"},
+    [LS_SCOPE_CONNECTION] = {"a TCP connection", "TCP connections", "running.connections"},
+    [LS_SCOPE_WEBSOCKET] = {"a task of WebSockets", "tasks of WebSockets", "running.websockets"},
+    [LS_SCOPE_SITE] = {"a task of ls.init or \"start\"", "tasks of ls.init or \"start\"", "running.site"},
+    [LS_SCOPE_BATCH] = {"a task of ls.init or \"start\" with a value of a channel",
+                        "tasks of ls.init or \"start\" with a value of a channel", "running.batches"},
+    [LS_SCOPE_TIMER] = {"a timer", "timers", "running.timers"},
+    [LS_SCOPE_JOB] = {"a job", "jobs", "running.jobs"},
+};
+
+const char *ls_scope_name(enum ls_scope scope)
+{
+    return names[scope].one;
+}
+
+void ls_scope_describe(const unsigned counts[LS_SCOPES], char *out, size_t out_bytes)
+{
+    size_t len = 0;
+    (void)snprintf(out, out_bytes, "nothing");
+    for (int scope = LS_SCOPE_REQUEST; scope < LS_SCOPES && len < out_bytes; scope++) {
+        if (counts[scope] == 0) continue;
+        const char *const before = len > 0 ? ", " : "";
+        const int bytes = counts[scope] == 1 ? snprintf(out + len, out_bytes - len, "%s%s", before, names[scope].one)
+                                             : snprintf(out + len, out_bytes - len, "%s%u %s", before, counts[scope],
+                                                        names[scope].many);
+        len += bytes > 0 ? (size_t)bytes : 0;
+    }
+}
+
+void ls_scope_each(const unsigned counts[LS_SCOPES], void (*each)(void *to, const char *name, double value), void *to)
+{
+    for (int scope = LS_SCOPE_REQUEST; scope < LS_SCOPES; scope++) each(to, names[scope].stat, counts[scope]);
+}
