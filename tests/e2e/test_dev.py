@@ -10,10 +10,8 @@ import socket
 import subprocess
 import tempfile
 import time
-import unittest
 
-from harness import (E2E, LUASERVE, SANITIZER, SLOW, WAIT, WINDOWS, Conn, free_port, needs_terminal, not_on_windows,
-                     pty, scratch)
+from harness import E2E, LUASERVE, WAIT, WINDOWS, Conn, free_port, needs_terminal, not_on_windows, pty, scratch
 from harness.browser import Browser, needs_browser
 from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
 
@@ -238,23 +236,6 @@ ls.listen''', 1)
         self.assertIn("attempt to index a nil value (global &#39;none&#39;)", page.text)
         self.assertIn('class="marked"><b>2</b>{{none.x}}</span>', page.text)
 
-    def test_a_burst_is_one_reload(self):
-        server = self.dev("require 'helper'\n" + SITE, {"helper.lua": "return 0"})
-        mark = server.mark()
-        for n in range(20):
-            self.write("helper.lua", "return %d" % n)
-            self.write("site.lua", "require 'helper'\n" + self.site_of('return "%d"' % n))
-        server.wait_log("info reloaded ", mark)
-        self.eventually(lambda: server.get("/").text == "19", "the last version")
-        self.assertLess(len(server.logged("info reloaded ", mark)), 10)
-
-    def test_a_file_that_vanished_and_came_back(self):
-        server = self.dev(SITE)
-        self.change(server, lambda: os.remove(self.path("site.lua")), r"reload failed: .*site\.lua")
-        self.assertEqual(server.get("/").text, "one")  # the version before
-        self.change(server, lambda: self.write("site.lua", self.site_of('return "two"')))
-        self.assertEqual(server.get("/").text, "two")
-
     def test_a_module_that_appears(self):
         server = self.dev(SITE)
         self.change(server, lambda: self.write("site.lua", "local text = require 'sub.missing'\n" + self.site_of("return text")),
@@ -290,21 +271,6 @@ ls.listen''', 1)
         self.write("site.lua", SITE)
         server.wait_log("listening on", mark)
         self.assertEqual(server.get("/").text, "one")
-
-    @unittest.skipIf(SANITIZER, "a measurement")
-    def test_the_time_from_saving_to_the_new_answer(self):
-        """Prints the median of the saves; it is a figure, not a condition."""
-        server = self.dev(SITE)
-        times = []
-        for n in range(50 if SLOW else 10):
-            self.write("site.lua", self.site_of('return "v%d"' % n))
-            began = time.monotonic()
-            with server.connect() as conn:
-                self.eventually(lambda: conn.get("/").text == "v%d" % n, "version %d" % n)
-            times.append(time.monotonic() - began)
-        times.sort()
-        print("save to new answer: median %.0f ms, at most %.0f ms (%d saves)"
-              % (1e3 * times[len(times) // 2], 1e3 * times[-1], len(times)))
 
 
 PAGES = r"""
@@ -398,9 +364,6 @@ class Pages(Dev):
         self.assertEqual(len(re.findall("<script", page.text)), 1)
         self.assertIn("&lt;script&gt;alert(1)&lt;/script&gt;", page.text)
         self.assertIn("&lt;script&gt;\\x00\\xFF", page.text)
-
-    def test_a_value_that_is_no_string(self):
-        self.assertIn("{ code = 7 }", self.get("/value", HTML).text)
 
     def test_clients_that_show_no_html(self):
         for headers in ((LOCAL,), (("Accept", "application/json"), LOCAL), (*HTML, ("Sec-Fetch-Dest", "empty"))):
@@ -1278,10 +1241,3 @@ class InBrowser(Dev):
         server.wait_log("GET / 500", mark)
         self.write("site.lua", LIVE.replace("first", "third"))
         server.wait_log("GET /seen/third 204")
-
-    def test_the_error_page(self):
-        self.dev(PAGES, {"public/a": ""})
-        text = self.browse("/fail").run("document.documentElement.outerHTML")
-        self.assertIn("attempt to index a nil value (local 'missing')", text)
-        self.assertIn('class="marked"', text)
-        self.assertIn("return missing.field</span>", text)
