@@ -217,26 +217,6 @@ class Fanout(WebSockets):
                      server.url + "sub")
         self.assertGreaterEqual(ran.errors["connect"], 1, ran)
 
-    def test_options_that_do_not_fit(self):
-        for args, text in ((("--fanout", "http://h/"), "needs --sse"), (("--fanout", "tcp://h:1"), "needs a ws or wss target"),
-                           (("--fanout", "--sse", "ws://h/"), "--sse needs an http or https target"),
-                           (("--sse", "http://h/"), "are for --fanout"), (("--publishers", "2", "ws://h/"), "are for --fanout"),
-                           (("--subscribe", "x", "ws://h/"), "is for --fanout, --hold and --cycles"),
-                           (("--fanout", "--size", "47", "ws://h/"), "at least 48 bytes"),
-                           (("--fanout", "--publishers", "65536", "ws://h/"), "a number from 1 to 65535"),
-                           (("--fanout", "--topics", "3", "--publishers", "2", "ws://h/"), "at least as many publishers"),
-                           (("--fanout", "-c", "4", "--stalled", "4", "ws://h/"), "each topic needs a subscriber that reads"),
-                           (("--fanout", "--publish-path", "pub", "ws://h/"), "a path that begins with /"),
-                           (("--fanout", "--hold", "ws://h/"), "--fanout excludes --hold"),
-                           (("--hold", "--cycles", "2", "ws://h/"), "exclude each other"),
-                           (("--hold", "-n", "2", "ws://h/"), "--hold sends no messages"),
-                           (("--hold", "--expect-status", "200", "http://h/"), "--hold sends no messages"),
-                           (("--hold", "--method", "HEAD", "http://h/"), "--hold sends no messages"),
-                           (("--hold", "-H", "A: b", "http://h/"), "not a WebSocket; remove --header"),
-                           (("--cycles", "2", "http://h/"), "--cycles is for ws and wss targets"),
-                           (("--hold", "udp://h:1"), "udp has none")):
-            self.fails(stress(*args), text, status=2)
-
 
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
 

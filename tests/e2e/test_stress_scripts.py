@@ -405,27 +405,12 @@ assert(why:find "own.lua:%d+: ls.json.encode: value.a%[1%] is a function", why)
                                        self.url + "/echo", files={"own_lua": text + more}), 10)
                 self.assertEqual(ran.checks, {} if options else {"JSON": (10, 0)})
 
-    def test_options_in_the_table(self):
-        script = """
-return { target = "@", connections = 3, threads = 1, requests = "1k", pipeline = 2, timeout = 2.5,
-  thresholds = { "checks == 0" }, headers = { ["X-A"] = "b" }, expect = { status = 200, length = 18 },
-  response = function(vu, status) vu:check(status == 200) end }"""
-        script = script.replace("@", self.url + "/headers")
-        ran = self.good(stress("own.lua", "-H", "Host: other.exampl", files={"own_lua": script}), 1000)
-        self.assertEqual((ran.report["config"]["connections"], ran.report["config"]["pipeline"]), (3, 2))
-        self.assertEqual(ran.report["config"]["timeout_s"], 2.5)
-        self.assertEqual(ran.checks, {"status": (1000, 0), "length": (1000, 0), "check": (1000, 0)})
-        ran = self.good(stress("-n", "10", "-c", "2", "own.lua", "-H", "Host: other.exampl", files={"own_lua": script}), 10)
-        self.assertEqual(ran.report["config"]["connections"], 2)  # the command line overrides the script
-
     def test_invalid_native_scripts(self):
         rows = (
-            ("return { requst = 3 }", 'unknown option "requst"; did you mean "request"?'),
             ("return 3", "did not return a table"),
             ("local x = = 3", "own.lua:1: unexpected symbol"),
             ("error('no')", "own.lua:1: no"),
             ("return { request = 3 }", "request must be a function"),
-            ("return { rate = 'fast' }", "rate"),
             ("return { request = function() end, scenario = function() end }", "either scenario, or request and response"),
             ("return { setup = function() return print end }", "cannot copy a function to another thread"),
             ("return { request = function() return 'GET' end }", "must return a method and a path"),

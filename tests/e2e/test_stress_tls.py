@@ -10,8 +10,9 @@ import threading
 import unittest
 import zlib
 
-from harness import WAIT, run_program, scratch
+from harness import WAIT
 from harness.stress import OK, Small, Stress, head_of, stress
+from harness.tls import certificate
 
 FILES = {}  # certificates and keys of this module, made once
 
@@ -20,13 +21,11 @@ def setUpModule():
     if shutil.which("openssl") is None:
         raise unittest.SkipTest("openssl(1) is not installed")
     FILES["dir"] = tempfile.mkdtemp(prefix="luaserve-tls-")
-    for name, names in (("server", "DNS:localhost,IP:127.0.0.1"), ("other", "DNS:other.example"),
-                        ("client", "DNS:client.example")):
-        for part in "cert", "key":
-            FILES[name, part] = os.path.join(FILES["dir"], f"{name}-{part}.pem")
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                        "-days", "2", "-subj", "/CN=" + name, "-addext", "subjectAltName=" + names,
-                        "-keyout", FILES[name, "key"], "-out", FILES[name, "cert"]], check=True, capture_output=True)
+    for name, names in (("server", ("localhost", "IP:127.0.0.1")), ("other", ("other.example",)),
+                        ("client", ("client.example",))):
+        certificate(FILES["dir"], name, names)
+        for part, suffix in ("cert", ".pem"), ("key", ".key"):
+            FILES[name, part] = os.path.join(FILES["dir"], name + suffix)
 
 
 def tearDownModule():
@@ -123,21 +122,6 @@ class Handshakes(Tls):
         ran = self.good(stress("-n", "20", "-c", "1", "--no-keepalive", *self.ca(), server.url), 20)
         self.assertEqual(ran.report["tls"]["full"], 1, ran)
         self.assertEqual({version for _, _, version in server.seen}, {"TLSv1.2"})
-
-    def test_reports(self):
-        server = self.tls()
-        with scratch() as where:
-            ran = run_program(["stress", "-q", "-n", "9", "-c", "3", "-t", "1", "--csv", "r.csv", "--html", "r.html",
-                               *self.ca(), server.url], 3 * WAIT, cwd=where)
-            self.assertEqual(ran[0], 0, ran)
-            with open(os.path.join(where, "r.csv"), newline="") as file:
-                tables = file.read().split("\r\n\r\n")
-            with open(os.path.join(where, "r.html")) as file:
-                self.assertIn('"handshake_us":', file.read())
-        names, figures, _ = tables[2].split("\r\n")
-        row = dict(zip(names.split(","), figures.split(",")))
-        self.assertEqual((int(row["full_handshakes"]) + int(row["resumed_handshakes"]), row["failed_handshakes"]), (3, "0"))
-        self.assertGreater(float(row["p99_us"]), 0)
 
     def test_a_plain_target_has_no_handshakes(self):
         ran = self.good(stress("-n", "2", "-c", "1", self.url + "/"), 2)
@@ -269,14 +253,6 @@ class Scripts(Tls):
         self.assertIn("tls errors\t0", ran.out)
         self.assertEqual(ran.report["tls"]["resumed"], 0)
 
-    def test_a_script_for_wrk(self):
-        server = self.tls()
-        ran = stress("-n", "4", "-c", "1", "-s", "s.lua", *self.ca(), server.url, files={
-            "s.lua": "function init() print('scheme', wrk.scheme) end\n"
-                     "function request() return wrk.format('GET', '/a') end\n"})
-        self.good(ran, 4)
-        self.assertIn("scheme\thttps", ran.out)
-
     def test_a_scenario(self):
         server = self.tls()
         script = ("return { target = '%s', insecure = true, requests = 6, connections = 2,\n"
@@ -286,14 +262,8 @@ class Scripts(Tls):
 
 
 class Options(Tls):
-    def test_wrong_options(self):
-        self.fails(stress("--insecure", self.url), "are for https and wss targets", status=2)
-        self.fails(stress("--tls-resume", "off", self.tcp), "are for https and wss targets", status=2)
-        self.fails(stress("--tls-resume", "perhaps", "https://h/"), "on or off", status=2)
-        self.fails(stress("--insecure", *self.ca(), "https://h/"), "remove it or --ca", status=2)
-        self.fails(stress("--key", FILES["client", "key"], "https://h/"), "--key without --cert", status=2)
+    def test_wrong_files(self):
         self.fails(stress("--ca", "/does/not/exist", "https://h/"), "/does/not/exist", status=2)
         self.fails(stress("--cert", FILES["client", "cert"], "--key", FILES["other", "key"], "https://h/"),
                    FILES["other", "key"], status=2)
         self.fails(stress("--cert", FILES["client", "key"], "https://h/"), FILES["client", "key"], status=2)
-        self.fails(stress("https+unix:/x"), "invalid URL", status=2)

@@ -2,14 +2,13 @@
 console (tests/unit/win32/console_win32.c)."""
 # sanitizers: asan; one thread runs
 import os
-import select
 import struct
 import subprocess
 import tempfile
 import unittest
 
 from harness import WAIT, WINDOWS, fcntl, needs_terminal, not_on_windows, pty, termios
-from harness.screen import Screen
+from harness.screen import Screen, drawn_on
 from harness.stress_report import SAMPLE
 
 
@@ -46,18 +45,7 @@ class View(unittest.TestCase):
 
     def read(self, master, until):
         """The decoded output until until(text) is true; the terminal delivers whole writes."""
-        data = b""
-        while not until(data.decode("utf-8", "ignore")):
-            ready, _, _ = select.select([master], [], [], WAIT)
-            self.assertTrue(ready, "the view stopped drawing: %r" % data)
-            try:
-                more = os.read(master, 65536)
-            except OSError:  # EIO: the other side is closed
-                more = b""
-            if not more:
-                break
-            data += more
-        text = data.decode("utf-8")
+        text = drawn_on(master, until)
         return text.replace("\n", "\r\n") if WINDOWS else text  # as a terminal converts it
 
     def picture(self, master):

@@ -1,5 +1,26 @@
 """Screen: as much of a terminal as `luaserve stress` uses for its live view."""
+import os
 import re
+import select
+
+from harness.environment import WAIT
+
+
+def drawn_on(master, until):
+    """What is written to the terminal with this master's side until until(text) is true, or until it is closed. The
+    terminal delivers whole writes."""
+    data = b""
+    while not until(data.decode("utf-8", "ignore")):
+        ready, _, _ = select.select([master], [], [], WAIT)
+        assert ready, "the view stopped drawing: %r" % data[-500:]
+        try:
+            more = os.read(master, 65536)
+        except OSError:  # EIO: the other side is closed
+            more = b""
+        if not more:
+            break
+        data += more
+    return data.decode("utf-8")
 
 
 class Screen:
