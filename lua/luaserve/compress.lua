@@ -1,5 +1,5 @@
 -- compress.lua - middleware that compresses responses: gzip, br and zstd, as the client accepts them. The core decides when
--- the head of the response is sent (src/http/coded/coded.h), so the place among other middleware makes no difference.
+-- the head of the response is sent (src/http/coding/coding_filter.h), so the place among other middleware makes no difference.
 
 local core = require "luaserve.core"
 local options = require "luaserve.options"
@@ -7,7 +7,7 @@ local usage = require "luaserve.usage"
 usage.mark_internal()
 
 local concat, find, lower, type = table.concat, string.find, string.lower, type
-local begin, decode = core.compress, core.decompress
+local begin, decode = core.code_response, core.decode_request
 
 -- compress is a Compress: middleware that compresses responses, `require "luaserve.compress"`.
 local compress = {}
@@ -99,7 +99,7 @@ local function new(...)
   if #list == 0 then
     usage.error("compress: this build of luaserve has none of the codings: luaserve --version lists what is built in")
   end
-  local rules = core.compress_rules(out.bytes_min, types, out.cache_bytes, list, levels)
+  local rules = core.coding_rules(out.bytes_min, types, out.cache_bytes, list, levels)
   return function(req, _, next)
     begin(req, rules)
     return next()

@@ -315,12 +315,9 @@ local function begin_fill(plan, res, again)
       break
     end
   end
-  local stored, lines = core.cache_lines(plan.fill), {}
-  if stored then
-    stored = fields_of(stored)
-    if stored.etag then lines[1] = "If-None-Match: " .. stored.etag .. "\r\n" end
-    if stored["last-modified"] then lines[#lines + 1] = "If-Modified-Since: " .. stored["last-modified"] .. "\r\n" end
-  end
+  local stored, lines = fields_of(core.cache_lines(plan.fill) or ""), {}
+  if stored.etag then lines[1] = "If-None-Match: " .. stored.etag .. "\r\n" end
+  if stored["last-modified"] then lines[#lines + 1] = "If-Modified-Since: " .. stored["last-modified"] .. "\r\n" end
   plan.validates = lines[1] ~= nil
   plan.lines, plan.drops = (plan.lines or "") .. concat(lines), (plan.drops or "") .. fill_drops
   return false

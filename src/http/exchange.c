@@ -226,3 +226,21 @@ void ls_exchange_announce_trailers(ls_thread_ctx *ctx, ls_exchange *x)
     if (reserve(ctx, x, x->fields_len + sizeof trailer + len + sizeof ": \r\n") == LS_OK)
         append(x, trailer, sizeof trailer - 1, names, len);
 }
+
+void ls_exchange_add_filter(ls_exchange *x, ls_response_filter *filter)
+{
+    filter->ops = *x->transport;
+    filter->next = x->transport;
+    filter->below = x->filter;
+    x->filter = filter;
+    x->transport = &filter->ops;
+}
+
+void ls_exchange_drop_filters(ls_exchange *x)
+{
+    while (x->filter != NULL) {
+        ls_response_filter *filter = x->filter;
+        x->filter = filter->below;
+        filter->drop(filter);
+    }
+}

@@ -54,7 +54,8 @@ enum {                     /* bits of `how` */
  * lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
 typedef struct ls_transport {
     /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`. The
-     * slices are the start of the body, often all of it. LS_PENDING, of coded/coded.h alone: the whole body follows later. */
+     * slices are the start of the body, often all of it. LS_PENDING, of a filter: it has the whole body, and finishes the
+     * response later. */
     int (*head)(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
     /* Queue a part, framed. With LS_DATA_SHARED, LS_DONE means that all of it was sent, LS_PENDING that it is queued. */
     int (*data)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
@@ -79,6 +80,18 @@ typedef struct ls_transport {
     const char *no_upgrade; /* if upgrade is NULL: the reason */
     bool hints;             /* it can send a 103 before the response: LS_DATA_HINTS */
 } ls_transport;
+
+/* A filter changes a response on its way to the client: a link before x->transport, which the exchange calls in its place.
+ * It decides when the head is queued, and calls `next`. An exchange without filters pays nothing. */
+typedef struct ls_response_filter ls_response_filter;
+struct ls_response_filter {
+    ls_transport ops;                         /* those of `next`, but for what the filter does itself */
+    const ls_transport *next;                 /* the ops of the filter `below`, or the transport */
+    ls_response_filter *below;                /* NULL: none */
+    void (*drop)(ls_response_filter *filter); /* when the exchange ends */
+    bool changes;                             /* it sends `bytes` in place of those of the body that it gets */
+    uint64_t bytes;
+};
 
 enum ls_response_phase {
     LS_RESPONSE_NONE, /* nothing is queued */
@@ -133,10 +146,10 @@ struct ls_exchange {
     ls_block *fields;     /* extra header lines "Name: value\r\n"..., or NULL: see ls_exchange_next_field */
     uint32_t fields_len;
     /* What few exchanges have, side by side: it costs the others least. */
-    ls_block *trailers;     /* of the request, as received, data[0..to): see ls_trailers_add. NULL: none */
-    ls_block *end_fields;   /* trailers of the response, lines in data[0..to), or NULL: see ls_exchange_trailer */
-    uint32_t id_field;      /* 1 + the number of the field of the request whose value names it in logs; 0: `id` does */
-    struct ls_coded *coded; /* NULL: the response has no content coding: see coded/coded.h */
+    ls_block *trailers;   /* of the request, as received, data[0..to): see ls_trailers_add. NULL: none */
+    ls_block *end_fields; /* trailers of the response, lines in data[0..to), or NULL: see ls_exchange_trailer */
+    uint32_t id_field;    /* 1 + the number of the field of the request whose value names it in logs; 0: `id` does */
+    ls_response_filter *filter; /* the first one of the response; NULL: none */
 
     ls_http_head head; /* large */
     ls_op op;          /* starts the exchange when no actor was free; a kept request ends before it */
@@ -227,19 +240,36 @@ bool ls_exchange_next_field(const ls_exchange *x, size_t *at, ls_pair *out);
 /* The same for the trailers of the response. */
 bool ls_exchange_next_end_field(const ls_exchange *x, size_t *at, ls_pair *out);
 
-/* Of coded/coded.h: the end of x->coded; the bytes of the body that were queued. */
-void ls_coded_drop(struct ls_coded *coded);
-uint64_t ls_coded_bytes(const ls_exchange *x);
+/* Put a filter before those of the response. It has `drop`, and sets what it does itself in `ops` afterwards. */
+void ls_exchange_add_filter(ls_exchange *x, ls_response_filter *filter);
+void ls_exchange_drop_filters(ls_exchange *x);
 
-/* Drop the blocks of fields and trailers, and the coding, when the exchange ends. */
+/* The filter with that function, or NULL. */
+static inline ls_response_filter *ls_exchange_filter(const ls_exchange *x, void (*drop)(ls_response_filter *filter))
+{
+    ls_response_filter *filter = x->filter;
+    while (filter != NULL && filter->drop != drop) filter = filter->below;
+    return filter;
+}
+
+/* The transport behind all filters. */
+static inline const ls_transport *ls_exchange_transport(const ls_exchange *x)
+{
+    const ls_transport *transport = x->transport;
+    for (const ls_response_filter *filter = x->filter; filter != NULL; filter = filter->below)
+        transport = filter->next;
+    return transport;
+}
+
+/* Drop the blocks of fields and trailers, and the filters, when the exchange ends. */
 static inline void ls_exchange_drop_fields(ls_exchange *x)
 {
     /* One branch for most exchanges. */
-    if (((uintptr_t)x->fields | (uintptr_t)x->trailers | (uintptr_t)x->end_fields | (uintptr_t)x->coded) == 0) return;
+    if (((uintptr_t)x->fields | (uintptr_t)x->trailers | (uintptr_t)x->end_fields | (uintptr_t)x->filter) == 0) return;
     if (x->fields != NULL) ls_block_drop(x->fields);
     if (x->trailers != NULL) ls_block_drop(x->trailers);
     if (x->end_fields != NULL) ls_block_drop(x->end_fields);
-    if (x->coded != NULL) ls_coded_drop(x->coded);
+    if (x->filter != NULL) ls_exchange_drop_filters(x);
 }
 
 /* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and

@@ -112,6 +112,6 @@ void ls_memory_exchange_free(ls_memory_exchange *m)
     ls_exchange_drop_fields(&m->x);
     m->response = NULL;
     m->x.fields = m->x.trailers = m->x.end_fields = NULL;
-    m->x.coded = NULL;
+    m->x.filter = NULL;
     m->response_len = m->response_room = m->x.fields_len = 0;
 }

@@ -103,7 +103,10 @@ static inline size_t ls_exchange_queued(const ls_exchange *x)
 /* Bytes of the body that the transport has accepted, without framing. */
 static inline uint64_t ls_exchange_body_sent(const ls_exchange *x)
 {
-    return x->no_body ? 0 : x->coded != NULL ? ls_coded_bytes(x) : x->written;
+    uint64_t bytes = x->written;
+    for (const ls_response_filter *filter = x->filter; filter != NULL; filter = filter->below)
+        if (filter->changes) bytes = filter->bytes;
+    return x->no_body ? 0 : bytes;
 }
 
 #endif

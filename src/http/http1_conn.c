@@ -122,7 +122,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->fields = NULL;
     x->fields_len = 0;
     x->trailers = x->end_fields = NULL;
-    x->coded = NULL;
+    x->filter = NULL;
     x->id_field = 0;
     x->length = -1;
     x->written = 0;

@@ -472,13 +472,14 @@ static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
             if (err < 0) p->of_client = true;
             if (err != LS_DONE) return err;
         }
-        const bool has_head = ls_proxy_has_head(p);
-        if (has_head && p->in != NULL) continue; /* more slices than SLICES, or the start of the body */
-        if (has_head && x->response == LS_RESPONSE_NONE && p->reader.head.framing == LS_FRAMING_NONE) continue;
+        if (ls_proxy_has_head(p) && p->in != NULL) continue; /* more slices than SLICES, or the start of the body */
+        if (ls_proxy_has_head(p) && x->response == LS_RESPONSE_NONE && p->reader.head.framing == LS_FRAMING_NONE)
+            continue;
         err = receive(ctx, p);
         if (err == LS_ECLOSED) err = stream_ended(p);
         if (err == LS_OK) continue;
-        if (err == LS_PENDING && has_head && (x->response == LS_RESPONSE_NONE || ls_exchange_queued(x) > 0)) {
+        if (err == LS_PENDING && ls_proxy_has_head(p) &&
+            (x->response == LS_RESPONSE_NONE || ls_exchange_queued(x) > 0)) {
             /* The head does not wait for the body, nor what was received for more. */
             err = x->response == LS_RESPONSE_NONE ? ls_exchange_write(ctx, x, NULL, 0) : LS_DONE;
             if (err >= 0) err = ls_exchange_flush(ctx, x);

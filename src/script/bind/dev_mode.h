@@ -15,8 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <lua.h>
-
 #include "script/bind/modules.h"
 #include "script/core/runtime.h"
 
@@ -33,13 +31,8 @@ static inline ls_dev *ls_dev_of(const ls_runtime *runtime)
 {
     return *(ls_dev *const *)ls_runtime_own(runtime, LS_SLOT_dev);
 }
-void ls_dev_attach(ls_runtime *runtime, ls_dev *dev); /* before the first site is loaded; the runtime closes it */
 
 enum { LS_DEV_STATES = 3 }; /* Lua states of a site, from the start */
-
-/* lua_CFunctions without arguments: begin dev mode in a state, before its site is loaded; the site has loaded. */
-int ls_dev_begin(lua_State *L);
-int ls_dev_loaded(lua_State *L);
 
 /* ---- files ---- */
 

@@ -8,63 +8,60 @@
 
 #include "script/core/module.h"
 
-#define LS_MODULES(X) \
-    X(buffer)         \
-    X(json)           \
-    X(core)           \
-    X(config)         \
-    X(request)        \
-    X(req)            \
-    X(res)            \
-    X(body)           \
-    X(body_save)      \
-    X(body_coding)    \
-    X(etag)           \
-    X(middleware)     \
-    X(upgrade)        \
-    X(compress)       \
-    X(text)           \
-    X(crypto)         \
-    X(path)           \
-    X(listener)       \
-    X(job)            \
-    X(timer)          \
-    X(process)        \
-    X(file)           \
-    X(files)          \
-    X(static)         \
-    X(inject)         \
-    X(topic)          \
-    X(sse)            \
-    X(proxy)          \
-    X(cache)          \
-    X(redis)          \
-    X(tcp)            \
-    X(connect)        \
-    X(client_call)    \
-    X(ws)             \
-    X(ws_client)      \
-    X(udp)            \
-    X(udp_client)     \
-    X(notify)         \
-    X(socket)         \
-    X(dict)           \
-    X(wait)           \
-    X(sqlite)         \
-    X(postgres)       \
-    X(channel)        \
-    X(semaphore)      \
-    X(host)           \
-    X(dev)            \
-    X(interrupt)      \
+#define LS_MODULES(X)  \
+    X(buffer)          \
+    X(json)            \
+    X(core)            \
+    X(config)          \
+    X(request)         \
+    X(req)             \
+    X(res)             \
+    X(body)            \
+    X(body_save)       \
+    X(body_coding)     \
+    X(etag)            \
+    X(middleware)      \
+    X(upgrade)         \
+    X(response_coding) \
+    X(text)            \
+    X(crypto)          \
+    X(path)            \
+    X(listener)        \
+    X(job)             \
+    X(timer)           \
+    X(process)         \
+    X(file)            \
+    X(files)           \
+    X(static)          \
+    X(inject)          \
+    X(topic)           \
+    X(sse)             \
+    X(proxy)           \
+    X(cache)           \
+    X(redis)           \
+    X(tcp)             \
+    X(connect)         \
+    X(client_call)     \
+    X(ws)              \
+    X(ws_client)       \
+    X(udp)             \
+    X(udp_client)      \
+    X(notify)          \
+    X(socket)          \
+    X(dict)            \
+    X(wait)            \
+    X(sqlite)          \
+    X(postgres)        \
+    X(channel)         \
+    X(semaphore)       \
+    X(host)            \
+    X(dev)             \
+    X(interrupt)       \
     X(hooks)
 
 #define LS_MODULE_SLOT(name)   LS_SLOT_##name,
 #define LS_MODULE_EXTERN(name) extern const ls_module ls_##name##_module;
 enum ls_module_slot { LS_MODULES(LS_MODULE_SLOT) LS_SLOTS };
 LS_MODULES(LS_MODULE_EXTERN)
-
-/* The modules by slot; `luaserve.core` gets the functions of all of them. */
-extern const ls_module *const ls_modules[LS_SLOTS];
 
 #endif

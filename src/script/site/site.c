@@ -29,11 +29,14 @@
 #include "script/database/postgres.h"
 #include "script/site/site_internal.h"
 
+#define MODULE(name) [LS_SLOT_##name] = &ls_##name##_module,
+static const ls_module *const modules[LS_SLOTS] = {LS_MODULES(MODULE)};
+
 /* ---- the runtime ------------------------------------------------------------------------------------------- */
 
 int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out)
 {
-    const int err = ls_runtime_open(host, ls_modules, LS_SLOTS, out);
+    const int err = ls_runtime_open(host, modules, LS_SLOTS, out);
     if (err == LS_OK) (*out)->null = ls_fopen_null(); /* once: fopen waits for a thread that flushes all streams */
     return err;
 }

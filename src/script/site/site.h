@@ -29,7 +29,7 @@
 #include <lua.h>
 
 #include "net/udp/udp.h"
-#include "script/bind/dev_mode.h"
+#include "script/bind/dev/dev_object.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/sock/udp_object.h"
 #include "script/bind/work/host.h"

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/dev_mode.h"
+#include "script/bind/dev/dev_object.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/request.h"
 #include "script/bind/http/sse_response.h"

@@ -106,9 +106,9 @@ static int refuse(lua_State *L, ls_request *r, ls_span value)
     return ls_body_refuse(L, r, 415);
 }
 
-/* core.decompress(req): the body is decoded when it is read. Raises a refusal for an unknown coding, and an error if the body
+/* core.decode_request(req): the body is decoded when it is read. Raises a refusal for an unknown coding, and an error if the body
  * was read before. */
-static int core_decompress(lua_State *L)
+static int core_decode_request(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     ls_span value = {0};
@@ -127,6 +127,6 @@ static int core_decompress(lua_State *L)
     return 0;
 }
 
-static const luaL_Reg functions[] = {{"decompress", core_decompress}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"decode_request", core_decode_request}, {NULL, NULL}};
 
 const ls_module ls_body_coding_module = {.name = "body_coding", .functions = functions};

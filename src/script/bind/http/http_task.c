@@ -13,9 +13,9 @@
 #include "base/compiler.h"
 #include "base/io/log.h"
 #include "codec/http_text.h"
-#include "http/coded/coded.h"
+#include "http/coding/coding_filter.h"
 #include "http/exchange_run.h"
-#include "script/bind/http/compress.h"
+#include "script/bind/http/response_coding.h"
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/http/sse_response.h"
@@ -90,7 +90,7 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
         ls_http_result_respond(L, r);
     }
     if (r->x->response == LS_RESPONSE_DONE) return http_done(L, r);
-    return ls_coded_waits(r->x) ? ls_compress_finish(L, r, http_done) : http_finish_parts(L, r);
+    return ls_coding_filter_waits(r->x) ? ls_response_coding_finish(L, r, http_done) : http_finish_parts(L, r);
 }
 
 static int http_main(lua_State *L) /* (exchange as light userdata); task->protects */

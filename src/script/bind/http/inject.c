@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/crypto/random.h"
 #include "codec/http1/http1_parse.h"
-#include "http/coded/coded.h"
+#include "http/coding/coding_filter.h"
 #include "http/exchange_memory.h"
 #include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
@@ -46,7 +46,7 @@ static void inject_ended(ls_thread_ctx *ctx, ls_memory_exchange *m)
 
 bool ls_is_injected(const ls_exchange *x)
 {
-    return ls_coded_inner(x) == &ls_memory_transport &&
+    return ls_exchange_transport(x) == &ls_memory_transport &&
            LS_CONTAINER((uintptr_t)x, ls_memory_exchange, x)->released == inject_ended;
 }
 

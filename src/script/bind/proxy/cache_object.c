@@ -12,11 +12,12 @@
 #include "codec/http_chars.h"
 #include "codec/http_range.h"
 #include "codec/http_text.h"
+#include "http/coding/coding_filter.h"
 #include "http/proxy/response_cache.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/http/compress.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
+#include "script/bind/http/response_coding.h"
 #include "script/bind/option.h"
 #include "script/bind/proxy/proxy_object.h"
 #include "script/core/lua/udata.h"
@@ -210,7 +211,7 @@ static int finish(lua_State *L, ls_request *r, ls_stored *entry, int err, int (*
 {
     ls_stored_drop(entry);
     if (err < 0) return luaL_error(L, "app:proxy: a stored response: %s", ls_err_text(err));
-    return r->x->coded != NULL ? ls_compress_finish(L, r, done) : done(L, r);
+    return ls_coding_filter_waits(r->x) ? ls_response_coding_finish(L, r, done) : done(L, r);
 }
 
 /* ---- look up ---------------------------------------------------------------------------------------------------- */
@@ -618,18 +619,6 @@ static void set_text(lua_State *L, const char *name, const char *bytes, size_t l
     lua_setfield(L, -2, name);
 }
 
-static void set_integer(lua_State *L, const char *name, lua_Integer value)
-{
-    lua_pushinteger(L, value);
-    lua_setfield(L, -2, name);
-}
-
-static void set_flag(lua_State *L, const char *name, bool value)
-{
-    lua_pushboolean(L, value);
-    lua_setfield(L, -2, name);
-}
-
 /* (listed) -> the list */
 static int push_list(lua_State *L)
 {
@@ -638,13 +627,13 @@ static int push_list(lua_State *L)
     for (unsigned n = 0; n < list->count; n++) {
         const ls_stored *e = list->entries[n];
         lua_newtable(L);
-        set_integer(L, "status", e->status);
-        set_integer(L, "age_ms", ls_response_cache_now_ms() - e->fresh.born_ms);
-        set_integer(L, "lifetime_ms", e->fresh.lifetime_ms);
-        set_integer(L, "refresh_ms", e->fresh.refresh_ms);
-        set_integer(L, "error_ms", e->fresh.error_ms);
-        set_flag(L, "strict", e->fresh.strict);
-        set_flag(L, "for_all", e->fresh.for_all);
+        ls_set_integer(L, "status", e->status);
+        ls_set_integer(L, "age_ms", ls_response_cache_now_ms() - e->fresh.born_ms);
+        ls_set_integer(L, "lifetime_ms", e->fresh.lifetime_ms);
+        ls_set_integer(L, "refresh_ms", e->fresh.refresh_ms);
+        ls_set_integer(L, "error_ms", e->fresh.error_ms);
+        ls_set_boolean(L, "strict", e->fresh.strict);
+        ls_set_boolean(L, "for_all", e->fresh.for_all);
         set_text(L, "key", e->key.ptr, e->key.len);
         set_text(L, "select", e->select.ptr, e->select.len);
         set_text(L, "lines", e->lines.ptr, e->lines.len);

@@ -1,5 +1,5 @@
-/* coded.c - see coded.h. */
-#include "http/coded/coded.h"
+/* coding_filter.c - see coding_filter.h. */
+#include "http/coding/coding_filter.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -20,31 +20,29 @@ enum {
     ETAG_BYTES_MAX = 256 /* a longer one is left out */
 };
 
-typedef struct ls_coded {
-    ls_transport transport; /* that of the exchange, but for head, data and flush */
-    const ls_transport *inner;
-    ls_coded_rules *rules;
+struct ls_coding_filter {
+    ls_response_filter filter; /* first */
+    ls_coding_rules *rules;
     const ls_coding_type *type;
     void *encoder;   /* NULL: not encoded, or the end was written */
     uint8_t framing; /* that of the inner transport; x->framing is BY_PARTS, so that the end is not missed */
     bool unsent;     /* the encoder may hold bytes of parts */
     bool filled;     /* a block was filled: the next one is large */
-    uint64_t bytes;  /* encoded */
     ls_block *out;   /* encoded bytes: out->data[from..to) are not in `ready` yet */
     uint32_t from, to;
     ls_slices ready;
     ls_slices
-        input; /* a whole body that ls_coded_work encodes: what is left begins in item `at`, behind `used` bytes */
+        input; /* a whole body that ls_coding_filter_work encodes: what is left begins in item `at`, behind `used` bytes */
     unsigned at;
     size_t used;
-    ls_external *made; /* by ls_coded_work, with made_len bytes behind it */
+    ls_external *made; /* by ls_coding_filter_work, with made_len bytes behind it */
     size_t made_len;
     bool made_last;
-} ls_coded;
+};
 
 /* ---- encoders between responses ----------------------------------------------------------------------------------- */
 
-static void *take_kept(ls_coded_rules *rules, unsigned at)
+static void *take_kept(ls_coding_rules *rules, unsigned at)
 {
     void *encoder = rules->kept[at].encoder;
     rules->kept_bytes -= rules->kept[at].bytes;
@@ -52,15 +50,15 @@ static void *take_kept(ls_coded_rules *rules, unsigned at)
     return encoder;
 }
 
-static void close_oldest(ls_coded_rules *rules)
+static void close_oldest(ls_coding_rules *rules)
 {
     const ls_coding_type *type = rules->kept[0].type;
     type->encoder_close(take_kept(rules, 0));
 }
 
-static int get_encoder(ls_coded *c, const ls_encode_hint *hint)
+static int get_encoder(ls_coding_filter *c, const ls_encode_hint *hint)
 {
-    const ls_coded_rules *rules = c->rules;
+    const ls_coding_rules *rules = c->rules;
     unsigned n = rules->kept_count;
     while (n > 0 && (rules->kept[n - 1].type != c->type || !c->type->encoder_reopen(rules->kept[n - 1].encoder, hint)))
         n--;
@@ -70,36 +68,36 @@ static int get_encoder(ls_coded *c, const ls_encode_hint *hint)
 }
 
 /* The encoder is kept for another response, or closed. */
-static void put_encoder(ls_coded *c, bool finished)
+static void put_encoder(ls_coding_filter *c, bool finished)
 {
-    ls_coded_rules *rules = c->rules;
+    ls_coding_rules *rules = c->rules;
     ls_kept_encoder kept = {c->type, c->encoder, SIZE_MAX};
     c->encoder = NULL;
     if (finished && c->type->encoder_bytes != NULL) kept.bytes = c->type->encoder_bytes(kept.encoder);
-    if (kept.bytes > LS_CODED_KEPT_BYTES_MAX) {
+    if (kept.bytes > LS_CODING_KEPT_BYTES_MAX) {
         c->type->encoder_close(kept.encoder);
         return;
     }
-    while (rules->kept_count == LS_CODED_KEPT_MAX || rules->kept_bytes + kept.bytes > LS_CODED_KEPT_BYTES_MAX)
+    while (rules->kept_count == LS_CODING_KEPT_MAX || rules->kept_bytes + kept.bytes > LS_CODING_KEPT_BYTES_MAX)
         close_oldest(rules);
     rules->kept[rules->kept_count++] = kept;
     rules->kept_bytes += kept.bytes;
 }
 
-ls_coded_rules *ls_coded_rules_open(size_t types_bytes, size_t cache_bytes_max)
+ls_coding_rules *ls_coding_rules_open(size_t types_bytes, size_t cache_bytes_max)
 {
-    ls_coded_rules *rules = calloc(1, sizeof *rules + types_bytes);
+    ls_coding_rules *rules = calloc(1, sizeof *rules + types_bytes);
     if (rules == NULL) return NULL;
     atomic_init(&rules->refs, 1);
-    if (cache_bytes_max == 0 || (rules->cache = ls_coded_cache_open(cache_bytes_max)) != NULL) return rules;
+    if (cache_bytes_max == 0 || (rules->cache = ls_coding_cache_open(cache_bytes_max)) != NULL) return rules;
     free(rules);
     return NULL;
 }
 
-void ls_coded_rules_drop(ls_coded_rules *rules)
+void ls_coding_rules_drop(ls_coding_rules *rules)
 {
     if (atomic_fetch_sub(&rules->refs, 1) > 1) return;
-    ls_coded_cache_close(rules->cache);
+    ls_coding_cache_close(rules->cache);
     while (rules->kept_count > 0) close_oldest(rules);
     free(rules);
 }
@@ -176,7 +174,7 @@ static int weaken_etag(ls_thread_ctx *ctx, ls_exchange *x, const head_facts *f, 
 }
 
 /* The coding of the response, -1: as it is, or LS_E*... below -1. Sets the fields. */
-static int decide(ls_thread_ctx *ctx, ls_exchange *x, const ls_coded_rules *rules, int64_t length, bool *events)
+static int decide(ls_thread_ctx *ctx, ls_exchange *x, const ls_coding_rules *rules, int64_t length, bool *events)
 {
     const head_facts f = facts_of(x);
     enum ls_coding accepted[LS_CODINGS];
@@ -202,7 +200,7 @@ static int decide(ls_thread_ctx *ctx, ls_exchange *x, const ls_coded_rules *rule
 /* ---- encoding on this thread -------------------------------------------------------------------------------------- */
 
 /* What is in the block goes to `ready`. */
-static int seal(ls_coded *c)
+static int seal(ls_coding_filter *c)
 {
     if (c->out == NULL) return LS_OK;
     if (c->to > c->from) {
@@ -220,7 +218,7 @@ static int seal(ls_coded *c)
     return LS_OK;
 }
 
-static int feed(ls_thread_ctx *ctx, ls_coded *c, const char *in, size_t len, enum ls_encode_step step)
+static int feed(ls_thread_ctx *ctx, ls_coding_filter *c, const char *in, size_t len, enum ls_encode_step step)
 {
     int err = LS_EAGAIN;
     while (err == LS_EAGAIN) {
@@ -240,7 +238,7 @@ static int feed(ls_thread_ctx *ctx, ls_coded *c, const char *in, size_t len, enu
     return LS_OK;
 }
 
-static int feed_all(ls_thread_ctx *ctx, ls_coded *c, const ls_slice *slices, unsigned count)
+static int feed_all(ls_thread_ctx *ctx, ls_coding_filter *c, const ls_slice *slices, unsigned count)
 {
     int err = LS_OK;
     for (unsigned n = 0; n < count && err == LS_OK; n++)
@@ -248,7 +246,7 @@ static int feed_all(ls_thread_ctx *ctx, ls_coded *c, const ls_slice *slices, uns
     return err;
 }
 
-static int end_encoding(ls_thread_ctx *ctx, ls_coded *c, const char *in, size_t len)
+static int end_encoding(ls_thread_ctx *ctx, ls_coding_filter *c, const char *in, size_t len)
 {
     int err = feed(ctx, c, in, len, LS_ENCODE_END);
     if (err == LS_OK) err = seal(c);
@@ -259,30 +257,30 @@ static int end_encoding(ls_thread_ctx *ctx, ls_coded *c, const char *in, size_t 
 
 static int inner_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
-    const ls_coded *c = x->coded;
+    const ls_coding_filter *c = ls_coding_filter_of(x);
     x->framing = c->framing;
-    const int err = c->inner->data(ctx, x, slices, count, how);
+    const int err = c->filter.next->data(ctx, x, slices, count, how);
     x->framing = LS_FRAMED_BY_PARTS;
     return err;
 }
 
 static int put_ready(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_coded *c = x->coded;
+    ls_coding_filter *c = ls_coding_filter_of(x);
     const unsigned count = c->ready.count;
-    c->bytes += c->ready.bytes;
+    c->filter.bytes += c->ready.bytes;
     c->ready.count = 0; /* the references are taken */
     c->ready.bytes = 0;
     return count > 0 ? inner_data(ctx, x, ls_slices_items(&c->ready), count, 0) : LS_DONE;
 }
 
-/* ---- the transport ------------------------------------------------------------------------------------------------ */
+/* ---- the operations ------------------------------------------------------------------------------------------------ */
 
-static int coded_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
+static int filter_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
-    ls_coded *c = x->coded;
+    ls_coding_filter *c = ls_coding_filter_of(x);
     int err = LS_OK;
-    if (how & LS_DATA_HINTS) return c->inner->data(ctx, x, slices, count, how);
+    if (how & LS_DATA_HINTS) return c->filter.next->data(ctx, x, slices, count, how);
     if (how & LS_DATA_LAST) {
         if (c->encoder != NULL && (err = end_encoding(ctx, c, "", 0)) == LS_OK) err = put_ready(ctx, x);
         if (err >= 0 && c->framing == LS_FRAMED_BY_PARTS) return inner_data(ctx, x, slices, count, how);
@@ -295,9 +293,9 @@ static int coded_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsi
     return err < 0 ? err : how & LS_DATA_SHARED ? LS_PENDING : LS_DONE;
 }
 
-static int coded_flush(ls_thread_ctx *ctx, ls_exchange *x)
+static int filter_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_coded *c = x->coded;
+    ls_coding_filter *c = ls_coding_filter_of(x);
     if (x->error == 0 && c->unsent) {
         int err = feed(ctx, c, "", 0, LS_ENCODE_FLUSH);
         if (err == LS_OK) err = seal(c);
@@ -305,20 +303,20 @@ static int coded_flush(ls_thread_ctx *ctx, ls_exchange *x)
         if (err < 0) return err;
         c->unsent = false;
     }
-    return c->inner->flush(ctx, x);
+    return c->filter.next->flush(ctx, x);
 }
 
 /* The body in `slices` is whole: encode it, or take it from the cache. */
-static int encode_whole(ls_thread_ctx *ctx, ls_coded *c, enum ls_coding coding, const ls_encode_hint *hint,
+static int encode_whole(ls_thread_ctx *ctx, ls_coding_filter *c, enum ls_coding coding, const ls_encode_hint *hint,
                         const ls_slice *slices, unsigned count)
 {
     const unsigned before = count > 0 ? count - 1 : 0;
     const ls_slice last = count > 0 ? slices[before] : (ls_slice){.ptr = ""};
-    ls_coded_cache *const cache = count == 1 ? c->rules->cache : NULL;
+    ls_coding_cache *const cache = count == 1 ? c->rules->cache : NULL;
     uint64_t key = 0;
     bool keep = false;
     ls_slice found;
-    if (cache != NULL && ls_coded_cache_find(cache, coding, &slices[0], &key, &keep, &found)) {
+    if (cache != NULL && ls_coding_cache_find(cache, coding, &slices[0], &key, &keep, &found)) {
         if (ls_slices_add(&c->ready, found) == LS_OK) return LS_OK;
         ls_slice_drop(&found);
         return LS_ENOMEM;
@@ -327,25 +325,25 @@ static int encode_whole(ls_thread_ctx *ctx, ls_coded *c, enum ls_coding coding, 
     int err = get_encoder(c, hint);
     if (err == LS_OK) err = feed_all(ctx, c, slices, before);
     if (err == LS_OK) err = end_encoding(ctx, c, last.ptr, last.len);
-    if (err == LS_OK && keep) ls_coded_cache_put(cache, key, &slices[0], ls_slices_items(&c->ready), c->ready.count);
+    if (err == LS_OK && keep) ls_coding_cache_put(cache, key, &slices[0], ls_slices_items(&c->ready), c->ready.count);
     return err;
 }
 
 static int head_of_whole(ls_thread_ctx *ctx, ls_exchange *x, enum ls_coding coding, const ls_encode_hint *hint,
                          ls_slice *slices, unsigned count)
 {
-    ls_coded *c = x->coded;
+    ls_coding_filter *c = ls_coding_filter_of(x);
     const int err = encode_whole(ctx, c, coding, hint, slices, count);
     ls_slices_drop(slices, count);
     if (err < 0) return err;
     const unsigned ready = c->ready.count;
-    c->bytes = c->ready.bytes;
+    c->filter.bytes = c->ready.bytes;
     c->ready.count = 0;
-    return c->inner->head(ctx, x, (int64_t)c->bytes, ls_slices_items(&c->ready), ready);
+    return c->filter.next->head(ctx, x, (int64_t)c->filter.bytes, ls_slices_items(&c->ready), ready);
 }
 
-/* Keep the whole body for ls_coded_work. */
-static int keep_input(ls_coded *c, ls_slice *slices, unsigned count)
+/* Keep the whole body for ls_coding_filter_work. */
+static int keep_input(ls_coding_filter *c, ls_slice *slices, unsigned count)
 {
     for (unsigned n = 0; n < count; n++) {
         if (ls_slices_add(&c->input, slices[n]) == LS_OK) continue;
@@ -364,17 +362,23 @@ static bool may_keep(const ls_exchange *x, const ls_slice *slices, unsigned coun
     return true;
 }
 
-static int coded_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
+static void take_parts(ls_coding_filter *c)
 {
-    ls_coded *c = x->coded;
+    c->filter.ops.data = filter_data;
+    c->filter.ops.flush = filter_flush;
+}
+
+static int filter_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
+{
+    ls_coding_filter *c = ls_coding_filter_of(x);
     ls_encode_hint hint = {.bytes = UINT64_MAX};
     const int decided = decide(ctx, x, c->rules, length, &hint.events);
-    x->transport = c->inner;
-    if (decided == -1) return c->inner->head(ctx, x, length, slices, count);
+    c->filter.ops = *c->filter.next;
+    if (decided == -1) return c->filter.next->head(ctx, x, length, slices, count);
     if (decided >= 0 && x->no_body) { /* the length is unknown */
         x->framing = x->open_framing;
         if (x->framing == LS_FRAMED_BY_CLOSE) x->close = true;
-        return c->inner->head(ctx, x, -1, slices, count);
+        return c->filter.next->head(ctx, x, -1, slices, count);
     }
     bool of_file = false;
     const size_t bytes = ls_slices_bytes(slices, count);
@@ -384,6 +388,7 @@ static int coded_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_sli
     int err = decided;
     if (decided >= 0) {
         c->type = ls_codings[decided];
+        c->filter.changes = true;
         hint.level = c->rules->levels[decided];
         if (whole) hint.bytes = bytes;
         err = at_once ? LS_OK : get_encoder(c, &hint);
@@ -393,67 +398,59 @@ static int coded_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_sli
         return err;
     }
     if (at_once) return head_of_whole(ctx, x, (enum ls_coding)decided, &hint, slices, count);
-    x->transport = &c->transport;
+    take_parts(c);
     c->framing = x->framing = x->open_framing;
     if (c->framing == LS_FRAMED_BY_CLOSE) x->close = true;
-    err = c->inner->head(ctx, x, -1, NULL, 0);
+    err = c->filter.next->head(ctx, x, -1, NULL, 0);
     x->framing = LS_FRAMED_BY_PARTS;
     if (err >= 0 && may_keep(x, slices, count)) return keep_input(c, slices, count);
     assert(!of_file); /* files are whole responses */
-    if (err >= 0) return coded_data(ctx, x, slices, count, 0);
+    if (err >= 0) return filter_data(ctx, x, slices, count, 0);
     ls_slices_drop(slices, count);
     return err;
 }
 
-int ls_coded_begin(ls_exchange *x, ls_coded_rules *rules)
+static void filter_drop(ls_response_filter *filter)
 {
-    if (x->coded != NULL || x->response != LS_RESPONSE_NONE) return LS_OK;
-    ls_coded *c = calloc(1, sizeof *c);
-    if (c == NULL) return LS_ENOMEM;
-    c->inner = x->transport;
-    c->transport = *x->transport;
-    c->transport.head = coded_head;
-    c->transport.data = coded_data;
-    c->transport.flush = coded_flush;
-    c->rules = rules;
-    atomic_fetch_add(&rules->refs, 1);
-    x->coded = c;
-    x->transport = &c->transport;
-    return LS_OK;
-}
-
-void ls_coded_drop(ls_coded *c)
-{
+    ls_coding_filter *c = (ls_coding_filter *)(void *)filter;
     if (c->encoder != NULL) c->type->encoder_close(c->encoder);
     if (c->out != NULL) ls_block_drop(c->out);
     free(c->made);
     ls_slices_clear(&c->ready);
     ls_slices_clear(&c->input);
-    ls_coded_rules_drop(c->rules);
+    ls_coding_rules_drop(c->rules);
     free(c);
 }
 
-const ls_transport *ls_coded_inner(const ls_exchange *x)
+int ls_coding_filter_add(ls_exchange *x, ls_coding_rules *rules)
 {
-    return x->coded != NULL ? x->coded->inner : x->transport;
+    if (ls_coding_filter_of(x) != NULL || x->response != LS_RESPONSE_NONE) return LS_OK;
+    ls_coding_filter *c = calloc(1, sizeof *c);
+    if (c == NULL) return LS_ENOMEM;
+    c->filter.drop = filter_drop;
+    c->rules = rules;
+    atomic_fetch_add(&rules->refs, 1);
+    ls_exchange_add_filter(x, &c->filter);
+    c->filter.ops.head = filter_head;
+    take_parts(c);
+    return LS_OK;
 }
 
-uint64_t ls_coded_bytes(const ls_exchange *x)
+ls_coding_filter *ls_coding_filter_of(const ls_exchange *x)
 {
-    const ls_coded *c = x->coded;
-    return c->type != NULL ? c->bytes : x->written;
+    return (ls_coding_filter *)(void *)ls_exchange_filter(x, filter_drop);
 }
 
 /* ---- encoding on other threads ------------------------------------------------------------------------------------ */
 
-bool ls_coded_waits(const ls_exchange *x)
+bool ls_coding_filter_waits(const ls_exchange *x)
 {
-    const ls_coded *c = x->coded;
+    const ls_coding_filter *c = ls_coding_filter_of(x);
     return c != NULL && c->input.count > 0 && c->encoder != NULL && x->error == 0;
 }
 
 /* The next bytes of the input: those in memory, or some of a file, read into `room`. 0 at the end, or LS_E*. */
-static int64_t next_input(ls_coded *c, char *room, const char **bytes)
+static int64_t next_input(ls_coding_filter *c, char *room, const char **bytes)
 {
     const ls_slice *slice = &ls_slices_items(&c->input)[c->at];
     while (c->at < c->input.count && c->used == slice->len) {
@@ -471,7 +468,7 @@ static int64_t next_input(ls_coded *c, char *room, const char **bytes)
     return n == 0 ? LS_ECHANGED : n;
 }
 
-int ls_coded_work(ls_coded *c)
+int ls_coding_filter_work(ls_coding_filter *c)
 {
     c->made = malloc(sizeof *c->made + WORK_OUT_BYTES + READ_BYTES);
     if (c->made == NULL) return LS_ENOMEM;
@@ -496,14 +493,14 @@ int ls_coded_work(ls_coded *c)
     return LS_OK;
 }
 
-int ls_coded_put(ls_thread_ctx *ctx, ls_exchange *x)
+int ls_coding_filter_put(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    ls_coded *c = x->coded;
+    ls_coding_filter *c = ls_coding_filter_of(x);
     ls_slice slice = ls_slice_external(c->made, c->made + 1, c->made_len);
     if (x->error != 0) return x->error;
     ls_external_init(c->made, LS_BLOCK_EXTERNAL, ls_external_free);
     c->made = NULL;
-    c->bytes += slice.len;
+    c->filter.bytes += slice.len;
     if (slice.len == 0) ls_slice_drop(&slice);
     const int err = c->made_len > 0 ? inner_data(ctx, x, &slice, 1, 0) : LS_DONE;
     if (err < 0) return ls_exchange_fail(x, err);

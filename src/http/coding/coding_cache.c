@@ -1,11 +1,11 @@
-/* coded_cache.c - see coded.h: encoded bodies in a table with one place for each key.
+/* coding_cache.c - see coding_filter.h: encoded bodies in a table with one place for each key.
  *
  * A place first remembers the key alone, so that bodies that come once take no memory. An entry that was used since the last
  * other key came to its place stays, once. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/coded/coded.h"
+#include "http/coding/coding_filter.h"
 
 enum { PLACES = 512, BODY_BYTES_MAX = 65536 };
 
@@ -21,20 +21,20 @@ typedef struct place {
     bool used;
 } place;
 
-struct ls_coded_cache {
+struct ls_coding_cache {
     size_t bytes, bytes_max; /* of all entries */
     unsigned hand;           /* the next place to empty when there is no room */
     place places[PLACES];
 };
 
-ls_coded_cache *ls_coded_cache_open(size_t bytes_max)
+ls_coding_cache *ls_coding_cache_open(size_t bytes_max)
 {
-    ls_coded_cache *cache = calloc(1, sizeof *cache);
+    ls_coding_cache *cache = calloc(1, sizeof *cache);
     if (cache != NULL) cache->bytes_max = bytes_max;
     return cache;
 }
 
-static void empty(ls_coded_cache *cache, place *at)
+static void empty(ls_coding_cache *cache, place *at)
 {
     if (at->entry == NULL) return;
     cache->bytes -= at->entry->body_len + at->entry->encoded_len;
@@ -42,7 +42,7 @@ static void empty(ls_coded_cache *cache, place *at)
     at->entry = NULL;
 }
 
-void ls_coded_cache_close(ls_coded_cache *cache)
+void ls_coding_cache_close(ls_coding_cache *cache)
 {
     if (cache == NULL) return;
     for (unsigned n = 0; n < PLACES; n++) empty(cache, &cache->places[n]);
@@ -68,8 +68,8 @@ static uint64_t key_of(const char *bytes, size_t len, enum ls_coding coding)
     return mix(mix(hash, word), hash >> 32);
 }
 
-bool ls_coded_cache_find(ls_coded_cache *cache, enum ls_coding coding, const ls_slice *body, uint64_t *key, bool *keep,
-                         ls_slice *out)
+bool ls_coding_cache_find(ls_coding_cache *cache, enum ls_coding coding, const ls_slice *body, uint64_t *key,
+                          bool *keep, ls_slice *out)
 {
     *keep = false;
     if (body->len > BODY_BYTES_MAX) return false;
@@ -94,7 +94,7 @@ bool ls_coded_cache_find(ls_coded_cache *cache, enum ls_coding coding, const ls_
     return true;
 }
 
-void ls_coded_cache_put(ls_coded_cache *cache, uint64_t key, const ls_slice *body, ls_slice *encoded, unsigned count)
+void ls_coding_cache_put(ls_coding_cache *cache, uint64_t key, const ls_slice *body, ls_slice *encoded, unsigned count)
 {
     const size_t encoded_len = ls_slices_bytes(encoded, count), bytes = body->len + encoded_len;
     place *to = &cache->places[key % PLACES];

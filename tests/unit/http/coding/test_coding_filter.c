@@ -1,24 +1,24 @@
-/* test_coded.c - the coding of responses at its limits, and the cache of encoded bodies. What a client sees of it is in
+/* test_coding_filter.c - the coding of responses at its limits, and the cache of encoded bodies. What a client sees of it is in
  * e2e/test_compress.py. Skipped without zlib. */
 /* sanitizers: asan; no thread starts */
 #include "http/http1_fixture.h"
 
 #include <stdio.h>
 
-#include "http/coded/coded.h"
+#include "http/coding/coding_filter.h"
 #include "http/noting_transport.h"
 
 enum { AT_ONCE = 262144, CACHED_MAX = 65536 };
 
 static fixture *place;
-static ls_coded_rules *rules;
+static ls_coding_rules *rules;
 static const char head_text[] = "accept-encodinggzipif-none-matchW/\"a\"";
 
 static int open_rules(void **state)
 {
     static const char types[] = "text/\0+json\0application/json\0";
     (void)state;
-    rules = ls_coded_rules_open(sizeof types, 100000);
+    rules = ls_coding_rules_open(sizeof types, 100000);
     assert_non_null(rules);
     memcpy(rules->types, types, sizeof types);
     rules->bytes_min = 100;
@@ -31,7 +31,7 @@ static int open_rules(void **state)
 static int close_rules(void **state)
 {
     (void)state;
-    ls_coded_rules_drop(rules);
+    ls_coding_rules_drop(rules);
     return 0;
 }
 
@@ -48,9 +48,9 @@ static void begin(noting *n, const char *type)
     n->x.status = 200;
     n->x.length = -1;
     n->x.type = type;
-    assert_int_equal(ls_coded_begin(&n->x, rules), LS_OK);
-    assert_int_equal(ls_coded_begin(&n->x, rules), LS_OK); /* once more: no effect */
-    assert_ptr_equal(ls_coded_inner(&n->x), &noting_transport);
+    assert_int_equal(ls_coding_filter_add(&n->x, rules), LS_OK);
+    assert_int_equal(ls_coding_filter_add(&n->x, rules), LS_OK); /* once more: no effect */
+    assert_ptr_equal(ls_exchange_transport(&n->x), &noting_transport);
 }
 
 static void end(noting *n)
@@ -125,7 +125,7 @@ static void a_longer_body_is_left_to_other_threads(void **state)
     static noting n;
     (void)state;
     respond(&n, "text/plain", AT_ONCE);
-    assert_false(ls_coded_waits(&n.x));
+    assert_false(ls_coding_filter_waits(&n.x));
     assert_int_equal(n.x.response, LS_RESPONSE_DONE);
     decodes_to(&n, AT_ONCE);
     end(&n);
@@ -134,9 +134,9 @@ static void a_longer_body_is_left_to_other_threads(void **state)
     respond(&n, "text/plain", 3 * AT_ONCE + 1);
     assert_int_equal(n.x.response, LS_RESPONSE_OPEN);
     assert_int_equal(n.body_len, 0);
-    for (; ls_coded_waits(&n.x); pieces++) {
-        assert_int_equal(ls_coded_work(n.x.coded), LS_OK);
-        assert_int_equal(ls_coded_put(&place->place.ctx, &n.x), LS_DONE);
+    for (; ls_coding_filter_waits(&n.x); pieces++) {
+        assert_int_equal(ls_coding_filter_work(ls_coding_filter_of(&n.x)), LS_OK);
+        assert_int_equal(ls_coding_filter_put(&place->place.ctx, &n.x), LS_DONE);
     }
     assert_int_equal(n.x.response, LS_RESPONSE_DONE);
     assert_int_equal(n.lasts, 1);
@@ -144,11 +144,11 @@ static void a_longer_body_is_left_to_other_threads(void **state)
     end(&n);
 
     respond(&n, "text/plain", AT_ONCE + 1); /* it ends before its body is encoded */
-    assert_true(ls_coded_waits(&n.x));
-    assert_int_equal(ls_coded_work(n.x.coded), LS_OK);
+    assert_true(ls_coding_filter_waits(&n.x));
+    assert_int_equal(ls_coding_filter_work(ls_coding_filter_of(&n.x)), LS_OK);
     ls_exchange_abort(&place->place.ctx, &n.x);
-    assert_false(ls_coded_waits(&n.x));
-    assert_int_equal(ls_coded_put(&place->place.ctx, &n.x), LS_ECANCELED);
+    assert_false(ls_coding_filter_waits(&n.x));
+    assert_int_equal(ls_coding_filter_put(&place->place.ctx, &n.x), LS_ECANCELED);
     end(&n);
 }
 
@@ -243,7 +243,7 @@ static void encoders_are_kept(void **state)
             respond(&n, "text/plain", lengths[i]);
             decodes_to(&n, lengths[i]);
             end(&n);
-            assert_int_equal(rules->kept_count, i < LS_CODED_KEPT_MAX ? i + 1 : LS_CODED_KEPT_MAX);
+            assert_int_equal(rules->kept_count, i < LS_CODING_KEPT_MAX ? i + 1 : LS_CODING_KEPT_MAX);
         }
     }
     assert_int_equal(rules->kept[0].bytes, 8 << 10); /* that of 200 bytes was the oldest */
@@ -256,9 +256,9 @@ static void encoders_are_kept(void **state)
         assert_int_equal(ls_exchange_finish(&place->place.ctx, &parts[i].x), LS_DONE);
         decodes_to(&parts[i], 500);
         end(&parts[i]);
-        assert_int_equal(rules->kept_count, i == 0 ? LS_CODED_KEPT_MAX : 2);
+        assert_int_equal(rules->kept_count, i == 0 ? LS_CODING_KEPT_MAX : 2);
     }
-    assert_int_equal(rules->kept_bytes, LS_CODED_KEPT_BYTES_MAX);
+    assert_int_equal(rules->kept_bytes, LS_CODING_KEPT_BYTES_MAX);
 
     ls_slice slice = text_slice(500); /* aborted: its encoder, which was kept, is not finished */
     begin(&n, "text/plain");
@@ -271,17 +271,17 @@ static void encoders_are_kept(void **state)
 
 /* ---- the cache ---------------------------------------------------------------------------------------------------- */
 
-static bool find(ls_coded_cache *cache, const ls_slice *body, uint64_t *key, bool *keep)
+static bool find(ls_coding_cache *cache, const ls_slice *body, uint64_t *key, bool *keep)
 {
     ls_slice found;
-    if (!ls_coded_cache_find(cache, LS_CODING_GZIP, body, key, keep, &found)) return false;
+    if (!ls_coding_cache_find(cache, LS_CODING_GZIP, body, key, keep, &found)) return false;
     assert_int_equal(found.len, 3);
     ls_slice_drop(&found);
     return true;
 }
 
 /* Look for the body as responses do, `times` times. Returns how often it was there. */
-static unsigned look(ls_coded_cache *cache, const char *bytes, size_t len, unsigned times)
+static unsigned look(ls_coding_cache *cache, const char *bytes, size_t len, unsigned times)
 {
     const ls_slice body = ls_slice_static(bytes, len);
     unsigned hits = 0;
@@ -292,7 +292,7 @@ static unsigned look(ls_coded_cache *cache, const char *bytes, size_t len, unsig
         if (find(cache, &body, &key, &keep))
             hits++;
         else if (keep)
-            ls_coded_cache_put(cache, key, &body, &encoded, 1);
+            ls_coding_cache_put(cache, key, &body, &encoded, 1);
     }
     return hits;
 }
@@ -300,7 +300,7 @@ static unsigned look(ls_coded_cache *cache, const char *bytes, size_t len, unsig
 static void a_body_is_kept_when_it_comes_again(void **state)
 {
     char *bytes = calloc(1, CACHED_MAX + 1);
-    ls_coded_cache *cache = ls_coded_cache_open(200000);
+    ls_coding_cache *cache = ls_coding_cache_open(200000);
     (void)state;
     assert_true(bytes != NULL && cache != NULL);
     assert_int_equal(look(cache, "hello", 5, 2), 0);
@@ -312,15 +312,15 @@ static void a_body_is_kept_when_it_comes_again(void **state)
         (void)look(cache, once, (size_t)snprintf(once, sizeof once, "once %u", n), 1);
         if (n % 100 == 0) assert_true(look(cache, "hello", 5, 3) >= 1);
     }
-    ls_coded_cache_close(cache);
+    ls_coding_cache_close(cache);
     free(bytes);
 }
 
 static void the_memory_of_the_cache_has_a_limit(void **state)
 {
     char bytes[1000] = {0};
-    ls_coded_cache *cache = ls_coded_cache_open(2006); /* two entries of 1,000 and 3 bytes */
-    ls_coded_cache *small = ls_coded_cache_open(1002);
+    ls_coding_cache *cache = ls_coding_cache_open(2006); /* two entries of 1,000 and 3 bytes */
+    ls_coding_cache *small = ls_coding_cache_open(1002);
     unsigned hits = 0;
     (void)state;
     assert_true(cache != NULL && small != NULL);
@@ -337,8 +337,8 @@ static void the_memory_of_the_cache_has_a_limit(void **state)
     assert_in_range(hits, 1, 2);
     assert_int_equal(look(small, bytes, sizeof bytes, 5), 0);
     assert_int_equal(look(small, bytes, sizeof bytes - 1, 5), 3);
-    ls_coded_cache_close(cache);
-    ls_coded_cache_close(small);
+    ls_coding_cache_close(cache);
+    ls_coding_cache_close(small);
 }
 
 static int setup(void **state)

@@ -1,11 +1,11 @@
-/* compress.c - the core of luaserve.compress (lua/luaserve/compress.lua): the rules of a site, and the wait for a long response
- * that other threads encode. http/coded/coded.h has the rest. */
-#include "script/bind/http/compress.h"
+/* response_coding.c - the core of luaserve.compress (lua/luaserve/compress.lua): the rules of a site, and the wait for a long response
+ * that other threads encode. http/coding/coding_filter.h has the rest. */
+#include "script/bind/http/response_coding.h"
 
 #include <string.h>
 
 #include "base/err.h"
-#include "http/coded/coded.h"
+#include "http/coding/coding_filter.h"
 #include "script/bind/bind_aux.h"
 #include "script/core/lua/udata.h"
 
@@ -13,12 +13,12 @@ static const ls_object_type rules_type;
 
 typedef struct rules_object {
     const void *tag;
-    ls_coded_rules *rules;
+    ls_coding_rules *rules;
 } rules_object;
 
-/* core.compress_rules(bytes_min, types, cache_bytes_max, codings, levels) -> object. types: as of ls_coded_rules; codings: a
+/* core.coding_rules(bytes_min, types, cache_bytes_max, codings, levels) -> object. types: as of ls_coding_rules; codings: a
  * list of names of core.codings, the best first; levels: those of each. */
-static int core_compress_rules(lua_State *L)
+static int core_coding_rules(lua_State *L)
 {
     size_t types_len;
     const lua_Integer bytes_min = luaL_checkinteger(L, 1), cache_bytes_max = luaL_checkinteger(L, 3);
@@ -26,7 +26,7 @@ static int core_compress_rules(lua_State *L)
     const lua_Integer count = luaL_len(L, 4);
     luaL_argcheck(L, count <= LS_CODINGS, 4, "too many codings");
     rules_object *object = ls_object_push(L, sizeof *object, 0, &rules_type);
-    ls_coded_rules *rules = ls_coded_rules_open(types_len + 1, (size_t)cache_bytes_max);
+    ls_coding_rules *rules = ls_coding_rules_open(types_len + 1, (size_t)cache_bytes_max);
     if (rules == NULL) return luaL_error(L, "not enough memory");
     object->rules = rules;
     rules->bytes_min = (uint64_t)bytes_min;
@@ -48,19 +48,19 @@ static int core_compress_rules(lua_State *L)
 static int rules_drop(lua_State *L) /* __gc */
 {
     rules_object *object = lua_touserdata(L, 1);
-    if (object->rules != NULL) ls_coded_rules_drop(object->rules);
+    if (object->rules != NULL) ls_coding_rules_drop(object->rules);
     object->rules = NULL;
     return 0;
 }
 
 static const ls_object_type rules_type = {.name = "rules", .drop = rules_drop};
 
-/* core.compress(req, rules): they apply to the response unless it has begun, or others apply. */
-static int core_compress(lua_State *L)
+/* core.code_response(req, rules): they apply to the response unless it has begun, or others apply. */
+static int core_code_response(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
     const rules_object *object = ls_udata_check(L, 2, &rules_type, sizeof *object, "rules");
-    if (ls_coded_begin(r->x, object->rules) < 0) return luaL_error(L, "not enough memory");
+    if (ls_coding_filter_add(r->x, object->rules) < 0) return luaL_error(L, "not enough memory");
     return 0;
 }
 
@@ -68,7 +68,7 @@ static int core_compress(lua_State *L)
 
 typedef struct long_response { /* on the stack of the task */
     ls_task_work w;
-    struct ls_coded *coded;
+    ls_coding_filter *filter;
     ls_request *request;
     int (*done)(lua_State *L, ls_request *request);
     bool working;
@@ -76,7 +76,7 @@ typedef struct long_response { /* on the stack of the task */
 
 static int64_t run(ls_work *work)
 {
-    return ls_coded_work(LS_CONTAINER(work, long_response, w.work)->coded);
+    return ls_coding_filter_work(LS_CONTAINER(work, long_response, w.work)->filter);
 }
 
 static int finish_continue(lua_State *L, int status, lua_KContext context)
@@ -90,9 +90,9 @@ static int finish_continue(lua_State *L, int status, lua_KContext context)
         if (err < 0 && r->x->error == 0)
             (void)ls_exchange_fail(r->x, err);
         else if (err == LS_OK)
-            (void)ls_coded_put(ctx, r->x);
+            (void)ls_coding_filter_put(ctx, r->x);
     }
-    if (!ls_coded_waits(r->x)) return l->done(L, r);
+    if (!ls_coding_filter_waits(r->x)) return l->done(L, r);
     const int sent = ls_exchange_flush(ctx, r->x);
     if (sent < 0) return l->done(L, r);
     if (sent == LS_PENDING) return ls_request_wait(L, r, context, finish_continue);
@@ -100,11 +100,11 @@ static int finish_continue(lua_State *L, int status, lua_KContext context)
     return ls_task_await(L, &l->w, context, finish_continue);
 }
 
-int ls_compress_finish(lua_State *L, ls_request *r, int (*done)(lua_State *L, ls_request *request))
+int ls_response_coding_finish(lua_State *L, ls_request *r, int (*done)(lua_State *L, ls_request *request))
 {
     lua_settop(L, 0);
     long_response *l = lua_newuserdatauv(L, sizeof *l, 0);
-    *l = (long_response){.coded = r->x->coded, .request = r, .done = done};
+    *l = (long_response){.filter = ls_coding_filter_of(r->x), .request = r, .done = done};
     l->w.work.run = run;
     r->task->time_ms_max = 0; /* as for other whole responses, the deadlines of the connection apply */
     ls_task_progress(r->task);
@@ -112,6 +112,6 @@ int ls_compress_finish(lua_State *L, ls_request *r, int (*done)(lua_State *L, ls
 }
 
 static const luaL_Reg functions[] = {
-    {"compress_rules", core_compress_rules}, {"compress", core_compress}, {NULL, NULL}};
+    {"coding_rules", core_coding_rules}, {"code_response", core_code_response}, {NULL, NULL}};
 
-const ls_module ls_compress_module = {.name = "compress", .functions = functions};
+const ls_module ls_response_coding_module = {.name = "response_coding", .functions = functions};
