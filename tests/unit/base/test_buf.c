@@ -34,10 +34,9 @@ static ls_pools_stats stat_of(const fixture *f)
     return stats;
 }
 
-static void a_block_lives_as_long_as_its_slices(void **state)
+TEST(a_block_lives_as_long_as_its_slices)
 {
     fixture f = open_pool(CAP);
-    (void)state;
     ls_block *block = ls_block_get(f.pool, LS_BLOCK_SMALL);
     assert_non_null(block);
     assert_int_equal(block->cap, LS_BLOCK_SMALL);
@@ -57,20 +56,18 @@ static void a_block_lives_as_long_as_its_slices(void **state)
     close_pool(&f);
 }
 
-static void a_static_slice_has_no_block(void **state)
+TEST(a_static_slice_has_no_block)
 {
     ls_slice s = ls_slice_static("hello", 5);
-    (void)state;
     assert_null(s.block);
     assert_memory_equal(s.ptr, "hello", 5);
     ls_slice_drop(&s);
     assert_null(s.ptr);
 }
 
-static void data_is_aligned(void **state)
+TEST(data_is_aligned)
 {
     fixture f = open_pool(CAP);
-    (void)state;
     ls_block *small = ls_block_get(f.pool, LS_BLOCK_SMALL), *large = ls_block_get(f.pool, LS_BLOCK_LARGE);
     assert_int_equal((uintptr_t)small->data % 16, 0);
     assert_int_equal((uintptr_t)large->data % 16, 0);
@@ -81,10 +78,9 @@ static void data_is_aligned(void **state)
     close_pool(&f);
 }
 
-static void the_counters_count(void **state)
+TEST(the_counters_count)
 {
     fixture f = open_pool(CAP);
-    (void)state;
     ls_block *a = ls_block_get(f.pool, LS_BLOCK_SMALL), *b = ls_block_get(f.pool, LS_BLOCK_LARGE);
     ls_pools_stats stats = stat_of(&f);
     assert_int_equal(stats.blocks_live, 2);
@@ -124,11 +120,10 @@ static void drop_all(ls_block **blocks, size_t n)
     for (size_t i = 0; i < n; i++) ls_block_drop(blocks[i]);
 }
 
-static void the_cap_holds_at_its_limit(void **state)
+TEST(the_cap_holds_at_its_limit)
 {
     enum { BLOCKS = 3 };
     ls_block *blocks[BLOCKS + 2];
-    (void)state;
     fixture f = open_pool(BLOCKS * LS_BLOCK_SMALL);
     assert_int_equal(take_all(f.pool, LS_BLOCK_SMALL, blocks, BLOCKS + 2), BLOCKS);
     assert_null(ls_block_get(f.pool, LS_BLOCK_LARGE));
@@ -149,12 +144,11 @@ static void the_cap_holds_at_its_limit(void **state)
 }
 
 /* Cached blocks of one size are freed for the other size. */
-static void cached_blocks_make_room_at_the_cap(void **state)
+TEST(cached_blocks_make_room_at_the_cap)
 {
     enum { LARGE = 63, SMALL = LARGE * LS_BLOCK_LARGE / LS_BLOCK_SMALL };
     static ls_block *blocks[SMALL + 1];
     fixture f = open_pool((LARGE + 1) * LS_BLOCK_LARGE); /* the last 1/64 is the reserve */
-    (void)state;
     for (int round = 0; round < 2; round++) {
         assert_int_equal(take_all(f.pool, LS_BLOCK_LARGE, blocks, LARGE + 1), LARGE);
         drop_all(blocks, LARGE);
@@ -166,13 +160,12 @@ static void cached_blocks_make_room_at_the_cap(void **state)
 }
 
 /* One of two pools can use nearly all memory: the other keeps at most 1/64 per size and list. */
-static void another_pool_caches_little(void **state)
+TEST(another_pool_caches_little)
 {
     enum { SMALL = 1008, RESERVE = 16 };
     static ls_block *blocks[SMALL + 1];
     fixture f = open_pool((SMALL + RESERVE) * LS_BLOCK_SMALL);
     ls_pool *neighbour;
-    (void)state;
     assert_int_equal(ls_pool_open(f.pools, &neighbour), LS_OK);
     ls_pool_enter(neighbour);
     assert_int_equal(take_all(neighbour, LS_BLOCK_SMALL, blocks, SMALL + 1), SMALL);
@@ -188,13 +181,12 @@ static void another_pool_caches_little(void **state)
 }
 
 /* At the cap the reserve still has blocks. They never become blocks that others get. */
-static void the_reserve(void **state)
+TEST(the_reserve)
 {
     enum { ALL = 256, RESERVE = ALL / 64, ORDINARY = ALL - RESERVE };
     static ls_block *blocks[ORDINARY + 1];
     ls_block *reserved[RESERVE];
     fixture f = open_pool(ALL * LS_BLOCK_SMALL);
-    (void)state;
     for (int round = 0; round < 3; round++) {
         ls_block *early = ls_block_get_reserved(f.pool); /* an ordinary one, as long as there are any */
         assert_non_null(early);
@@ -215,24 +207,22 @@ static void the_reserve(void **state)
     close_pool(&f);
 }
 
-static void no_reserve_below_64_blocks(void **state)
+TEST(no_reserve_below_64_blocks)
 {
     enum { ALL = 63 };
     static ls_block *blocks[ALL + 1];
     fixture f = open_pool(ALL * LS_BLOCK_SMALL);
-    (void)state;
     assert_int_equal(take_all(f.pool, LS_BLOCK_SMALL, blocks, ALL + 1), ALL);
     assert_null(ls_block_get_reserved(f.pool));
     drop_all(blocks, ALL);
     close_pool(&f);
 }
 
-static void a_block_of_the_reserve_outlives_the_pools(void **state)
+TEST(a_block_of_the_reserve_outlives_the_pools)
 {
     enum { ALL = 64 };
     static ls_block *blocks[ALL];
     fixture f = open_pool(ALL * LS_BLOCK_SMALL);
-    (void)state;
     assert_int_equal(take_all(f.pool, LS_BLOCK_SMALL, blocks, ALL), ALL - 1);
     ls_block *last = ls_block_get_reserved(f.pool);
     assert_non_null(last);
@@ -261,11 +251,10 @@ static void drop_elsewhere(handed *h)
     ls_thread_join(&thread);
 }
 
-static void blocks_return_from_other_threads(void **state)
+TEST(blocks_return_from_other_threads)
 {
     static handed h;
     fixture f = open_pool(CAP);
-    (void)state;
     for (int round = 0; round < 3; round++) {
         h.count = take_all(f.pool, LS_BLOCK_SMALL, h.blocks, HANDED);
         assert_int_equal(h.count, HANDED);
@@ -277,10 +266,9 @@ static void blocks_return_from_other_threads(void **state)
     close_pool(&f);
 }
 
-static void a_closed_pool_lives_until_its_last_block_returns(void **state)
+TEST(a_closed_pool_lives_until_its_last_block_returns)
 {
     static handed h;
-    (void)state;
     for (size_t here = 0; here < 3;
          here++) { /* blocks dropped before the close, by the owner, another thread, or both */
         fixture f = open_pool(CAP);
@@ -336,12 +324,11 @@ static void pass_blocks(void *arg)
     ls_pool_close(pool);
 }
 
-static void threads_pass_blocks_to_each_other(void **state)
+TEST(threads_pass_blocks_to_each_other)
 {
     static exchange x;
     ls_thread threads[WORKERS];
     ls_pools_stats stats;
-    (void)state;
     assert_int_equal(ls_pools_open(4 * 1024 * 1024, &x.pools), LS_OK);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(ls_thread_start(&threads[i], "pass", pass_blocks, &x), LS_OK);
     for (int i = 0; i < 100; i++) {
@@ -361,24 +348,4 @@ static void threads_pass_blocks_to_each_other(void **state)
     assert_int_equal(stats.blocks_live, 0);
     assert_true(stats.bytes_peak <= stats.bytes_max);
     ls_pools_close(x.pools);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_lives_as_long_as_its_slices),
-        cmocka_unit_test(a_static_slice_has_no_block),
-        cmocka_unit_test(data_is_aligned),
-        cmocka_unit_test(the_counters_count),
-        cmocka_unit_test(the_cap_holds_at_its_limit),
-        cmocka_unit_test(cached_blocks_make_room_at_the_cap),
-        cmocka_unit_test(the_reserve),
-        cmocka_unit_test(no_reserve_below_64_blocks),
-        cmocka_unit_test(a_block_of_the_reserve_outlives_the_pools),
-        cmocka_unit_test(another_pool_caches_little),
-        cmocka_unit_test(blocks_return_from_other_threads),
-        cmocka_unit_test(a_closed_pool_lives_until_its_last_block_returns),
-        cmocka_unit_test(threads_pass_blocks_to_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

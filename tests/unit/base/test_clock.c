@@ -4,39 +4,26 @@
 
 #include "base/clock.h"
 
-static void a_sleep_takes_at_least_its_time(void **state)
+TEST(a_sleep_takes_at_least_its_time)
 {
     const uint64_t before = ls_clock_ns();
-    (void)state;
     ls_clock_sleep_ms(20);
     assert_true(ls_clock_ns() - before >= 20 * UINT64_C(1000000));
 }
 
-static void the_coarse_clock_has_the_same_origin(void **state)
+TEST(the_coarse_clock_has_the_same_origin)
 {
     const uint64_t before = ls_clock_ns() / 1000000;
     const uint64_t coarse = ls_clock_coarse_ms();
     const uint64_t after = ls_clock_ns() / 1000000;
-    (void)state;
     assert_true(coarse + 20 >= before); /* a tick is 10 ms at most */
     assert_true(coarse <= after);
 }
 
-static void wall_seconds_and_microseconds_agree(void **state)
+TEST(wall_seconds_and_microseconds_agree)
 {
     const int64_t before = ls_clock_wall_s();
     const int64_t us = ls_clock_wall_us();
-    (void)state;
     assert_true(us / 1000000 - before >= 0 && us / 1000000 - before <= 2);
     assert_true(before > 1577836800); /* 2020 */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sleep_takes_at_least_its_time),
-        cmocka_unit_test(the_coarse_clock_has_the_same_origin),
-        cmocka_unit_test(wall_seconds_and_microseconds_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
 
 #include "base/err.h"
 
-static void every_code_has_its_name_and_text(void **state)
+TEST(every_code_has_its_name_and_text)
 {
-    (void)state;
 #define X(name, number, text)                        \
     assert_string_equal(ls_err_name(number), #name); \
     assert_string_equal(ls_err_text(number), text);
@@ -16,17 +15,15 @@ static void every_code_has_its_name_and_text(void **state)
 #undef X
 }
 
-static void a_number_outside_the_table_is_esys(void **state)
+TEST(a_number_outside_the_table_is_esys)
 {
-    (void)state;
     assert_string_equal(ls_err_name(-9999), "ESYS");
     assert_string_equal(ls_err_name(1), "ESYS");
     assert_string_equal(ls_err_text(-9999), ls_err_text(LS_ESYS));
 }
 
-static void errno_values_map_to_codes(void **state)
+TEST(errno_values_map_to_codes)
 {
-    (void)state;
     assert_int_equal(ls_err_from_errno(0), LS_OK);
     assert_int_equal(ls_err_from_errno(ENOMEM), LS_ENOMEM);
     assert_int_equal(ls_err_from_errno(EMFILE), LS_EMFILE);
@@ -44,14 +41,4 @@ static void errno_values_map_to_codes(void **state)
     assert_int_equal(ls_err_from_errno(EXDEV), LS_EXDEV);
     assert_int_equal(ls_err_from_errno(ENOTEMPTY), LS_ENOTEMPTY);
     assert_int_equal(ls_err_from_errno(ECHILD), LS_ESYS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_has_its_name_and_text),
-        cmocka_unit_test(a_number_outside_the_table_is_esys),
-        cmocka_unit_test(errno_values_map_to_codes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

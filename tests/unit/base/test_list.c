@@ -9,11 +9,10 @@ typedef struct item {
     ls_node node;
 } item;
 
-static void items_leave_in_the_order_of_insertion(void **state)
+TEST(items_leave_in_the_order_of_insertion)
 {
     ls_node head;
     item items[3] = {{.number = 0}, {.number = 1}, {.number = 2}};
-    (void)state;
     ls_node_init(&head);
     assert_true(ls_list_empty(&head));
     for (int i = 0; i < 3; i++) ls_list_push(&head, &items[i].node);
@@ -26,10 +25,9 @@ static void items_leave_in_the_order_of_insertion(void **state)
     assert_true(ls_list_empty(&head));
 }
 
-static void removing_twice_is_harmless(void **state)
+TEST(removing_twice_is_harmless)
 {
     ls_node head, a, b;
-    (void)state;
     ls_node_init(&head);
     ls_list_push(&head, &a);
     ls_list_push(&head, &b);
@@ -40,10 +38,9 @@ static void removing_twice_is_harmless(void **state)
     assert_true(ls_list_empty(&a));
 }
 
-static void moving_takes_all_in_order(void **state)
+TEST(moving_takes_all_in_order)
 {
     ls_node from, to, nodes[3];
-    (void)state;
     for (int count = 0; count <= 3; count++) {
         ls_node_init(&from);
         for (int i = 0; i < count; i++) ls_list_push(&from, &nodes[i]);
@@ -56,14 +53,4 @@ static void moving_takes_all_in_order(void **state)
         assert_true(ls_list_empty(&to));
         assert_ptr_equal(to.prev, &to);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(items_leave_in_the_order_of_insertion),
-        cmocka_unit_test(removing_twice_is_harmless),
-        cmocka_unit_test(moving_takes_all_in_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,11 +51,10 @@ static bool valid_every_way(const void *bytes, size_t len)
 }
 
 /* Every sequence of 1 to 3 bytes, and of 4 with the bytes at which a rule changes. */
-static void every_sequence_is_as_in_the_table(void **unused)
+TEST(every_sequence_is_as_in_the_table)
 {
     static const unsigned char edges[] = {0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff};
     unsigned char s[4];
-    (void)unused;
     for (unsigned n = 0; n < 0x1000000; n++) {
         ls_utf8 state = {0};
         s[0] = (unsigned char)(n >> 16), s[1] = (unsigned char)(n >> 8), s[2] = (unsigned char)n;
@@ -78,12 +77,11 @@ static void every_sequence_is_as_in_the_table(void **unused)
 }
 
 /* A bad byte is found at every place around the blocks of the fast path, and only a whole text is complete. */
-static void every_place_is_checked(void **unused)
+TEST(every_place_is_checked)
 {
     enum { LEN = 80 };
     static const char *const bad[] = {"\x80", "\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"};
     char text[LEN + 8];
-    (void)unused;
     for (size_t len = 0; len < LEN; len++) {
         for (size_t at = 0; at <= len; at++) {
             memset(text, 'a', sizeof text);
@@ -99,7 +97,7 @@ static void every_place_is_checked(void **unused)
 }
 
 /* The byte that shows it is refused; those before it are not. */
-static void refused_at_the_first_byte_that_shows_it(void **unused)
+TEST(refused_at_the_first_byte_that_shows_it)
 {
     static const struct {
         const char *bytes;
@@ -119,7 +117,6 @@ static void refused_at_the_first_byte_that_shows_it(void **unused)
         {"a\xe2\x82\x28", 3},
         {"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4\x90\x80\x80", 12},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         ls_utf8 state = {0};
         size_t good = 0;
@@ -135,23 +132,11 @@ static void refused_at_the_first_byte_that_shows_it(void **unused)
     }
 }
 
-static void texts(void **unused)
+TEST(texts)
 {
     static const char text[] =
         "caf\xc3\xa9 \xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e \xf0\x9f\x99\x82\xf4\x8f\xbf\xbf\xed\x9f\xbf\xee\x80\x80 ok";
-    (void)unused;
     assert_true(valid_every_way("", 0));
     assert_true(valid_every_way("\0", 1));
     assert_true(valid_every_way(text, sizeof text - 1));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sequence_is_as_in_the_table),
-        cmocka_unit_test(every_place_is_checked),
-        cmocka_unit_test(refused_at_the_first_byte_that_shows_it),
-        cmocka_unit_test(texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,11 +80,10 @@ static uint32_t distance(model *m, unsigned bits_max)
     return rnd(m) & (((uint32_t)1 << (1 + rnd(m) % bits_max)) - 1);
 }
 
-static void random_entries_become_due_as_in_a_list(void **state)
+TEST(random_entries_become_due_as_in_a_list)
 {
     static const uint32_t starts[] = {0, 1, 63, 64, 4095, 0x3fffffff, 0x7fffffff, 0x80000000, 0xfffff000, 0xffffffff};
     static model m;
-    (void)state;
     for (size_t s = 0; s < sizeof starts / sizeof *starts; s++) {
         model_open(&m, starts[s], (uint32_t)s + 7);
         for (int round = 0; round < 3000; round++) {
@@ -108,10 +107,9 @@ static void random_entries_become_due_as_in_a_list(void **state)
 }
 
 /* Only the times that ls_wheel_next gives are used: every entry is due exactly at its time, in a few steps. */
-static void the_steps_of_next_meet_every_deadline(void **state)
+TEST(the_steps_of_next_meet_every_deadline)
 {
     static model m;
-    (void)state;
     for (int bits = 0; bits < 32; bits++) {
         for (int back = 0; back < 2; back++) {
             const uint32_t start = 0xfffffe00u + (uint32_t)bits * 37;
@@ -132,10 +130,9 @@ static void the_steps_of_next_meet_every_deadline(void **state)
     }
 }
 
-static void the_farthest_deadline_is_kept_and_not_early(void **state)
+TEST(the_farthest_deadline_is_kept_and_not_early)
 {
     static model m;
-    (void)state;
     for (uint32_t start = 0x3ffffff0; start != 0xfffffff0; start += 0x40000000) {
         model_open(&m, start, 1);
         add(&m, 0, start + INT32_MAX);
@@ -149,12 +146,11 @@ static void the_farthest_deadline_is_kept_and_not_early(void **state)
     }
 }
 
-static void a_past_deadline_is_due_at_the_next_advance(void **state)
+TEST(a_past_deadline_is_due_at_the_next_advance)
 {
     static model m;
     uint32_t next_ms;
     bool has;
-    (void)state;
     model_open(&m, 1000, 1);
     add(&m, 0, 400);
     add(&m, 1, 1000);
@@ -164,12 +160,11 @@ static void a_past_deadline_is_due_at_the_next_advance(void **state)
     assert_false(m.in[0] || m.in[1]);
 }
 
-static void an_empty_wheel_advances_by_any_distance(void **state)
+TEST(an_empty_wheel_advances_by_any_distance)
 {
     static model m;
     uint32_t next_ms;
     bool has;
-    (void)state;
     model_open(&m, 5, 1);
     add(&m, 0, 500000);
     ls_wheel_remove(&m.entries[0]);
@@ -186,11 +181,10 @@ static void an_empty_wheel_advances_by_any_distance(void **state)
 }
 
 /* An entry that was handed out, but not handled, can be removed. */
-static void an_entry_leaves_the_list_of_due_entries(void **state)
+TEST(an_entry_leaves_the_list_of_due_entries)
 {
     static model m;
     ls_node due;
-    (void)state;
     model_open(&m, 0, 1);
     add(&m, 0, 10);
     add(&m, 1, 10);
@@ -200,17 +194,4 @@ static void an_entry_leaves_the_list_of_due_entries(void **state)
     ls_wheel_remove(&m.entries[0]);
     assert_ptr_equal(due.next, &m.entries[1].node);
     assert_ptr_equal(due.prev, &m.entries[1].node);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_entries_become_due_as_in_a_list),
-        cmocka_unit_test(the_steps_of_next_meet_every_deadline),
-        cmocka_unit_test(the_farthest_deadline_is_kept_and_not_early),
-        cmocka_unit_test(a_past_deadline_is_due_at_the_next_advance),
-        cmocka_unit_test(an_empty_wheel_advances_by_any_distance),
-        cmocka_unit_test(an_entry_leaves_the_list_of_due_entries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,6 @@ static struct {
 
 int ls_line_read(int argc, char **argv, unsigned line, ls_arguments *args)
 {
-    (void)argc;
     assert_int_equal(line, LS_LINE_SERVICE);
     args->server.site = argv[1];
     return 0;
@@ -33,7 +32,6 @@ int ls_command_explain(const char *line, int argc, char **argv)
 
 int ls_main_run_service(const ls_arguments *args)
 {
-    (void)args;
     return 0;
 }
 
@@ -48,7 +46,6 @@ static SC_HANDLE WINAPI fake_create(SC_HANDLE manager, LPCWSTR name, LPCWSTR sho
                                     LPCWSTR needs, LPCWSTR user, LPCWSTR password)
 {
     (void)name, (void)shown, (void)access, (void)type, (void)start, (void)control, (void)line, (void)group, (void)tag;
-    (void)password;
     assert_ptr_equal(manager, &made);
     assert_int_equal(wcscmp(user, L"NT AUTHORITY\\LocalService"), 0);
     for (; *needs != L'\0'; needs += wcslen(needs) + 1) {
@@ -76,7 +73,6 @@ static LSTATUS WINAPI fake_key(HKEY root, LPCWSTR path, DWORD reserved, LPWSTR c
                                const LPSECURITY_ATTRIBUTES security, PHKEY key, LPDWORD created)
 {
     (void)root, (void)path, (void)reserved, (void)class, (void)options, (void)access, (void)security, (void)key;
-    (void)created;
     return ERROR_ACCESS_DENIED;
 }
 
@@ -99,26 +95,15 @@ static void install(void)
 }
 
 /* "If the result is NONE, then a firewall rule cannot be applied to that service", and NONE is what it would be. */
-static void a_firewall_rule_can_name_the_service(void **state)
+TEST(a_firewall_rule_can_name_the_service)
 {
-    (void)state;
     install();
     assert_true(made.levels & 1u << SERVICE_CONFIG_SERVICE_SID_INFO);
     assert_int_equal(made.sid_type, SERVICE_SID_TYPE_UNRESTRICTED);
 }
 
-static void a_disabled_http_driver_does_not_stop_the_service(void **state)
+TEST(a_disabled_http_driver_does_not_stop_the_service)
 {
-    (void)state;
     install();
     assert_int_equal(wcscmp(made.needs, L"Tcpip,Afd,"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_firewall_rule_can_name_the_service),
-        cmocka_unit_test(a_disabled_http_driver_does_not_stop_the_service),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

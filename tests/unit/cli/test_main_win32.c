@@ -53,27 +53,16 @@ static void start(HRESULT result)
 }
 
 /* SEM_NOGPFAULTERRORBOX turns off the report as well: no dump, and no event 1000 in the log of the system. */
-static void a_crash_is_reported_without_a_dialog(void **state)
+TEST(a_crash_is_reported_without_a_dialog)
 {
     enum { NO_UI = 0x20 };
-    (void)state;
     start(S_OK);
     assert_int_equal(sys.flags, NO_UI);
     assert_false(sys.mode & SEM_NOGPFAULTERRORBOX);
 }
 
-static void a_system_without_reports_shows_no_dialog(void **state)
+TEST(a_system_without_reports_shows_no_dialog)
 {
-    (void)state;
     start(E_NOTIMPL);
     assert_true(sys.mode & SEM_NOGPFAULTERRORBOX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_crash_is_reported_without_a_dialog),
-        cmocka_unit_test(a_system_without_reports_shows_no_dialog),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

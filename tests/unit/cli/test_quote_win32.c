@@ -20,7 +20,7 @@ static void check_round(const wchar_t *const *arguments, int count)
     LocalFree(back);
 }
 
-static void arguments_survive_a_round_trip(void **state)
+TEST(arguments_survive_a_round_trip)
 {
     static const wchar_t *const arguments[] = {
         L"C:\\Program Files\\luaserve.exe",
@@ -47,7 +47,6 @@ static void arguments_survive_a_round_trip(void **state)
         L"--name=x y",
         L"'",
     };
-    (void)state;
     check_round(arguments, sizeof arguments / sizeof arguments[0]);
     for (size_t i = 1; i < sizeof arguments / sizeof arguments[0]; i++) {
         const wchar_t *const two[] = {L"p", arguments[i]};
@@ -56,10 +55,9 @@ static void arguments_survive_a_round_trip(void **state)
 }
 
 /* Every string of up to 5 of the special characters. */
-static void every_short_string_survives_a_round_trip(void **state)
+TEST(every_short_string_survives_a_round_trip)
 {
     static const wchar_t letters[] = L"\\\" a";
-    (void)state;
     for (unsigned len = 0; len <= 5; len++) {
         for (unsigned n = 0; n < 1u << (2 * len); n++) {
             wchar_t text[6] = L"";
@@ -70,34 +68,21 @@ static void every_short_string_survives_a_round_trip(void **state)
     }
 }
 
-static void simple_arguments_are_not_quoted(void **state)
+TEST(simple_arguments_are_not_quoted)
 {
     wchar_t line[ROOM] = L"";
-    (void)state;
     assert_int_equal(ls_main_quote(line, ROOM, L"C:\\luaserve.exe"), 0);
     assert_int_equal(ls_main_quote(line, ROOM, L"--threads"), 0);
     assert_int_equal(wcscmp(line, L"C:\\luaserve.exe --threads"), 0);
 }
 
-static void at_the_limit_and_one_past_it(void **state)
+TEST(at_the_limit_and_one_past_it)
 {
     wchar_t line[12] = L"a";
-    (void)state;
     assert_int_equal(ls_main_quote(line, 12, L"b \\\"cd"), -1); /* one past the size */
     assert_int_equal(wcscmp(line, L"a"), 0);
     assert_int_equal(ls_main_quote(line, 12, L"b \\\"c"), 0);
     assert_int_equal(wcscmp(line, L"a \"b \\\\\\\"c\""), 0);
     assert_int_equal(ls_main_quote(line, 12, L""), -1);
     assert_int_equal(wcslen(line), 11);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments_survive_a_round_trip),
-        cmocka_unit_test(every_short_string_survives_a_round_trip),
-        cmocka_unit_test(simple_arguments_are_not_quoted),
-        cmocka_unit_test(at_the_limit_and_one_past_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

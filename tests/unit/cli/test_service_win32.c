@@ -28,7 +28,6 @@ static BOOL WINAPI fake_dispatch(const SERVICE_TABLE_ENTRYW *table)
 
 static SERVICE_STATUS_HANDLE WINAPI fake_register(LPCWSTR name, LPHANDLER_FUNCTION_EX control, LPVOID context)
 {
-    (void)context;
     sys.control = control;
     assert_int_equal(wcscmp(name, L"the service"), 0);
     return (SERVICE_STATUS_HANDLE)&sys;
@@ -47,7 +46,6 @@ static BOOL WINAPI fake_status(SERVICE_STATUS_HANDLE handle, LPSERVICE_STATUS st
 
 static HANDLE WINAPI fake_source(LPCWSTR server, LPCWSTR name)
 {
-    (void)server;
     assert_int_equal(wcscmp(name, L"the service"), 0);
     return &sys;
 }
@@ -104,9 +102,8 @@ static void the_text_begins_with(const char *start)
     assert_int_equal(strncmp(sys.text, start, strlen(start)), 0);
 }
 
-static void a_log_in_a_folder_that_does_not_exist(void **state)
+TEST(a_log_in_a_folder_that_does_not_exist)
 {
-    (void)state;
     run("C:\\site.lua", "C:\\nowhere \xc3\xbc\\the.log");
     assert_int_equal(sys.status.dwWin32ExitCode, ERROR_PATH_NOT_FOUND);
     the_text_begins_with("cannot write the log C:\\nowhere \xc3\xbc\\the.log: ");
@@ -115,9 +112,8 @@ static void a_log_in_a_folder_that_does_not_exist(void **state)
     assert_null(strstr(sys.text, "icacls"));
 }
 
-static void a_log_that_the_account_may_not_write(void **state)
+TEST(a_log_that_the_account_may_not_write)
 {
-    (void)state;
     run("C:\\site.lua", "C:\\windows"); /* a folder: access denied to every account */
     assert_int_equal(sys.status.dwWin32ExitCode, ERROR_ACCESS_DENIED);
     the_text_begins_with("cannot write the log C:\\windows: ");
@@ -125,19 +121,17 @@ static void a_log_that_the_account_may_not_write(void **state)
                        "/grant \"NT SERVICE\\the service:(OI)(CI)M\"");
 }
 
-static void a_folder_of_the_site_that_does_not_exist(void **state)
+TEST(a_folder_of_the_site_that_does_not_exist)
 {
-    (void)state;
     run("C:\\nowhere\\site.lua", NULL);
     assert_int_not_equal(sys.status.dwWin32ExitCode, 0);
     the_text_begins_with("cannot enter the folder of C:\\nowhere\\site.lua: ");
 }
 
 /* A path longer than the message: the message is cut, and the service ends all the same. */
-static void a_message_longer_than_its_buffer(void **state)
+TEST(a_message_longer_than_its_buffer)
 {
     static char log[4000];
-    (void)state;
     memset(log, 'x', sizeof log - 1);
     memcpy(log, "C:\\", 3);
     run("C:\\site.lua", log);
@@ -158,18 +152,16 @@ static void on_reloaded(void *user, int result, const char *message)
 
 static DWORD WINAPI reload_and_stop(void *unused)
 {
-    (void)unused;
     const DWORD asked = sys.control(SERVICE_CONTROL_PARAMCHANGE, 0, NULL, NULL);
     const DWORD waited = WaitForSingleObject(reloaded, 60000);
     const DWORD stopped = sys.control(SERVICE_CONTROL_STOP, 0, NULL, NULL);
     return asked == NO_ERROR && waited == WAIT_OBJECT_0 && stopped == NO_ERROR;
 }
 
-static void a_change_of_parameters_reloads_the_site(void **state)
+TEST(a_change_of_parameters_reloads_the_site)
 {
     char path[MAX_PATH], folder[MAX_PATH];
     DWORD done = 0;
-    (void)state;
     assert_in_range(GetTempPathA(sizeof folder, folder), 1, sizeof folder - 1);
     assert_int_not_equal(GetTempFileNameA(folder, "ls", 0, path), 0);
     FILE *file = fopen(path, "wb");
@@ -196,16 +188,4 @@ static void a_change_of_parameters_reloads_the_site(void **state)
     CloseHandle(reloaded);
     assert_int_equal(SetCurrentDirectoryA("C:\\"), TRUE);
     assert_int_equal(DeleteFileA(path), TRUE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_in_a_folder_that_does_not_exist),
-        cmocka_unit_test(a_log_that_the_account_may_not_write),
-        cmocka_unit_test(a_folder_of_the_site_that_does_not_exist),
-        cmocka_unit_test(a_message_longer_than_its_buffer),
-        cmocka_unit_test(a_change_of_parameters_reloads_the_site),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

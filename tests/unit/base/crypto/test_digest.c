@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "support.h"
 
-static void sha1(void **unused)
+TEST(sha1)
 {
     static const struct {
         const char *text, *digest;
@@ -17,7 +17,6 @@ static void sha1(void **unused)
         {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", "84983e441c3bd26ebaae4aa1f95129e5e54670f1"},
         {"dGhlIHNhbXBsZSBub25jZQ==258EAFA5-E914-47DA-95CA-C5AB0DC85B11", "b37a4f2cc0624f1690f64606cf385945b2bec4ea"},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         uint8_t digest[LS_SHA1_BYTES];
         char hex[2 * LS_SHA1_BYTES + 1];
@@ -48,7 +47,7 @@ static void check(ls_digest digest, const char *key, size_t key_len, const char 
     assert_string_equal(hex, expected);
 }
 
-static void digests(void **unused)
+TEST(digests)
 {
     static const struct {
         ls_digest digest;
@@ -63,12 +62,11 @@ static void digests(void **unused)
          "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd"
          "454d4423643ce80e2a9ac94fa54ca49f"},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
         for (size_t first = 0; first <= 3; first++) check(cases[n].digest, NULL, 0, "abc", first, cases[n].of_abc);
 }
 
-static void hmac(void **unused)
+TEST(hmac)
 {
     static char ones[20], long_key[131], dd[51];
     static const char hash_first[] = "Test Using Larger Than Block-Size Key - Hash Key First",
@@ -100,20 +98,11 @@ static void hmac(void **unused)
          "0ae"
          "c8b915a985d786598"},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
         check(cases[n].digest, cases[n].key, cases[n].key_len, cases[n].text, n % 5, cases[n].code);
 }
 
-static void an_empty_key_is_a_key(void **unused)
+TEST(an_empty_key_is_a_key) /* RFC 2104: it is a block of zeros */
 {
-    (void)unused; /* RFC 2104: it is a block of zeros */
     check(LS_DIGEST_SHA256, "", 0, "", 0, "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sha1), cmocka_unit_test(digests), cmocka_unit_test(hmac),
-                                       cmocka_unit_test(an_empty_key_is_a_key)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,20 +19,18 @@ static void assert_different(char (*keys)[KEY], size_t count)
     for (size_t n = 1; n < count; n++) assert_memory_not_equal(keys[n - 1], keys[n], KEY);
 }
 
-static void keys_are_different(void **unused)
+TEST(keys_are_different)
 {
     char keys[KEYS][KEY];
-    (void)unused;
     for (size_t n = 0; n < KEYS; n++) ls_random(keys[n], KEY);
     assert_different(keys, KEYS);
 }
 
 /* Of every length, also past the bytes taken in advance: no byte outside is written, and each inside is, sooner or
  * later, another one (64 draws that leave a byte as it is: 2^-512). */
-static void every_length_is_filled(void **unused)
+TEST(every_length_is_filled)
 {
     unsigned char bytes[302], seen[302];
-    (void)unused;
     ls_random(bytes, 0);
     for (size_t len = 1; len <= 300; len = len < 140 ? len + 1 : len + 32) {
         memset(seen, 0, sizeof seen);
@@ -50,23 +48,12 @@ static void fill(void *keys)
     for (size_t n = 0; n < KEYS / 2; n++) ls_random((char *)keys + n * KEY, KEY);
 }
 
-static void threads_get_different_bytes(void **unused)
+TEST(threads_get_different_bytes)
 {
     char keys[KEYS][KEY];
     ls_thread thread;
-    (void)unused;
     assert_int_equal(ls_thread_start(&thread, "random", fill, keys[KEYS / 2]), LS_OK);
     fill(keys);
     ls_thread_join(&thread);
     assert_different(keys, KEYS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_different),
-        cmocka_unit_test(every_length_is_filled),
-        cmocka_unit_test(threads_get_different_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

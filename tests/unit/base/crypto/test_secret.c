@@ -13,7 +13,7 @@ static void from_hex(const char *text, uint8_t *out)
     }
 }
 
-static void scrypt(void **unused)
+TEST(scrypt)
 {
     static const struct {
         const char *password, *salt;
@@ -34,7 +34,6 @@ static void scrypt(void **unused)
          "1e40"
          "dfcf017b45575887"},
     };
-    (void)unused;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         uint8_t out[64], expected[64];
         const int err = ls_scrypt(cases[n].password, strlen(cases[n].password), cases[n].salt, strlen(cases[n].salt),
@@ -52,9 +51,8 @@ static int scrypt_with(unsigned log_n, unsigned r, unsigned p)
     return ls_scrypt("p", 1, "s", 1, log_n, r, p, out, sizeof out);
 }
 
-static void parameters_of_scrypt(void **unused)
+TEST(parameters_of_scrypt)
 {
-    (void)unused;
     if (scrypt_with(1, 1, 1) == LS_ENOTSUP) skip();
     assert_int_equal(scrypt_with(1, 1, 1), LS_OK);
     assert_int_equal(scrypt_with(0, 1, 1), LS_EINVAL);
@@ -72,10 +70,9 @@ static void parameters_of_scrypt(void **unused)
 
 static const uint8_t some_key[LS_SEAL_KEY_BYTES] = {1, 2, 3};
 
-static void an_example_of_gcm(void **unused)
+TEST(an_example_of_gcm)
 {
     uint8_t key[32], context[20], sealed[12 + 60 + 16], text[60], expected[60]; /* test case 16 of McGrew and Viega */
-    (void)unused;
     from_hex("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308", key);
     from_hex("feedfacedeadbeeffeedfacedeadbeefabaddad2", context);
     from_hex("cafebabefacedbaddecaf888"
@@ -95,9 +92,8 @@ static void an_example_of_gcm(void **unused)
 }
 
 /* Each length up to that of some blocks, in place too, in memory of exactly that size. */
-static void what_is_sealed_can_be_read(void **unused)
+TEST(what_is_sealed_can_be_read)
 {
-    (void)unused;
     for (size_t len = 0; len <= 100; len++) {
         uint8_t *sealed = malloc(len + LS_SEAL_BYTES);
         char *text = test_copy_exact("", 0);
@@ -116,12 +112,11 @@ static void what_is_sealed_can_be_read(void **unused)
     }
 }
 
-static void a_change_of_any_bit_is_found(void **unused)
+TEST(a_change_of_any_bit_is_found)
 {
     static const char text[] = "user 42";
     uint8_t sealed[sizeof text + LS_SEAL_BYTES], changed[sizeof sealed], out[sizeof text],
         other_key[LS_SEAL_KEY_BYTES];
-    (void)unused;
     if (ls_seal(some_key, "c", 1, text, sizeof text, sealed) == LS_ENOTSUP) skip();
     assert_int_equal(ls_unseal(some_key, "c", 1, sealed, sizeof sealed, out), LS_OK);
     assert_memory_equal(out, text, sizeof text);
@@ -142,18 +137,16 @@ static void a_change_of_any_bit_is_found(void **unused)
     assert_int_equal(ls_unseal(other_key, "c", 1, sealed, sizeof sealed, out), LS_EINVAL);
 }
 
-static void a_nonce_is_used_once(void **unused)
+TEST(a_nonce_is_used_once)
 {
     uint8_t first[1 + LS_SEAL_BYTES], second[1 + LS_SEAL_BYTES];
-    (void)unused;
     if (ls_seal(some_key, "", 0, "x", 1, first) == LS_ENOTSUP) skip();
     assert_int_equal(ls_seal(some_key, "", 0, "x", 1, second), LS_OK);
     assert_memory_not_equal(first, second, LS_SEAL_NONCE_BYTES);
 }
 
-static void equal(void **unused)
+TEST(equal)
 {
-    (void)unused;
     assert_true(ls_secret_equal("", "", 0));
     assert_true(ls_secret_equal("abc", "abc", 3));
     for (size_t n = 0; n < 3; n++) {
@@ -161,16 +154,4 @@ static void equal(void **unused)
         other[n] ^= 0x20;
         assert_false(ls_secret_equal("abc", other, 3));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(scrypt),
-                                       cmocka_unit_test(parameters_of_scrypt),
-                                       cmocka_unit_test(an_example_of_gcm),
-                                       cmocka_unit_test(what_is_sealed_can_be_read),
-                                       cmocka_unit_test(a_change_of_any_bit_is_found),
-                                       cmocka_unit_test(a_nonce_is_used_once),
-                                       cmocka_unit_test(equal)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,9 +80,8 @@ static size_t signature_of(const struct example *e, uint8_t *out)
     return (size_t)len;
 }
 
-static void the_examples(void **unused)
+TEST(the_examples)
 {
-    (void)unused;
     for (int n = 0; n < EXAMPLES; n++) {
         uint8_t signature[512];
         ls_signature_key *key = key_open(examples[n].key);
@@ -93,9 +92,8 @@ static void the_examples(void **unused)
     }
 }
 
-static void a_changed_signature_or_text(void **unused)
+TEST(a_changed_signature_or_text)
 {
-    (void)unused;
     for (int n = 0; n < EXAMPLES; n++) {
         uint8_t signature[512] = {0};
         const char *data = examples[n].data;
@@ -119,9 +117,8 @@ static void a_changed_signature_or_text(void **unused)
     }
 }
 
-static void sign(void **unused)
+TEST(sign)
 {
-    (void)unused;
     for (int n = 0; n < EXAMPLES; n++) {
         uint8_t made[LS_SIGNATURE_BYTES_MAX], expected[512];
         ls_signature_key *key = key_open(examples[n].key);
@@ -140,11 +137,10 @@ static void sign(void **unused)
 }
 
 /* A number of an ES256 signature that begins with a zero byte keeps its 32 bytes. */
-static void numbers_of_es256_have_their_full_length(void **unused)
+TEST(numbers_of_es256_have_their_full_length)
 {
     ls_signature_key *key = key_open(ec_private);
     bool zero = false;
-    (void)unused;
     for (unsigned n = 0; !zero && n < 20000; n++) { /* one in 128 has such a number */
         uint8_t made[LS_SIGNATURE_BYTES_MAX];
         assert_int_equal(ls_signature_make(key, &n, sizeof n, made), 64);
@@ -155,7 +151,7 @@ static void numbers_of_es256_have_their_full_length(void **unused)
     ls_signature_key_free(key);
 }
 
-static void what_is_no_key(void **unused)
+TEST(what_is_no_key)
 {
     static const struct {
         const char *pem;
@@ -195,17 +191,8 @@ static void what_is_no_key(void **unused)
          LS_EINVAL},
     };
     ls_signature_key *key;
-    (void)unused;
     if (ls_signature_key_open(ed_public, sizeof ed_public - 1, &key) == LS_ENOTSUP) skip();
     ls_signature_key_free(key);
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++)
         assert_int_equal(ls_signature_key_open(cases[n].pem, strlen(cases[n].pem), &key), cases[n].err);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_examples), cmocka_unit_test(a_changed_signature_or_text), cmocka_unit_test(sign),
-        cmocka_unit_test(numbers_of_es256_have_their_full_length), cmocka_unit_test(what_is_no_key)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

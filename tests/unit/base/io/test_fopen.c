@@ -10,10 +10,9 @@
 
 static const char name[] = "luaserve-test-\xc3\xbc-\xe6\x97\xa5.txt"; /* in the working directory */
 
-static void written_bytes_are_read_back(void **state)
+TEST(written_bytes_are_read_back)
 {
     char text[10] = "";
-    (void)state;
     FILE *file = ls_fopen(name, "wb");
     assert_non_null(file);
     assert_int_equal(fputs("a\nb", file) < 0, 0);
@@ -31,19 +30,12 @@ static void written_bytes_are_read_back(void **state)
     assert_null(ls_fopen(name, "rb"));
 }
 
-static void errors(void **state)
+TEST(errors)
 {
-    (void)state;
     errno = 0;
     assert_null(ls_fopen("no-such-folder/\xc3\xbc", "rb"));
     assert_int_equal(errno, ENOENT);
     errno = 0;
     assert_null(ls_fopen("no-such-file-\xff\xfe", "rb")); /* invalid UTF-8: missing, or refused */
     assert_true(errno == ENOENT || errno == EINVAL || errno == EILSEQ);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(written_bytes_are_read_back), cmocka_unit_test(errors)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

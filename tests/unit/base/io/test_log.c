@@ -31,36 +31,29 @@ static void keep(int level, const char *line, size_t len, void *user)
     s->line[len] = '\0';
 }
 
-static int open_sink(void **state)
+static void seen_open(seen *s)
 {
-    seen *s = calloc(1, sizeof *s);
-    if (s == NULL) return -1;
+    memset(s, 0, sizeof *s);
     ls_log_set_sink(keep, s);
     ls_log_set_level(LS_LOG_INFO);
-    *state = s;
-    return 0;
 }
 
-static int close_sink(void **state)
+static void seen_close(seen *s)
 {
     ls_log_set_sink(NULL, NULL);
     ls_log_set_level(LS_LOG_INFO);
-    free(*state);
-    return 0;
 }
 
-static void a_line_reaches_the_sink(void **state)
+TEST_IN(seen, s, a_line_reaches_the_sink)
 {
-    seen *s = *state;
     ls_log(LS_LOG_WARN, "%s %d", "answer", 42);
     assert_int_equal(s->count, 1);
     assert_int_equal(s->level, LS_LOG_WARN);
     assert_string_equal(s->line, "answer 42");
 }
 
-static void lower_levels_are_dropped(void **state)
+TEST_IN(seen, s, lower_levels_are_dropped)
 {
-    seen *s = *state;
     ls_log(LS_LOG_DEBUG, "no");
     ls_log_text(LS_LOG_DEBUG, "no", 2);
     ls_log(LS_LOG_OFF, "no");
@@ -73,9 +66,8 @@ static void lower_levels_are_dropped(void **state)
     assert_int_equal(s->count, 1);
 }
 
-static void line_breaks_are_indented_and_control_characters_shown(void **state)
+TEST_IN(seen, s, line_breaks_are_indented_and_control_characters_shown)
 {
-    seen *s = *state;
     ls_log(LS_LOG_INFO, "a\nb\tc\r\x1b[2J\x7f\n\n");
     assert_string_equal(s->line, "a\n\tb\tc\\x0d\\x1b[2J\\x7f");
     ls_log_text(LS_LOG_INFO, "%d\0z", 4);
@@ -91,9 +83,8 @@ static void the_log_shows(seen *s, const char *text, const char *shown)
 }
 
 /* C1 and the bidirectional controls act on a terminal as C0 does; 0x9b alone is CSI in some. */
-static void characters_that_act_on_a_terminal_are_escaped(void **state)
+TEST_IN(seen, s, characters_that_act_on_a_terminal_are_escaped)
 {
-    seen *s = *state;
     the_log_shows(s, "a\xc2\x80 b\xc2\x9f c\xc2\xa0", "a\\xc2\\x80 b\\xc2\\x9f c\xc2\xa0");
     the_log_shows(s, "\xe2\x80\x8d\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\x90",
                   "\xe2\x80\x8d\\xe2\\x80\\x8e\\xe2\\x80\\x8f\xe2\x80\x90");
@@ -107,9 +98,8 @@ static void characters_that_act_on_a_terminal_are_escaped(void **state)
     the_log_shows(s, "\x80z \x9b[2J \xffz \xc3z \xe2\x80", "\\x80z \\x9b[2J \\xffz \\xc3z \\xe2\\x80");
 }
 
-static void a_long_line_is_cut_at_its_limit(void **state)
+TEST_IN(seen, s, a_long_line_is_cut_at_its_limit)
 {
-    seen *s = *state;
     char *text = malloc(LINE_BYTES_MAX + 1);
     assert_non_null(text);
     memset(text, 'x', LINE_BYTES_MAX + 1);
@@ -141,10 +131,9 @@ static void a_long_line_is_cut_at_its_limit(void **state)
     free(text);
 }
 
-static void levels_have_names(void **state)
+TEST(levels_have_names)
 {
     enum ls_log_level level = LS_LOG_WARN;
-    (void)state;
     assert_int_equal(ls_log_level_of("debug", &level), LS_OK);
     assert_int_equal(level, LS_LOG_DEBUG);
     assert_int_equal(ls_log_level_of("off", &level), LS_OK);
@@ -166,7 +155,6 @@ static void write_all_lines(void *arg)
 {
     static const char letters[THREADS] = {'a', 'b', 'c', 'd'};
     ls_thread threads[THREADS];
-    (void)arg;
     for (int i = 0; i < THREADS; i++) {
         char *letter = (char *)(uintptr_t)&letters[i];
         assert_int_equal(ls_thread_start(&threads[i], "log", write_lines, letter), LS_OK);
@@ -186,14 +174,13 @@ static bool is_whole(const char *line)
 }
 
 /* All of them are less than the queue takes, so that none is dropped, however late the reader is. */
-static void lines_on_stderr_never_interleave(void **state)
+TEST(lines_on_stderr_never_interleave)
 {
     int pipe_fds[2];
     const int saved = dup(STDERR_FILENO);
     ls_thread writer;
     char line[WIDTH + 100];
     int whole = 0;
-    (void)state;
     assert_int_equal(pipe(pipe_fds), 0);
     assert_true(dup2(pipe_fds[1], STDERR_FILENO) >= 0);
     (void)close(pipe_fds[1]);
@@ -210,18 +197,4 @@ static void lines_on_stderr_never_interleave(void **state)
     if (whole < THREADS * LINES) print_error("after %d lines: %s\n", whole, line);
     assert_int_equal(whole, THREADS * LINES);
     (void)fclose(in);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_line_reaches_the_sink, open_sink, close_sink),
-        cmocka_unit_test_setup_teardown(lower_levels_are_dropped, open_sink, close_sink),
-        cmocka_unit_test_setup_teardown(line_breaks_are_indented_and_control_characters_shown, open_sink, close_sink),
-        cmocka_unit_test_setup_teardown(a_long_line_is_cut_at_its_limit, open_sink, close_sink),
-        cmocka_unit_test_setup_teardown(characters_that_act_on_a_terminal_are_escaped, open_sink, close_sink),
-        cmocka_unit_test(levels_have_names),
-        cmocka_unit_test(lines_on_stderr_never_interleave),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

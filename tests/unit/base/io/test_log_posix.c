@@ -44,14 +44,13 @@ static void take_until(int fd, char *out, size_t room, const char *text)
 
 /* Without a reader a line is queued, then dropped, and the thread continues; a test that blocks here fails by its time
  * limit. */
-static void a_stalled_reader_stops_nobody(void **state)
+TEST(a_stalled_reader_stops_nobody)
 {
     enum { ROOM = 4 << 20, COUNT = 3000 };
     static const char end[] = " log lines dropped: standard error was not read\n";
     captured c;
     char text[1000];
     char *out = malloc(ROOM);
-    (void)state;
     assert_non_null(out);
     memset(text, 'x', sizeof text);
     capture(&c);
@@ -76,10 +75,9 @@ static void a_stalled_reader_stops_nobody(void **state)
     free(out);
 }
 
-static void a_pipe_without_a_reader_and_a_closed_stderr_are_ignored(void **state)
+TEST(a_pipe_without_a_reader_and_a_closed_stderr_are_ignored)
 {
     captured c;
-    (void)state;
     capture(&c);
     (void)close(c.read_fd);
     ls_log(LS_LOG_INFO, "nobody reads this"); /* no SIGPIPE */
@@ -87,13 +85,4 @@ static void a_pipe_without_a_reader_and_a_closed_stderr_are_ignored(void **state
     ls_log(LS_LOG_INFO, "nor this");
     c.read_fd = open("/dev/null", O_RDONLY);
     release(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stalled_reader_stops_nobody),
-        cmocka_unit_test(a_pipe_without_a_reader_and_a_closed_stderr_are_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,6 @@ static char folder[MAX_PATH], inside[MAX_PATH + 16], outside[MAX_PATH + 16], mis
 static int make(void **state)
 {
     char temporary[MAX_PATH];
-    (void)state;
     assert_in_range(GetTempPathA(sizeof temporary, temporary), 1, sizeof temporary - 1);
     (void)snprintf(folder, sizeof folder, "%s\\luaserve-path-%lu", temporary, (unsigned long)GetCurrentProcessId());
     (void)snprintf(inside, sizeof inside, "%s/in", folder);
@@ -37,14 +36,12 @@ static int make(void **state)
 
 static int clear(void **state)
 {
-    (void)state;
     assert_true(RemoveDirectoryA(outside) && RemoveDirectoryA(inside) && RemoveDirectoryA(folder));
     return 0;
 }
 
-static void a_volume_without_a_drive_letter_is_checked(void **state)
+TEST(a_volume_without_a_drive_letter_is_checked)
 {
-    (void)state;
     for (int letter = 0; letter <= 1; letter++) {
         no_letter = !letter;
         assert_int_equal(ls_path_check_beneath(folder, inside), LS_OK);
@@ -55,9 +52,8 @@ static void a_volume_without_a_drive_letter_is_checked(void **state)
 }
 
 /* What exists and has no name is not a path that does not exist. */
-static void a_file_without_a_name_is_refused(void **state)
+TEST(a_file_without_a_name_is_refused)
 {
-    (void)state;
     no_name = true;
     assert_int_equal(ls_path_check_beneath(folder, inside), LS_EACCES);
     no_name = false;
@@ -65,9 +61,5 @@ static void a_file_without_a_name_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_volume_without_a_drive_letter_is_checked),
-        cmocka_unit_test(a_file_without_a_name_is_refused),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return test_run(make, clear);
 }

@@ -55,10 +55,9 @@ static void *action_of(int number)
     return (void *)(uintptr_t)action.sa_handler;
 }
 
-static void each_signal_reaches_its_callback(void **state)
+TEST(each_signal_reaches_its_callback)
 {
     seen s;
-    (void)state;
     ls_signals *signals = begin(&s, true);
     assert_int_equal(ls_signals_take_stops(signals), LS_OK);
     send_and_await(&s, SIGTERM);
@@ -73,11 +72,10 @@ static void each_signal_reaches_its_callback(void **state)
 }
 
 /* A signal that all threads of the program block, as after a parent that blocked it. */
-static void a_signal_that_the_program_blocks_is_received(void **state)
+TEST(a_signal_that_the_program_blocks_is_received)
 {
     seen s;
     sigset_t all, before;
-    (void)state;
     sigfillset(&all);
     assert_int_equal(pthread_sigmask(SIG_SETMASK, &all, &before), 0);
     ls_signals *signals = begin(&s, true);
@@ -87,10 +85,9 @@ static void a_signal_that_the_program_blocks_is_received(void **state)
     assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
 }
 
-static void requests_to_stop_keep_their_action_until_they_are_taken(void **state)
+TEST(requests_to_stop_keep_their_action_until_they_are_taken)
 {
     seen s;
-    (void)state;
     ls_signals *signals = begin(&s, true);
     assert_ptr_equal(action_of(SIGTERM), SIG_DFL);
     assert_ptr_not_equal(action_of(SIGHUP), SIG_DFL);
@@ -102,11 +99,10 @@ static void requests_to_stop_keep_their_action_until_they_are_taken(void **state
     assert_ptr_equal(action_of(SIGPIPE), SIG_DFL);
 }
 
-static void actions_that_the_program_sets_meanwhile_stay(void **state)
+TEST(actions_that_the_program_sets_meanwhile_stay)
 {
     static const int numbers[] = {SIGTERM, SIGHUP, SIGPIPE};
     seen s;
-    (void)state;
     ls_signals *signals = begin(&s, true);
     assert_int_equal(ls_signals_take_stops(signals), LS_OK);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) (void)signal(numbers[i], SIG_IGN);
@@ -117,10 +113,9 @@ static void actions_that_the_program_sets_meanwhile_stay(void **state)
     }
 }
 
-static void an_ignored_hangup_remains_ignored(void **state)
+TEST(an_ignored_hangup_remains_ignored)
 {
     seen s;
-    (void)state;
     (void)signal(SIGHUP, SIG_IGN); /* nohup(1) */
     ls_signals *signals = begin(&s, true);
     assert_ptr_equal(action_of(SIGHUP), SIG_IGN);
@@ -132,21 +127,19 @@ static void an_ignored_hangup_remains_ignored(void **state)
     (void)signal(SIGHUP, SIG_DFL);
 }
 
-static void without_a_callback_the_other_signals_keep_their_action(void **state)
+TEST(without_a_callback_the_other_signals_keep_their_action)
 {
     seen s;
-    (void)state;
     ls_signals *signals = begin(&s, false);
     assert_ptr_equal(action_of(SIGHUP), SIG_DFL);
     assert_ptr_equal(action_of(SIGUSR1), SIG_DFL);
     ls_signals_close(signals);
 }
 
-static void a_process_has_one_at_a_time(void **state)
+TEST(a_process_has_one_at_a_time)
 {
     seen s;
     ls_signals *second;
-    (void)state;
     ls_signals *signals = begin(&s, true);
     assert_int_equal(ls_signals_open(&(ls_signals_options){.on_stop = on_stop}, &second), LS_EBUSY);
     ls_signals_close(signals);
@@ -166,10 +159,9 @@ static int write_to_closed_pipe(void)
 }
 
 /* A signal that is not kept from the thread ends this test program. */
-static void a_write_to_a_closed_pipe_returns_an_error(void **state)
+TEST(a_write_to_a_closed_pipe_returns_an_error)
 {
     seen s;
-    (void)state;
     ls_signals *signals = begin(&s, true);
     assert_false(ls_pipe_guard_enter()); /* no system call is needed */
     assert_int_equal(write_to_closed_pipe(), EPIPE);
@@ -200,14 +192,13 @@ static void read_masks(void *arg)
     (void)pclose(from);
 }
 
-static void a_child_process_blocks_and_ignores_no_signal(void **state)
+TEST(a_child_process_blocks_and_ignores_no_signal)
 {
     const unsigned long long handled = 1ull << (SIGTERM - 1) | 1ull << (SIGINT - 1) | 1ull << (SIGHUP - 1) |
                                        1ull << (SIGUSR1 - 1) | 1ull << (SIGUSR2 - 1) | 1ull << (SIGPIPE - 1);
     seen s;
     child c = {0, 0};
     ls_thread thread;
-    (void)state;
     ls_signals *signals = begin(&s, true);
     assert_int_equal(ls_signals_take_stops(signals), LS_OK);
     assert_int_equal(ls_thread_start_parent(&thread, "parent", read_masks, &c), LS_OK);
@@ -225,16 +216,5 @@ int main(void)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) (void)signal(numbers[i], SIG_DFL);
     sigemptyset(&none);
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_signal_reaches_its_callback),
-        cmocka_unit_test(a_signal_that_the_program_blocks_is_received),
-        cmocka_unit_test(requests_to_stop_keep_their_action_until_they_are_taken),
-        cmocka_unit_test(actions_that_the_program_sets_meanwhile_stay),
-        cmocka_unit_test(an_ignored_hangup_remains_ignored),
-        cmocka_unit_test(without_a_callback_the_other_signals_keep_their_action),
-        cmocka_unit_test(a_process_has_one_at_a_time),
-        cmocka_unit_test(a_write_to_a_closed_pipe_returns_an_error),
-        cmocka_unit_test(a_child_process_blocks_and_ignores_no_signal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

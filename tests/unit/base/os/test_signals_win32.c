@@ -53,11 +53,10 @@ static ls_signals *begin(calls *h)
     return signals;
 }
 
-static void ctrl_c_calls_and_returns_immediately(void **state)
+TEST(ctrl_c_calls_and_returns_immediately)
 {
     static const DWORD events[] = {CTRL_C_EVENT, CTRL_BREAK_EVENT, CTRL_C_EVENT};
     calls h;
-    (void)state;
     ls_signals *signals = begin(&h);
     for (LONG i = 0; i < 3; i++) {
         assert_int_equal(result_of(system_calls(events[i])), TRUE);
@@ -71,19 +70,16 @@ static char logged[256];
 
 static void keep_line(int level, const char *line, size_t len, void *user)
 {
-    (void)user;
-    (void)level;
     snprintf(logged, sizeof logged, "%.*s", (int)len, line);
 }
 
 /* The system ends the process when the handler returns: the handler returns neither while the server drains nor while the
  * program ends behind it. */
-static void a_close_waits_for_the_end_of_the_process(void **state)
+TEST(a_close_waits_for_the_end_of_the_process)
 {
     static const DWORD events[] = {CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT};
     static const char *const why[] = {
         "the console window was closed: ", "the user logs off: ", "the system shuts down: "};
-    (void)state;
     ls_log_set_sink(keep_line, NULL);
     for (int i = 0; i < 3; i++) {
         calls h;
@@ -143,10 +139,9 @@ BOOL(WINAPI *__wrap___imp_CloseHandle)(HANDLE) = fake_close;
 BOOL(WINAPI *__wrap___imp_GetConsoleMode)(HANDLE, LPDWORD) = fake_mode;
 BOOL(WINAPI *__wrap___imp_SetConsoleMode)(HANDLE, DWORD) = fake_set_mode;
 
-static void a_click_into_the_window_does_not_stop_the_output(void **state)
+TEST(a_click_into_the_window_does_not_stop_the_output)
 {
     const DWORD others = ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT | ENABLE_EXTENDED_FLAGS;
-    (void)state;
     for (int quick = 0; quick <= 1; quick++) {
         const DWORD before = others | (quick ? ENABLE_QUICK_EDIT_MODE : 0);
         calls h;
@@ -162,10 +157,9 @@ static void a_click_into_the_window_does_not_stop_the_output(void **state)
     console.exists = false;
 }
 
-static void without_a_server_the_system_decides(void **state)
+TEST(without_a_server_the_system_decides)
 {
     calls h;
-    (void)state;
     assert_int_equal(result_of(system_calls(CTRL_C_EVENT)), FALSE);
     ls_signals_close(begin(&h));
     assert_int_equal(result_of(system_calls(CTRL_CLOSE_EVENT)), FALSE);
@@ -175,12 +169,11 @@ static void without_a_server_the_system_decides(void **state)
 
 /* The system's routine calls the handler under a lock that SetConsoleCtrlHandler takes as well. The last test, because the
  * handler holds that lock from here on. */
-static void the_server_can_be_closed_while_the_handler_waits(void **state)
+TEST(the_server_can_be_closed_while_the_handler_waits)
 {
     const FARPROC found = GetProcAddress(GetModuleHandleW(L"kernelbase"), "CtrlRoutine");
     LPTHREAD_START_ROUTINE routine;
     calls h;
-    (void)state;
     if (found == NULL) {
         print_message("skipped: of another system: CtrlRoutine is exported\n");
         skip();
@@ -211,11 +204,10 @@ static void set_named(const wchar_t *format)
     CloseHandle(event);
 }
 
-static void named_events_stop_and_reload(void **state)
+TEST(named_events_stop_and_reload)
 {
     calls stops = {CreateEventW(NULL, FALSE, FALSE, NULL), 0}, reloads = {CreateEventW(NULL, FALSE, FALSE, NULL), 0};
     ls_signals *signals, *second;
-    (void)state;
     assert_int_equal(ls_signals_open(&(ls_signals_options){.on_stop = called, .user = &stops}, &signals), LS_OK);
     assert_int_equal(ls_signals_open(&(ls_signals_options){.on_stop = called}, &second), LS_EBUSY);
     assert_int_equal(ls_signals_take_stops(signals), LS_OK);
@@ -237,17 +229,4 @@ static void named_events_stop_and_reload(void **state)
     ls_signals_close(signals);
     CloseHandle(stops.called);
     CloseHandle(reloads.called);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ctrl_c_calls_and_returns_immediately),
-        cmocka_unit_test(a_close_waits_for_the_end_of_the_process),
-        cmocka_unit_test(a_click_into_the_window_does_not_stop_the_output),
-        cmocka_unit_test(without_a_server_the_system_decides),
-        cmocka_unit_test(named_events_stop_and_reload),
-        cmocka_unit_test(the_server_can_be_closed_while_the_handler_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,21 +13,17 @@ typedef struct shared {
     int count;
 } shared;
 
-static int open_shared(void **state)
+static void shared_open(shared *s)
 {
-    shared *s = calloc(1, sizeof *s);
-    if (s == NULL || ls_mutex_open(&s->mutex) < 0 || ls_cond_open(&s->cond) < 0) return -1;
-    *state = s;
-    return 0;
+    memset(s, 0, sizeof *s);
+    assert_int_equal(ls_mutex_open(&s->mutex), LS_OK);
+    assert_int_equal(ls_cond_open(&s->cond), LS_OK);
 }
 
-static int close_shared(void **state)
+static void shared_close(shared *s)
 {
-    shared *s = *state;
     ls_cond_close(&s->cond);
     ls_mutex_close(&s->mutex);
-    free(s);
-    return 0;
 }
 
 static void count_up(void *arg)
@@ -40,9 +36,8 @@ static void count_up(void *arg)
     }
 }
 
-static void a_mutex_excludes(void **state)
+TEST_IN(shared, s, a_mutex_excludes)
 {
-    shared *s = *state;
     ls_thread threads[THREADS];
     for (int i = 0; i < THREADS; i++) assert_int_equal(ls_thread_start(&threads[i], "count", count_up, s), LS_OK);
     for (int i = 0; i < THREADS; i++) ls_thread_join(&threads[i]);
@@ -65,9 +60,8 @@ static void try_to_lock(void *arg)
     if (s->count > 0) ls_mutex_unlock(&s->mutex);
 }
 
-static void a_try_does_not_wait(void **state)
+TEST_IN(shared, s, a_try_does_not_wait)
 {
-    shared *s = *state;
     for (int held = 0; held < 2; held++) {
         ls_thread thread;
         if (held) ls_mutex_lock(&s->mutex);
@@ -78,9 +72,8 @@ static void a_try_does_not_wait(void **state)
     }
 }
 
-static void a_broadcast_wakes_all(void **state)
+TEST_IN(shared, s, a_broadcast_wakes_all)
 {
-    shared *s = *state;
     ls_thread threads[THREADS];
     for (int i = 0; i < THREADS; i++) assert_int_equal(ls_thread_start(&threads[i], "wait", wait_for_one, s), LS_OK);
     ls_mutex_lock(&s->mutex);
@@ -91,9 +84,8 @@ static void a_broadcast_wakes_all(void **state)
     assert_int_equal(s->count, 1 + THREADS);
 }
 
-static void a_wait_with_a_timeout_ends(void **state)
+TEST_IN(shared, s, a_wait_with_a_timeout_ends)
 {
-    shared *s = *state;
     const uint64_t before = ls_clock_ns();
     ls_mutex_lock(&s->mutex);
     while (ls_cond_wait_ms(&s->cond, &s->mutex, 30)) {
@@ -103,20 +95,7 @@ static void a_wait_with_a_timeout_ends(void **state)
     assert_true(ls_clock_ns() - before >= 30 * UINT64_C(1000000));
 }
 
-static void there_is_a_processor(void **state)
+TEST(there_is_a_processor)
 {
-    (void)state;
     assert_true(ls_cpu_count() >= 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_mutex_excludes, open_shared, close_shared),
-        cmocka_unit_test_setup_teardown(a_try_does_not_wait, open_shared, close_shared),
-        cmocka_unit_test_setup_teardown(a_broadcast_wakes_all, open_shared, close_shared),
-        cmocka_unit_test_setup_teardown(a_wait_with_a_timeout_ends, open_shared, close_shared),
-        cmocka_unit_test(there_is_a_processor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,24 +22,15 @@ static void look_around(void *arg)
     (void)pthread_getname_np(pthread_self(), s->name, sizeof s->name);
 }
 
-static void a_thread_has_a_name_and_takes_no_signals(void **state)
+TEST(a_thread_has_a_name_and_takes_no_signals)
 {
     look seen = {.signals_open = -1};
     ls_thread thread;
     sigset_t mask;
-    (void)state;
     assert_int_equal(ls_thread_start(&thread, "fifteen-letters-and-more", look_around, &seen), LS_OK);
     ls_thread_join(&thread);
     assert_int_equal(seen.signals_open, 0);
     assert_string_equal(seen.name, "fifteen-letters");
     (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
     assert_false(sigismember(&mask, SIGTERM)); /* the creator's mask is unchanged */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thread_has_a_name_and_takes_no_signals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,11 +19,10 @@ static void look_around(void *arg)
     (void)LocalFree(description);
 }
 
-static void a_thread_has_a_name(void **state)
+TEST(a_thread_has_a_name)
 {
     wchar_t name[32] = L"";
     ls_thread thread;
-    (void)state;
     assert_int_equal(ls_thread_start(&thread, "fifteen-letters-and-more", look_around, name), LS_OK);
     ls_thread_join(&thread);
     assert_int_equal(wcscmp(name, L"fifteen-letters"), 0);
@@ -40,7 +39,6 @@ static struct {
 
 static BOOL WINAPI fake_mask(HANDLE process, PDWORD_PTR ours, PDWORD_PTR systems)
 {
-    (void)process;
     *ours = machine.ours;
     *systems = machine.systems;
     return machine.known;
@@ -61,7 +59,7 @@ BOOL(WINAPI *__wrap___imp_GetProcessAffinityMask)(HANDLE, PDWORD_PTR, PDWORD_PTR
 WORD(WINAPI *__wrap___imp_GetActiveProcessorGroupCount)(void) = fake_groups;
 DWORD(WINAPI *__wrap___imp_GetActiveProcessorCount)(WORD) = fake_count;
 
-static void processors_of_all_groups_count(void **state)
+TEST(processors_of_all_groups_count)
 {
     static const struct {
         DWORD_PTR ours, systems;
@@ -77,7 +75,6 @@ static void processors_of_all_groups_count(void **state)
         {0, 0, TRUE, 2, 96, 96}, /* threads in several groups */
         {0, 0, FALSE, 1, 0, 1},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         machine.ours = table[i].ours;
         machine.systems = table[i].systems;
@@ -86,13 +83,4 @@ static void processors_of_all_groups_count(void **state)
         machine.all = table[i].all;
         assert_int_equal(ls_cpu_count(), table[i].expected);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thread_has_a_name),
-        cmocka_unit_test(processors_of_all_groups_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,12 +105,9 @@ static int64_t integer_of(place *p, const char *sql)
 
 #define NUMBERS(n) "with recursive c(n) as (select 1 union all select n + 1 from c where n < " n ") "
 
-static void a_long_statement_does_not_end_in_place(void **state)
+TEST_IN(place, p, a_long_statement_does_not_end_in_place, 1, true)
 {
-    place p;
-    (void)state;
-    place_open(&p, 1, true);
-    ls_db_job *job = job_new(&p, "select 7 as a");
+    ls_db_job *job = job_new(p, "select 7 as a");
     assert_true(ls_db_try(job));
     assert_int_equal(job->row_count, 1);
     set_sql(job, NUMBERS("300000") "select count(*) from c");
@@ -121,28 +118,24 @@ static void a_long_statement_does_not_end_in_place(void **state)
         assert_int_equal(job->row_count, 1);
     }
     ls_db_job_drop(job);
-    place_close(&p);
 }
 
-static void a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not(void **state)
+TEST_IN(place, p, a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not, 1, true)
 {
-    place p;
-    (void)state;
-    place_open(&p, 1, true);
-    ls_db_job *job = job_new(&p, "create table t(a)");
+    ls_db_job *job = job_new(p, "create table t(a)");
     assert_false(ls_db_try(job));
     assert_true(job->writes);
     ls_db_block(job);
     ls_db_job_drop(job);
-    job = job_new(&p, "with x(a) as (select 1) insert into t select a from x"); /* a reader finds that it writes */
+    job = job_new(p, "with x(a) as (select 1) insert into t select a from x"); /* a reader finds that it writes */
     assert_false(ls_db_try(job));
     assert_true(job->writes);
     ls_db_block(job);
     assert_int_equal(job->changes, 1);
     ls_db_job_drop(job);
-    assert_int_equal(open_path(&p, ":memory:", 1, true), LS_OK);
-    run_sql(&p, "create table t(a)");
-    job = job_new(&p, "insert into t values(1)");
+    assert_int_equal(open_path(p, ":memory:", 1, true), LS_OK);
+    run_sql(p, "create table t(a)");
+    job = job_new(p, "insert into t values(1)");
     assert_true(ls_db_try(job));
     assert_int_equal(job->changes, 1);
     set_sql(job, "insert into t " NUMBERS("300000") "select n from c"); /* interrupted, undone and run again */
@@ -150,45 +143,33 @@ static void a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not(vo
     ls_db_block(job);
     assert_int_equal(job->changes, 300000);
     ls_db_job_drop(job);
-    place_close(&p);
 }
 
 /* SQLite calls its progress handler every so many steps of a statement, counted over all of its runs, and also behind the
  * last one, when it has committed. A step of 2 MB of random bytes takes longer than LS_DB_PLACE_NS. */
-static void a_write_that_ends_late_does_not_run_again(void **state)
+TEST_IN(place, p, a_write_that_ends_late_does_not_run_again, 1, true)
 {
-    place p;
-    (void)state;
-    place_open(&p, 1, true);
-    assert_int_equal(open_path(&p, ":memory:", 1, true), LS_OK);
-    run_sql(&p, "create table t(a)");
-    for (int n = 0; n < 24; n++) run_sql(&p, "insert into t values(randomblob(2000000))");
-    assert_int_equal(integer_of(&p, "select count(*) from t"), 24);
-    place_close(&p);
+    assert_int_equal(open_path(p, ":memory:", 1, true), LS_OK);
+    run_sql(p, "create table t(a)");
+    for (int n = 0; n < 24; n++) run_sql(p, "insert into t values(randomblob(2000000))");
+    assert_int_equal(integer_of(p, "select count(*) from t"), 24);
 }
 
-static void of_one_row_the_rest_is_not_read(void **state)
+TEST_IN(place, p, of_one_row_the_rest_is_not_read, 1, true)
 {
-    place p;
-    (void)state;
-    place_open(&p, 1, true);
-    ls_db_job *job = job_new(&p, NUMBERS("1000000000000") "select n from c");
+    ls_db_job *job = job_new(p, NUMBERS("1000000000000") "select n from c");
     job->one = true;
     assert_true(ls_db_try(job));
     assert_int_equal(job->row_count, 1);
     assert_false(job->more);
     ls_db_job_drop(job);
-    place_close(&p);
 }
 
-static void a_long_result_comes_in_batches(void **state)
+TEST_IN(place, p, a_long_result_comes_in_batches, 1, true)
 {
-    place p;
     size_t rows = 0;
     unsigned batches = 0;
-    (void)state;
-    place_open(&p, 1, true);
-    ls_db_job *job = job_new(&p, NUMBERS("2000") "select n, zeroblob(1000) as b from c");
+    ls_db_job *job = job_new(p, NUMBERS("2000") "select n, zeroblob(1000) as b from c");
     run(job);
     for (;; batches++) {
         assert_int_equal(job->error, LS_OK);
@@ -196,23 +177,19 @@ static void a_long_result_comes_in_batches(void **state)
         rows += job->row_count;
         if (!job->more) break;
         assert_false(ls_db_try(job));
-        assert_int_equal(integer_of(&p, "select 1"), 1); /* the only reader is not occupied by the result */
+        assert_int_equal(integer_of(p, "select 1"), 1); /* the only reader is not occupied by the result */
         ls_db_block(job);
     }
     assert_int_equal(rows, 2000);
     assert_true(batches >= 7);
     ls_db_job_drop(job);
-    place_close(&p);
 }
 
-static void results_with_rows_left_have_a_limit(void **state)
+TEST_IN(place, p, results_with_rows_left_have_a_limit, 1, true)
 {
-    place p;
     ls_db_job *jobs[LS_DB_RESULTS_MAX + 1];
-    (void)state;
-    place_open(&p, 1, true);
     for (unsigned n = 0; n <= LS_DB_RESULTS_MAX; n++) {
-        jobs[n] = job_new(&p, NUMBERS("1000") "select n, zeroblob(1000) as b from c");
+        jobs[n] = job_new(p, NUMBERS("1000") "select n, zeroblob(1000) as b from c");
         run(jobs[n]);
         assert_int_equal(jobs[n]->error, n < LS_DB_RESULTS_MAX ? LS_OK : LS_ELIMIT);
         assert_int_equal(jobs[n]->more, n < LS_DB_RESULTS_MAX);
@@ -222,19 +199,15 @@ static void results_with_rows_left_have_a_limit(void **state)
     assert_true(jobs[LS_DB_RESULTS_MAX]->more);
     for (unsigned n = 0; n <= LS_DB_RESULTS_MAX; n++) ls_db_job_drop(jobs[n]);
     ls_db_stats stats;
-    ls_db_stat(p.shared, &stats);
+    ls_db_stat(p->shared, &stats);
     assert_int_equal(stats.connections, 2); /* the writer, and the reader */
-    place_close(&p);
 }
 
-static void a_transaction_is_undone_unless_it_is_committed(void **state)
+TEST_IN(place, p, a_transaction_is_undone_unless_it_is_committed, 1, true)
 {
-    place p;
-    (void)state;
-    place_open(&p, 1, true);
-    run_sql(&p, "create table t(a)");
+    run_sql(p, "create table t(a)");
     for (int commits = 0; commits < 2; commits++) {
-        ls_db_job *lease = ls_db_job_new(p.db), *job = ls_db_job_new(p.db);
+        ls_db_job *lease = ls_db_job_new(p->db), *job = ls_db_job_new(p->db);
         lease->what = LS_DB_BEGIN;
         ls_db_block(lease);
         assert_int_equal(lease->error, LS_OK);
@@ -244,7 +217,7 @@ static void a_transaction_is_undone_unless_it_is_committed(void **state)
         assert_int_equal(job->changes, 1);
         set_sql(job, "select count(*) from t");
         assert_true(ls_db_try(job)); /* reads of the transaction run in place */
-        assert_int_equal(integer_of(&p, "select count(*) from t"), 0);
+        assert_int_equal(integer_of(p, "select count(*) from t"), 0);
         job->what = LS_DB_COMMIT;
         if (commits)
             ls_db_block(job);
@@ -255,9 +228,8 @@ static void a_transaction_is_undone_unless_it_is_committed(void **state)
         assert_int_equal(job->error, LS_ECANCELED);
         ls_db_job_drop(job);
         ls_db_job_drop(lease);
-        assert_int_equal(integer_of(&p, "select count(*) from t"), commits);
+        assert_int_equal(integer_of(p, "select count(*) from t"), commits);
     }
-    place_close(&p);
 }
 
 /* ---- on the pool ------------------------------------------------------------------------------------------------- */
@@ -301,12 +273,11 @@ static void pool_close(net_place *net, place *p)
     net_place_release(net);
 }
 
-static void a_job_that_is_cancelled_gives_its_connection_back(void **state)
+TEST(a_job_that_is_cancelled_gives_its_connection_back)
 {
     place p;
     net_place net;
     waiting first, second, third;
-    (void)state;
     net_place_open(&net);
     place_open(&p, 1, true);
     ls_db_job *forever = job_new(&p, NUMBERS("1000000000000") "select count(*) from c"),
@@ -331,12 +302,11 @@ static void a_job_that_is_cancelled_gives_its_connection_back(void **state)
 }
 
 /* A task that ends while its rows are read cancels the job and releases it: the pool does so behind it. */
-static void a_result_that_is_read_is_released_behind_its_reader(void **state)
+TEST(a_result_that_is_read_is_released_behind_its_reader)
 {
     place p;
     net_place net;
     waiting first;
-    (void)state;
     net_place_open(&net);
     place_open(&p, 1, true);
     for (int round = 0; round < 20; round++) {
@@ -361,12 +331,11 @@ static void a_result_that_is_read_is_released_behind_its_reader(void **state)
     place_close(&p);
 }
 
-static void a_transaction_whose_begin_is_cancelled_has_not_the_writer(void **state)
+TEST(a_transaction_whose_begin_is_cancelled_has_not_the_writer)
 {
     place p;
     net_place net;
     waiting first, second, third;
-    (void)state;
     net_place_open(&net);
     place_open(&p, 1, true);
     run_sql(&p, "create table t(a)");
@@ -392,13 +361,12 @@ static void a_transaction_whose_begin_is_cancelled_has_not_the_writer(void **sta
 
 /* ---- values, memory ------------------------------------------------------------------------------------------------ */
 
-static void values_are_read_as_they_were_put(void **state)
+TEST(values_are_read_as_they_were_put)
 {
     ls_db_bytes bytes = {0};
     const int64_t integer = INT64_MIN;
     const char *data;
     size_t len;
-    (void)state;
     for (int n = 0; n < 100; n++) {
         assert_true(ls_db_bytes_put(&bytes, LS_DB_NULL, NULL, 0));
         assert_true(ls_db_bytes_put(&bytes, LS_DB_INTEGER, &integer, sizeof integer));
@@ -420,15 +388,12 @@ static void values_are_read_as_they_were_put(void **state)
     free(bytes.data);
 }
 
-static void without_memory_a_job_fails_and_nothing_is_lost(void **state)
+TEST_IN(place, p, without_memory_a_job_fails_and_nothing_is_lost, 1, true)
 {
-    place p;
     unsigned failures = 0;
-    (void)state;
-    place_open(&p, 1, true);
     for (int allowed = 0;; allowed++) {
         test_allocations_left = allowed;
-        ls_db_job *job = ls_db_job_new(p.db);
+        ls_db_job *job = ls_db_job_new(p->db);
         test_allocations_left = -1;
         if (job == NULL) {
             failures++;
@@ -449,25 +414,5 @@ static void without_memory_a_job_fails_and_nothing_is_lost(void **state)
         failures++;
     }
     assert_true(failures > 3);
-    assert_int_equal(integer_of(&p, "select 5"), 5);
-    place_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_long_statement_does_not_end_in_place),
-        cmocka_unit_test(a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_not),
-        cmocka_unit_test(a_write_that_ends_late_does_not_run_again),
-        cmocka_unit_test(of_one_row_the_rest_is_not_read),
-        cmocka_unit_test(a_long_result_comes_in_batches),
-        cmocka_unit_test(results_with_rows_left_have_a_limit),
-        cmocka_unit_test(a_transaction_is_undone_unless_it_is_committed),
-        cmocka_unit_test(a_job_that_is_cancelled_gives_its_connection_back),
-        cmocka_unit_test(a_result_that_is_read_is_released_behind_its_reader),
-        cmocka_unit_test(a_transaction_whose_begin_is_cancelled_has_not_the_writer),
-        cmocka_unit_test(values_are_read_as_they_were_put),
-        cmocka_unit_test(without_memory_a_job_fails_and_nothing_is_lost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_int_equal(integer_of(p, "select 5"), 5);
 }

@@ -71,15 +71,13 @@ static unsigned wakes;
 
 static void count_wake(ls_waiter *waiter)
 {
-    (void)waiter;
     wakes++;
 }
 
-static void first_in_first_out_up_to_the_capacity(void **state)
+TEST(first_in_first_out_up_to_the_capacity)
 {
     ls_channel *channel = open_channel(3);
     ls_message *message = NULL;
-    (void)state;
     assert_int_equal(ls_channel_capacity(channel), 3);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_EAGAIN);
     for (unsigned round = 0; round < 3; round++) {
@@ -94,12 +92,11 @@ static void first_in_first_out_up_to_the_capacity(void **state)
     free_channel(channel);
 }
 
-static void a_waiting_receiver_gets_the_value(void **state)
+TEST(a_waiting_receiver_gets_the_value)
 {
     ls_channel *channel = open_channel(1);
     ls_waiter first, second;
     ls_message *message = NULL;
-    (void)state;
     wakes = 0;
     ls_waiter_init(&first, count_wake);
     ls_waiter_init(&second, count_wake);
@@ -119,11 +116,10 @@ static void a_waiting_receiver_gets_the_value(void **state)
     free_channel(channel);
 }
 
-static void a_waiting_sender_follows_the_queue(void **state)
+TEST(a_waiting_sender_follows_the_queue)
 {
     ls_channel *channel = open_channel(1);
     ls_waiter first, second, third;
-    (void)state;
     wakes = 0;
     ls_waiter_init(&first, count_wake);
     ls_waiter_init(&second, count_wake);
@@ -145,12 +141,11 @@ static void a_waiting_sender_follows_the_queue(void **state)
     free_channel(channel);
 }
 
-static void what_is_put_back_comes_first(void **state)
+TEST(what_is_put_back_comes_first)
 {
     ls_channel *channel = open_channel(2);
     ls_waiter receiver;
     ls_message *message = NULL;
-    (void)state;
     wakes = 0;
     for (unsigned n = 0; n < 2; n++) send_number(channel, n);
     assert_int_equal(ls_channel_receive(channel, NULL, &message), LS_OK);
@@ -172,12 +167,11 @@ static void what_is_put_back_comes_first(void **state)
     free_channel(channel);
 }
 
-static void close_refuses_senders_and_drains(void **state)
+TEST(close_refuses_senders_and_drains)
 {
     ls_channel *channel = open_channel(1);
     ls_waiter sender, receiver;
     ls_message *message = NULL;
-    (void)state;
     wakes = 0;
     ls_waiter_init(&sender, count_wake);
     send_number(channel, 1);
@@ -207,12 +201,11 @@ static void close_refuses_senders_and_drains(void **state)
     free_channel(channel);
 }
 
-static void another_capacity(void **state)
+TEST(another_capacity)
 {
     ls_channel *channel = open_channel(1);
     ls_waiter senders[3];
     ls_message *message;
-    (void)state;
     wakes = 0;
     send_number(channel, 0);
     for (unsigned n = 0; n < 3; n++) {
@@ -231,13 +224,12 @@ static void another_capacity(void **state)
     free_channel(channel);
 }
 
-static void one_capacity_per_generation(void **state)
+TEST(one_capacity_per_generation)
 {
     ls_shared *shared;
     ls_shared_object *first, *again;
     char before[LS_SHARED_WHERE_BYTES] = "";
     const size_t ten = 10, twenty = 20;
-    (void)state;
     assert_int_equal(ls_shared_open(&shared), LS_OK);
     assert_int_equal(ls_shared_get(shared, &ls_channel_kind, "jobs", "a:1", NULL, &first, before), LS_OK);
     assert_string_equal(ls_channel_name(ls_channel_of(first)), "jobs");
@@ -357,11 +349,10 @@ static void consume(void *arg)
     sleeper_close(&s);
 }
 
-static void each_message_is_delivered_once(void **state)
+TEST(each_message_is_delivered_once)
 {
     worker producers[PRODUCERS] = {{0}}, consumers[CONSUMERS] = {{0}};
     ls_channel *channel = open_channel(4);
-    (void)state;
     for (unsigned n = 0; n < CONSUMERS; n++) {
         consumers[n].channel = channel;
         assert_int_equal(ls_thread_start(&consumers[n].thread, "consumer", consume, &consumers[n]), LS_OK);
@@ -387,15 +378,4 @@ static void each_message_is_delivered_once(void **state)
         assert_int_equal(sum, EACH);
     }
     free_channel(channel);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_in_first_out_up_to_the_capacity), cmocka_unit_test(a_waiting_receiver_gets_the_value),
-        cmocka_unit_test(a_waiting_sender_follows_the_queue),    cmocka_unit_test(what_is_put_back_comes_first),
-        cmocka_unit_test(close_refuses_senders_and_drains),      cmocka_unit_test(another_capacity),
-        cmocka_unit_test(one_capacity_per_generation),           cmocka_unit_test(each_message_is_delivered_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ typedef struct fixture {
     ls_dict *dict;
 } fixture;
 
-static ls_dict *open_dict(fixture *f, uint64_t bytes_max, bool evict)
+static void fixture_open(fixture *f, uint64_t bytes_max, bool evict)
 {
     const ls_dict_options options = {.bytes_max = bytes_max, .evict = evict};
     ls_shared_object *object = NULL;
@@ -31,10 +31,9 @@ static ls_dict *open_dict(fixture *f, uint64_t bytes_max, bool evict)
     assert_int_equal(ls_shared_open(&f->shared), LS_OK);
     assert_int_equal(ls_shared_get(f->shared, &ls_dict_kind, "d", "site.lua:1", &options, &object, before), LS_OK);
     f->dict = (ls_dict *)(void *)object;
-    return f->dict;
 }
 
-static void close_dict(fixture *f)
+static void fixture_close(fixture *f)
 {
     ls_dict_clear(f->dict);
     assert_int_equal(ls_dict_bytes(f->dict), 0); /* the account of bytes is exact */
@@ -83,14 +82,12 @@ static int64_t get(ls_dict *d, const char *key)
 
 /* ---- entries ----------------------------------------------------------------------------------------------- */
 
-static void keys_of_both_types(void **state)
+TEST_IN(fixture, f, keys_of_both_types, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key number = {.integer = 0x3131313131313131}, same_bytes = {.bytes = "11111111", .len = 8};
     const ls_dict_key empty = {.bytes = "", .len = 0};
     ls_dict_value value;
-    (void)state;
     assert_int_equal(ls_dict_set(d, &number, integer(1), LS_DICT_SET, 0, 0), LS_OK);
     assert_int_equal(ls_dict_set(d, &same_bytes, integer(2), LS_DICT_SET, 0, 0), LS_OK);
     assert_int_equal(ls_dict_set(d, &empty, integer(3), LS_DICT_SET, 0, 0), LS_OK);
@@ -100,17 +97,14 @@ static void keys_of_both_types(void **state)
     assert_true(ls_dict_get(d, &empty, &value, NULL) && value.as.integer == 3);
     assert_true(ls_dict_remove(d, &number));
     assert_false(ls_dict_remove(d, &number));
-    close_dict(&f);
 }
 
-static void the_modes_of_set(void **state)
+TEST_IN(fixture, f, the_modes_of_set, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("k");
     ls_dict_value value;
     uint64_t version;
-    (void)state;
     assert_int_equal(ls_dict_set(d, &k, text_of(5), LS_DICT_REPLACE, 0, 0), LS_ENOENT);
     assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SWAP, 0, 7), LS_EAGAIN);
     assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SWAP, 0, LS_DICT_ABSENT), LS_OK);
@@ -126,33 +120,27 @@ static void the_modes_of_set(void **state)
     assert_int_equal(ls_dict_set(d, &k, integer(4), LS_DICT_SWAP, 0, version), LS_EAGAIN);
     assert_int_equal(set(d, "k", (ls_dict_value){.type = LS_DICT_NIL}), LS_OK);
     assert_false(has(d, "k"));
-    close_dict(&f);
 }
 
-static void a_value_outlives_its_entry(void **state)
+TEST_IN(fixture, f, a_value_outlives_its_entry, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("k");
     ls_dict_value value;
-    (void)state;
     assert_int_equal(set(d, "k", text_of(1000)), LS_OK);
     assert_true(ls_dict_get(d, &k, &value, NULL));
     assert_true(ls_dict_remove(d, &k));
     assert_true(ls_value_bytes(value.as.value) > 1000);
     ls_dict_value_drop(&value);
-    close_dict(&f);
 }
 
-static void incr(void **state)
+TEST_IN(fixture, f, incr, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("k"), s = key_of("s"), x = key_of("x");
     const ls_dict_value none = {.type = LS_DICT_NIL}, half = {.type = LS_DICT_FLOAT, .as.number = 0.5};
     ls_dict_value sum;
     uint64_t ms;
-    (void)state;
     assert_int_equal(ls_dict_incr(d, &k, integer(1), none, 0, &sum), LS_ENOENT);
     assert_int_equal(ls_dict_incr(d, &k, integer(1), integer(10), 5000, &sum), LS_OK);
     assert_int_equal(sum.as.integer, 11);
@@ -171,7 +159,6 @@ static void incr(void **state)
     assert_int_equal(set(d, "x", integer(INT64_MIN)), LS_OK);
     assert_int_equal(ls_dict_incr(d, &x, integer(-1), integer(0), 0, &sum), LS_EINVAL);
     assert_int_equal(ls_dict_incr(d, &x, integer(0), integer(0), 0, &sum), LS_OK);
-    close_dict(&f);
 }
 
 /* ---- expiry ------------------------------------------------------------------------------------------------ */
@@ -184,13 +171,11 @@ static double take(ls_dict *d, const char *key, double now, double token, double
     return wait;
 }
 
-static void a_bucket_is_emptied_and_fills_again(void **state)
+TEST_IN(fixture, f, a_bucket_is_emptied_and_fills_again, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     ls_dict_value value;
     const ls_dict_key k = key_of("k");
-    (void)state;
     for (int n = 0; n < 3; n++) assert_true(take(d, "k", 1000, 20, 60) == 0);
     for (int n = 0; n < 2; n++) assert_true(take(d, "k", 1000, 20, 60) == 20); /* a refusal takes no token */
     assert_true(ls_dict_get(d, &k, &value, NULL) && value.type == LS_DICT_FLOAT && value.as.number == 1060);
@@ -204,46 +189,36 @@ static void a_bucket_is_emptied_and_fills_again(void **state)
     assert_true(take(d, "k", 60, 20, 60) == 0); /* after a reboot the clock begins anew */
     assert_true(ls_dict_ttl(d, &(ls_dict_key){.bytes = "k", .len = 1}, &ms) && ms > 19000 && ms <= 20000);
     assert_true(take(d, "other", 9000, 20, 20) == 20);
-    close_dict(&f);
 }
 
-static void a_bucket_that_a_thread_with_a_later_time_has_emptied(void **state)
+TEST_IN(fixture, f, a_bucket_that_a_thread_with_a_later_time_has_emptied, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
-    (void)state;
+    ls_dict *d = f->dict;
     for (int n = 0; n < 3; n++) assert_true(take(d, "k", 1010, 20, 60) == 0);
     assert_true(take(d, "k", 1009.5, 20, 60) == 20.5);
     assert_true(take(d, "k", 1000, 20, 60) == 30);
     assert_true(take(d, "k", 999.5, 20, 60) == 0); /* so much later is the time of another clock */
-    close_dict(&f);
 }
 
-static void a_bucket_keeps_its_rate_over_a_long_time(void **state)
+TEST_IN(fixture, f, a_bucket_keeps_its_rate_over_a_long_time, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     int passed = 0;
-    (void)state;
     for (int n = 1; n <= 10000; n++) passed += take(d, "k", 1e6 + n * 0.01, 0.1, 0.1) == 0; /* 100 in a second */
     assert_in_range(passed, 999, 1001);
-    close_dict(&f);
 }
 
-static void a_bucket_in_place_of_another_value(void **state)
+TEST_IN(fixture, f, a_bucket_in_place_of_another_value, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
-    (void)state;
+    ls_dict *d = f->dict;
     assert_int_equal(set(d, "k", text_of(1000)), LS_OK);
     assert_true(take(d, "k", 1000, 1, 1) == 0);
     assert_true(take(d, "k", 1000, 1, 1) == 1);
     assert_int_equal(set(d, "k", integer(2000)), LS_OK);
     assert_true(take(d, "k", 1000, 1, 1) == 0);
-    close_dict(&f);
 }
 
-static void buckets_in_a_dict_that_is_full(void **state)
+TEST(buckets_in_a_dict_that_is_full)
 {
     for (int evict = 0; evict <= 1; evict++) {
         fixture f;
@@ -252,25 +227,24 @@ static void buckets_in_a_dict_that_is_full(void **state)
         const ls_dict_value number = {.type = LS_DICT_FLOAT};
         const size_t bytes = ls_dict_entry_bytes(&a, &number);
         double wait = 0;
-        (void)state;
-        ls_dict *d = open_dict(&f, bytes, evict);
+        fixture_open(&f, bytes, evict);
+        ls_dict *d = f.dict;
         assert_int_equal(ls_dict_take(d, &a, &bucket, &wait), LS_OK);
         assert_int_equal(ls_dict_take(d, &b, &bucket, &wait), evict ? LS_OK : LS_ELIMIT);
         assert_int_equal(has(d, "a"), !evict);
-        close_dict(&f);
-        d = open_dict(&f, bytes - 1, evict);
+        fixture_close(&f);
+        fixture_open(&f, bytes - 1, evict);
+        d = f.dict;
         assert_int_equal(ls_dict_take(d, &a, &bucket, &wait), LS_EMSGSIZE);
-        close_dict(&f);
+        fixture_close(&f);
     }
 }
 
-static void entries_expire(void **state)
+TEST_IN(fixture, f, entries_expire, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("k");
     uint64_t ms;
-    (void)state;
     assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SET, 100, 0), LS_OK);
     now_ms += 99;
     assert_true(ls_dict_ttl(d, &k, &ms) && ms == 1);
@@ -289,30 +263,26 @@ static void entries_expire(void **state)
     assert_int_equal(set(d, "k", integer(3)), LS_OK); /* without a time: it does not expire any more */
     now_ms += 1000;
     assert_int_equal(get(d, "k"), 3);
-    close_dict(&f);
 }
 
-static void a_swap_keeps_the_expiry(void **state)
+TEST_IN(fixture, f, a_swap_keeps_the_expiry, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("k");
     ls_dict_value value;
     uint64_t version, ms;
-    (void)state;
     assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SET, 100, 0), LS_OK);
     assert_true(ls_dict_get(d, &k, &value, &version));
     assert_int_equal(ls_dict_set(d, &k, integer(2), LS_DICT_SWAP, 0, version), LS_OK);
     assert_true(ls_dict_ttl(d, &k, &ms) && ms == 100);
-    close_dict(&f);
 }
 
 /* Entries that are never looked up again go when others are written. */
-static void writes_sweep_expired_entries(void **state)
+TEST(writes_sweep_expired_entries)
 {
     fixture f;
-    ls_dict *d = open_dict(&f, 100000, true); /* one shard */
-    (void)state;
+    fixture_open(&f, 100000, true); /* one shard */
+    ls_dict *d = f.dict;
     for (int64_t n = 0; n < 500; n++) {
         const ls_dict_key k = {.integer = n};
         assert_int_equal(ls_dict_set(d, &k, integer(n), LS_DICT_SET, 10 + (uint64_t)n % 7, 0), LS_OK);
@@ -327,20 +297,20 @@ static void writes_sweep_expired_entries(void **state)
     assert_true(ls_dict_bytes(d) < full / 20);
     assert_int_equal(get(d, "stays"), 1);
     assert_int_equal(ls_dict_count(d), 17);
-    close_dict(&f);
+    fixture_close(&f);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
 
-static void the_limit_of_bytes(void **state)
+TEST(the_limit_of_bytes)
 {
     fixture f;
     const ls_dict_key k = key_of("key");
     ls_dict_value value = text_of(3000);
     const size_t bytes = ls_dict_entry_bytes(&k, &value);
-    (void)state;
     for (int evict = 0; evict < 2; evict++) {
-        ls_dict *d = open_dict(&f, bytes, evict != 0);
+        fixture_open(&f, bytes, evict != 0);
+        ls_dict *d = f.dict;
         assert_int_equal(ls_dict_set(d, &k, text_of(3000), LS_DICT_SET, 0, 0), LS_OK);
         assert_int_equal(ls_dict_bytes(d), bytes);
         assert_int_equal(ls_dict_set(d, &k, text_of(3001), LS_DICT_SET, 0, 0), LS_EMSGSIZE);
@@ -349,18 +319,18 @@ static void the_limit_of_bytes(void **state)
         assert_int_equal(ls_dict_bytes(d), bytes - 1);
         assert_int_equal(set(d, "y", integer(1)), evict ? LS_OK : LS_ELIMIT);
         assert_true(has(d, "key") == !evict && has(d, "y") == evict);
-        close_dict(&f);
+        fixture_close(&f);
     }
     ls_dict_value_drop(&value);
 }
 
-static void the_least_recently_used_goes_first(void **state)
+TEST(the_least_recently_used_goes_first)
 {
     fixture f;
     const ls_dict_key any = key_of("a");
     const ls_dict_value number = integer(0);
-    ls_dict *d = open_dict(&f, 4 * ls_dict_entry_bytes(&any, &number), true);
-    (void)state;
+    fixture_open(&f, 4 * ls_dict_entry_bytes(&any, &number), true);
+    ls_dict *d = f.dict;
     assert_int_equal(set(d, "a", integer(1)), LS_OK);
     assert_int_equal(set(d, "b", integer(2)), LS_OK);
     assert_int_equal(set(d, "c", integer(3)), LS_OK);
@@ -371,17 +341,17 @@ static void the_least_recently_used_goes_first(void **state)
     assert_int_equal(set(d, "c", integer(6)), LS_OK);
     assert_int_equal(set(d, "f", integer(7)), LS_OK);
     assert_true(has(d, "a") && has(d, "c") && !has(d, "d") && has(d, "e") && has(d, "f"));
-    close_dict(&f);
+    fixture_close(&f);
 }
 
-static void expired_entries_go_before_live_ones(void **state)
+TEST(expired_entries_go_before_live_ones)
 {
     fixture f;
     const ls_dict_key any = key_of("a");
     const ls_dict_value number = integer(0);
-    (void)state;
     for (int evict = 0; evict < 2; evict++) {
-        ls_dict *d = open_dict(&f, 3 * ls_dict_entry_bytes(&any, &number), evict != 0);
+        fixture_open(&f, 3 * ls_dict_entry_bytes(&any, &number), evict != 0);
+        ls_dict *d = f.dict;
         const ls_dict_key c = key_of("c");
         assert_int_equal(set(d, "a", integer(1)), LS_OK);
         assert_int_equal(set(d, "b", integer(2)), LS_OK);
@@ -389,16 +359,14 @@ static void expired_entries_go_before_live_ones(void **state)
         now_ms += 10;
         assert_int_equal(set(d, "d", integer(4)), LS_OK);
         assert_true(has(d, "a") && has(d, "b") && has(d, "d"));
-        close_dict(&f);
+        fixture_close(&f);
     }
 }
 
 /* A large dict has many shards: the bytes of all of them count together. */
-static void eviction_over_all_shards(void **state)
+TEST_IN(fixture, f, eviction_over_all_shards, 4 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 4 << 20, true);
-    (void)state;
+    ls_dict *d = f->dict;
     for (int64_t n = 0; n < 20000; n++, now_ms++) {
         const ls_dict_key k = {.integer = n};
         assert_int_equal(ls_dict_set(d, &k, text_of(500), LS_DICT_SET, 0, 0), LS_OK);
@@ -413,17 +381,14 @@ static void eviction_over_all_shards(void **state)
         assert_int_equal(found, n >= 20000 - (int64_t)count);
         if (found) ls_dict_value_drop(&value);
     }
-    close_dict(&f);
 }
 
-static void out_of_memory_is_reported(void **state)
+TEST_IN(fixture, f, out_of_memory_is_reported, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("k"), list = key_of("list");
     ls_dict_value sum, *values;
     size_t len, count;
-    (void)state;
     test_allocations_left = 0;
     assert_int_equal(ls_dict_set(d, &k, integer(1), LS_DICT_SET, 0, 0), LS_ENOMEM);
     assert_int_equal(ls_dict_incr(d, &k, integer(1), integer(0), 0, &sum), LS_ENOMEM);
@@ -455,7 +420,6 @@ static void out_of_memory_is_reported(void **state)
         test_allocations_left = -1;
         ls_dict_items_drop(&items);
     }
-    close_dict(&f);
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------- */
@@ -471,14 +435,12 @@ static void assert_range(ls_dict *d, const char *key, int64_t first, int64_t las
     free(values);
 }
 
-static void lists(void **state)
+TEST_IN(fixture, f, lists, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("list"), s = key_of("s");
     ls_dict_value out, *values;
     size_t len = 0, count;
-    (void)state;
     assert_int_equal(ls_dict_pop(d, &k, true, &out), LS_ENOENT);
     assert_int_equal(ls_dict_list_len(d, &k, &len), LS_OK);
     assert_int_equal(len, 0);
@@ -515,18 +477,15 @@ static void lists(void **state)
     assert_int_equal(ls_dict_pop(d, &s, true, &out), LS_EINVAL);
     assert_int_equal(ls_dict_list_len(d, &s, &len), LS_EINVAL);
     assert_int_equal(ls_dict_range(d, &s, 1, -1, &values, &count), LS_EINVAL);
-    close_dict(&f);
 }
 
 /* The account of a list is exact through growth, and its limit is that of the dict. */
-static void a_list_at_the_limit(void **state)
+TEST_IN(fixture, f, a_list_at_the_limit, 8192, false)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 8192, false);
+    ls_dict *d = f->dict;
     const ls_dict_key k = key_of("list");
     size_t len = 0, before = 0;
     int err;
-    (void)state;
     do {
         ls_dict_value one = text_of(100);
         before = len;
@@ -540,23 +499,20 @@ static void a_list_at_the_limit(void **state)
     ls_dict_value_drop(&out);
     ls_dict_value one = text_of(100);
     assert_int_equal(ls_dict_push(d, &k, &one, 1, false, &len), LS_OK);
-    close_dict(&f);
 }
 
 /* ---- iteration --------------------------------------------------------------------------------------------- */
 
 /* All entries come once, also when the table grows between the calls. */
-static void iteration_while_the_table_grows(void **state)
+TEST_IN(fixture, f, iteration_while_the_table_grows, 64 << 20, true)
 {
     enum { FIRST = 3000, MORE = 40 };
     static unsigned char seen[200000];
-    fixture f;
-    ls_dict *d = open_dict(&f, 64 << 20, true);
+    ls_dict *d = f->dict;
     ls_dict_items items = {0};
     uint64_t cursor = 0;
     int64_t added = FIRST;
     unsigned calls = 0;
-    (void)state;
     memset(seen, 0, sizeof seen);
     for (int64_t n = 0; n < FIRST; n++) {
         const ls_dict_key k = {.integer = n};
@@ -579,19 +535,16 @@ static void iteration_while_the_table_grows(void **state)
     } while (cursor != 0);
     for (int n = 0; n < FIRST; n++) assert_int_equal(seen[n], 1);
     ls_dict_items_drop(&items);
-    close_dict(&f);
 }
 
-static void iteration_reads_keys_only(void **state)
+TEST_IN(fixture, f, iteration_reads_keys_only, 1 << 20, true)
 {
-    fixture f;
-    ls_dict *d = open_dict(&f, 1 << 20, true);
+    ls_dict *d = f->dict;
     const ls_dict_key list = key_of("a list"), old = key_of("old");
     ls_dict_value one = text_of(7);
     ls_dict_items items = {0};
     uint64_t cursor = 0;
     size_t len, count = 0;
-    (void)state;
     assert_int_equal(ls_dict_push(d, &list, &one, 1, true, &len), LS_OK);
     assert_int_equal(set(d, "text", text_of(100)), LS_OK);
     assert_int_equal(ls_dict_set(d, &old, integer(1), LS_DICT_SET, 5, 0), LS_OK);
@@ -607,18 +560,16 @@ static void iteration_reads_keys_only(void **state)
     } while (cursor != 0);
     assert_int_equal(count, 2);
     ls_dict_items_drop(&items);
-    close_dict(&f);
 }
 
 /* ---- the registry ------------------------------------------------------------------------------------------ */
 
-static void a_dict_is_found_by_its_name(void **state)
+TEST(a_dict_is_found_by_its_name)
 {
     const ls_dict_options small = {.bytes_max = 8192, .evict = true}, large = {.bytes_max = 16384};
     ls_shared *shared;
     ls_shared_object *a = NULL, *b = NULL;
     char before[LS_SHARED_WHERE_BYTES] = "";
-    (void)state;
     assert_int_equal(ls_shared_open(&shared), LS_OK);
     assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "a", "site.lua:1", &small, &a, before), LS_OK);
     assert_int_equal(ls_shared_get(shared, &ls_dict_kind, "b", "site.lua:2", NULL, &b, before), LS_OK);
@@ -643,33 +594,4 @@ static void a_dict_is_found_by_its_name(void **state)
         assert_int_equal(err, LS_ENOMEM);
     }
     ls_shared_close(shared);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_of_both_types),
-        cmocka_unit_test(the_modes_of_set),
-        cmocka_unit_test(a_value_outlives_its_entry),
-        cmocka_unit_test(incr),
-        cmocka_unit_test(a_bucket_is_emptied_and_fills_again),
-        cmocka_unit_test(a_bucket_that_a_thread_with_a_later_time_has_emptied),
-        cmocka_unit_test(a_bucket_keeps_its_rate_over_a_long_time),
-        cmocka_unit_test(a_bucket_in_place_of_another_value),
-        cmocka_unit_test(buckets_in_a_dict_that_is_full),
-        cmocka_unit_test(entries_expire),
-        cmocka_unit_test(a_swap_keeps_the_expiry),
-        cmocka_unit_test(writes_sweep_expired_entries),
-        cmocka_unit_test(the_limit_of_bytes),
-        cmocka_unit_test(the_least_recently_used_goes_first),
-        cmocka_unit_test(expired_entries_go_before_live_ones),
-        cmocka_unit_test(eviction_over_all_shards),
-        cmocka_unit_test(out_of_memory_is_reported),
-        cmocka_unit_test(lists),
-        cmocka_unit_test(a_list_at_the_limit),
-        cmocka_unit_test(iteration_while_the_table_grows),
-        cmocka_unit_test(iteration_reads_keys_only),
-        cmocka_unit_test(a_dict_is_found_by_its_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,11 +92,10 @@ static unsigned waiting(place *p) /* for the store */
 
 /* The rows of 10 keys wait to be deleted; of 10,000 further ones, which come and go while the store waits for the lock of
  * the file, at most one was taken before. Afterwards the file has what the dict has. */
-static void removed_entries_without_a_row_do_not_wait(void **state)
+TEST(removed_entries_without_a_row_do_not_wait)
 {
     place p = {.dir = TEST_SCRATCH_PATH};
     ls_dict_value value;
-    (void)state;
     place_make(&p);
     place_open(&p);
     for (int64_t key = 0; key < 10; key++) set(&p, key, LS_DICT_INTEGER);
@@ -140,7 +139,7 @@ static void store_numbers(void *arg)
 }
 
 /* What a crash leaves is what another connection reads: at each moment no number without those stored before. */
-static void a_file_has_all_dicts_of_one_moment(void **state)
+TEST(a_file_has_all_dicts_of_one_moment)
 {
     static const char sql[] = "select (select coalesce(max(value), 0) from \"dict second\" where key < 50), "
                               "(select coalesce(max(value), 0) from \"dict d\"), (select count(*) from \"dict d\"), "
@@ -150,7 +149,6 @@ static void a_file_has_all_dicts_of_one_moment(void **state)
     sqlite3 *reader = NULL;
     sqlite3_stmt *moment = NULL;
     int64_t stored = 0, moments = 0;
-    (void)state;
     place_make(&p);
     place_open(&p);
     (void)open_dict(&p, "second"); /* its table */
@@ -174,11 +172,4 @@ static void a_file_has_all_dicts_of_one_moment(void **state)
     assert_int_equal(sqlite3_close(reader), SQLITE_OK);
     ls_shared_close(p.shared);
     place_remove(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(removed_entries_without_a_row_do_not_wait),
-                                       cmocka_unit_test(a_file_has_all_dicts_of_one_moment)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,13 +122,12 @@ static bool is_linearizable(operation *const *history, unsigned count, uint64_t 
     return false;
 }
 
-static void the_checker_finds_wrong_histories(void **state)
+TEST(the_checker_finds_wrong_histories)
 {
     operation a = {.begin_ns = 0, .end_ns = 10, .kind = SET, .argument = 5},
               b = {.begin_ns = 5, .end_ns = 15, .kind = GET, .result = -1},
               c = {.begin_ns = 20, .end_ns = 30, .kind = INCR, .result = 6};
     operation *history[] = {&a, &b, &c};
-    (void)state;
     assert_true(is_linearizable(history, 3, 0, -1)); /* the read overlaps the write */
     b.result = 5;
     assert_true(is_linearizable(history, 3, 0, -1));
@@ -170,12 +169,11 @@ static void history_worker(void *arg)
     }
 }
 
-static void histories_are_linearizable(void **state)
+TEST(histories_are_linearizable)
 {
     shared *s = calloc(1, sizeof *s);
     worker workers[THREADS];
     ls_shared *registry;
-    (void)state;
     assert_non_null(s);
     s->dict = open_dict(&registry, 1 << 20);
     assert_int_equal(ls_mutex_open(&s->lock), LS_OK);
@@ -207,14 +205,13 @@ static void swap_worker(void *arg)
     }
 }
 
-static void no_swap_is_lost(void **state)
+TEST(no_swap_is_lost)
 {
     const ls_dict_key key = {.bytes = "counter", .len = 7};
     shared s = {0};
     worker workers[THREADS];
     ls_shared *registry;
     ls_dict_value value;
-    (void)state;
     s.dict = open_dict(&registry, 1 << 20);
     for (unsigned n = 0; n < THREADS; n++) workers[n] = (worker){&s, n, n + 1};
     start_and_join(workers, swap_worker);
@@ -241,14 +238,13 @@ static void list_worker(void *arg)
     }
 }
 
-static void every_value_of_a_list_comes_out_once(void **state)
+TEST(every_value_of_a_list_comes_out_once)
 {
     const ls_dict_key key = {.bytes = "queue", .len = 5}, sum = {.bytes = "sum", .len = 3};
     shared s = {0};
     worker workers[THREADS];
     ls_shared *registry;
     ls_dict_value value;
-    (void)state;
     s.dict = open_dict(&registry, 4 << 20);
     for (unsigned n = 0; n < THREADS; n++) workers[n] = (worker){&s, n, n + 1};
     start_and_join(workers, list_worker);
@@ -288,12 +284,11 @@ static void mixed_worker(void *arg)
 }
 
 /* The dict is full most of the time, and entries expire. */
-static void bytes_are_exact_after_all(void **state)
+TEST(bytes_are_exact_after_all)
 {
     shared s = {0};
     worker workers[THREADS];
     ls_shared *registry;
-    (void)state;
     s.dict = open_dict(&registry, 65536);
     for (unsigned n = 0; n < THREADS; n++) workers[n] = (worker){&s, n, 0x9e3779b97f4a7c15 * (n + 1)};
     start_and_join(workers, mixed_worker);
@@ -301,16 +296,4 @@ static void bytes_are_exact_after_all(void **state)
     assert_int_equal(ls_dict_bytes(s.dict), 0);
     assert_int_equal(ls_dict_count(s.dict), 0);
     ls_shared_close(registry);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_checker_finds_wrong_histories),
-        cmocka_unit_test(histories_are_linearizable),
-        cmocka_unit_test(no_swap_is_lost),
-        cmocka_unit_test(every_value_of_a_list_comes_out_once),
-        cmocka_unit_test(bytes_are_exact_after_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void assert_true_in_lua(lua_State *L, const char *chunk, int arguments)
     lua_pop(L, 1);
 }
 
-static void every_value_comes_back(void **state)
+TEST(every_value_comes_back)
 {
     static const char *const expressions[] = {"nil",
                                               "true",
@@ -95,7 +95,6 @@ static void every_value_comes_back(void **state)
                                               "{cjson.null, x = cjson.null}",
                                               "cjson.decode('{\"a\":[],\"b\":{},\"c\":[null,1.5,\"x\"]}')"};
     lua_State *L = open_state();
-    (void)state;
     for (size_t n = 0; n < sizeof expressions / sizeof *expressions; n++) {
         ls_value *value = pack(L, expressions[n]);
         evaluate(L, expressions[n]);
@@ -114,21 +113,19 @@ static void every_value_comes_back(void **state)
     lua_close(L);
 }
 
-static void not_a_number_comes_back(void **state)
+TEST(not_a_number_comes_back)
 {
     lua_State *L = open_state();
     ls_value *value = pack(L, "0/0");
-    (void)state;
     ls_value_give(L, value, false);
     assert_true_in_lua(L, "local x = ... return x ~= x", 1);
     lua_close(L);
 }
 
-static void the_mark_of_arrays_is_kept(void **state)
+TEST(the_mark_of_arrays_is_kept)
 {
     lua_State *L = open_state();
     ls_value *value = pack(L, "cjson.decode('{\"a\":[],\"b\":{}}')");
-    (void)state;
     ls_value_push(L, value);
     assert_true_in_lua(L, "local t = ... return cjson.encode(t.a) == '[]' and cjson.encode(t.b) == '{}'", 1);
     ls_value_give(L, value, true);
@@ -136,18 +133,17 @@ static void the_mark_of_arrays_is_kept(void **state)
     lua_close(L);
 }
 
-static void a_string_made_in_c(void **state)
+TEST(a_string_made_in_c)
 {
     lua_State *L = open_state();
     ls_value *value = ls_value_string("a\0b", 3);
-    (void)state;
     assert_int_equal(ls_value_type(value), LUA_TSTRING);
     ls_value_give(L, value, false);
     assert_true_in_lua(L, "return ... == 'a\\0b'", 1);
     lua_close(L);
 }
 
-static void the_path_of_a_value_without_a_copy(void **state)
+TEST(the_path_of_a_value_without_a_copy)
 {
     static const struct {
         const char *expression, *message;
@@ -171,7 +167,6 @@ static void the_path_of_a_value_without_a_copy(void **state)
         {"nested(101)", "value has more than 100 levels of tables", LS_ELIMIT},
     };
     lua_State *L = open_state();
-    (void)state;
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         char message[LS_VALUE_MESSAGE_BYTES] = "";
         ls_value *value = NULL;
@@ -192,25 +187,23 @@ static void the_path_of_a_value_without_a_copy(void **state)
     lua_close(L);
 }
 
-static void the_name_of_the_value(void **state)
+TEST(the_name_of_the_value)
 {
     const ls_value_options options = {.name = "message"};
     char message[LS_VALUE_MESSAGE_BYTES];
     ls_value *value = NULL;
     lua_State *L = open_state();
-    (void)state;
     evaluate(L, "{f = print}");
     assert_int_equal(ls_value_pack(L, -1, &options, &value, message, sizeof message), LS_EINVAL);
     assert_string_equal(message, "message.f is a function, which cannot be shared");
     lua_close(L);
 }
 
-static void the_limit_of_bytes(void **state)
+TEST(the_limit_of_bytes)
 {
     static const char *const expressions[] = {"'short'", "('x'):rep(5000)", "{1, 2, {x = ('y'):rep(600)}}", "1.5",
                                               "{}"};
     lua_State *L = open_state();
-    (void)state;
     for (size_t n = 0; n < sizeof expressions / sizeof *expressions; n++) {
         char message[LS_VALUE_MESSAGE_BYTES], wanted[LS_VALUE_MESSAGE_BYTES];
         ls_value *value = pack(L, expressions[n]);
@@ -237,13 +230,12 @@ static const ls_slice *test_slices(lua_State *L, int index, unsigned *count)
     return slices;
 }
 
-static void a_buffer_becomes_a_string(void **state)
+TEST(a_buffer_becomes_a_string)
 {
     const ls_value_options options = {.slices = test_slices};
     char message[LS_VALUE_MESSAGE_BYTES];
     ls_value *value = NULL;
     lua_State *L = open_state();
-    (void)state;
     evaluate(L, "{io.stdout}");
     assert_int_equal(ls_value_pack(L, 1, &options, &value, message, sizeof message), LS_OK);
     ls_value_give(L, value, false);
@@ -251,7 +243,7 @@ static void a_buffer_becomes_a_string(void **state)
     lua_close(L);
 }
 
-static void a_copy_refuses_writes(void **state)
+TEST(a_copy_refuses_writes)
 {
     static const char chunk[] =
         "local t = ...\n"
@@ -266,13 +258,12 @@ static void a_copy_refuses_writes(void **state)
         "  and t.title == 'tea' and t.new == nil and t.items[1] == 3\n"
         "  and getmetatable(t) == false and not pcall(setmetatable, t, nil)\n";
     lua_State *L = open_state();
-    (void)state;
     ls_value_give(L, pack(L, "{title = 'tea', items = {3, 1, 2}}"), true);
     assert_true_in_lua(L, chunk, 1);
     lua_close(L);
 }
 
-static void a_copy_is_read_as_a_table(void **state)
+TEST(a_copy_is_read_as_a_table)
 {
     static const char chunk[] =
         "local t = ...\n"
@@ -289,7 +280,6 @@ static void a_copy_is_read_as_a_table(void **state)
         "  and cjson.encode(t.items) == '[3,1,2]' and same(cjson.decode(cjson.encode(t)), {title = 'tea', items = {3, "
         "1, 2}})\n";
     lua_State *L = open_state();
-    (void)state;
     ls_value_give(L, pack(L, "{title = 'tea', items = {3, 1, 2}}"), true);
     lua_pushvalue(L, 1);
     assert_true_in_lua(L, chunk, 1);
@@ -304,12 +294,11 @@ static void a_copy_is_read_as_a_table(void **state)
 
 /* With n allocations before the first failure, for all n until all succeed: the error is reported, and the sanitizer
  * finds no leak. */
-static void out_of_memory_is_reported(void **state)
+TEST(out_of_memory_is_reported)
 {
     char message[LS_VALUE_MESSAGE_BYTES];
     int failures = 0;
     lua_State *L = open_state();
-    (void)state;
     evaluate(L, "{('x'):rep(3000), {a = ('y'):rep(9000), b = {1, 2, 3}}}");
     for (int allowed = 0;; allowed++) {
         ls_value *value = NULL;
@@ -339,12 +328,11 @@ static int give_call(lua_State *L)
 }
 
 /* The reference is dropped also when Lua has no memory for the value. */
-static void out_of_memory_in_lua(void **state)
+TEST(out_of_memory_in_lua)
 {
     lua_State *L = open_state();
     ls_value *value = pack(L, "{('x'):rep(100), {a = ('y'):rep(90), b = {1, 2, 3}}}");
     unsigned failures = 0;
-    (void)state;
     for (int read_only = 0; read_only < 2; read_only++) {
         for (int allowed = 0;; allowed++) {
             lua_settop(L, 0);
@@ -368,7 +356,7 @@ static void out_of_memory_in_lua(void **state)
 
 /* A file may be damaged: each proper prefix of a code is refused, and a code with one changed byte is refused, or makes
  * a value. */
-static void the_code_of_a_value_is_checked(void **state)
+TEST(the_code_of_a_value_is_checked)
 {
     static const char *const expressions[] = {"'text'",
                                               "1 << 62",
@@ -380,7 +368,6 @@ static void the_code_of_a_value_is_checked(void **state)
                                               "{ [true] = 1, [7.5] = 2, x = nested(20) }",
                                               "nested(100)"};
     lua_State *L = open_state();
-    (void)state;
     for (unsigned n = 0; n < sizeof expressions / sizeof *expressions; n++) {
         ls_value *value = pack(L, expressions[n]);
         size_t len;
@@ -411,24 +398,4 @@ static void the_code_of_a_value_is_checked(void **state)
         ls_value_drop(value);
     }
     lua_close(L);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_value_comes_back),
-        cmocka_unit_test(not_a_number_comes_back),
-        cmocka_unit_test(the_mark_of_arrays_is_kept),
-        cmocka_unit_test(a_string_made_in_c),
-        cmocka_unit_test(the_path_of_a_value_without_a_copy),
-        cmocka_unit_test(the_name_of_the_value),
-        cmocka_unit_test(the_limit_of_bytes),
-        cmocka_unit_test(a_buffer_becomes_a_string),
-        cmocka_unit_test(a_copy_refuses_writes),
-        cmocka_unit_test(a_copy_is_read_as_a_table),
-        cmocka_unit_test(the_code_of_a_value_is_checked),
-        cmocka_unit_test(out_of_memory_is_reported),
-        cmocka_unit_test(out_of_memory_in_lua),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

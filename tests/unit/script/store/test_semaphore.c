@@ -27,15 +27,13 @@ static unsigned wakes;
 
 static void count_wake(ls_waiter *waiter)
 {
-    (void)waiter;
     wakes++;
 }
 
-static void permits_go_to_the_first_waiter(void **state)
+TEST(permits_go_to_the_first_waiter)
 {
     ls_semaphore *semaphore = open_semaphore(2);
     ls_waiter waiters[3];
-    (void)state;
     wakes = 0;
     assert_int_equal(ls_semaphore_release(semaphore), LS_EINVAL);
     assert_int_equal(ls_semaphore_acquire(semaphore, NULL), LS_OK);
@@ -59,11 +57,10 @@ static void permits_go_to_the_first_waiter(void **state)
     free_semaphore(semaphore);
 }
 
-static void another_number_of_permits(void **state)
+TEST(another_number_of_permits)
 {
     ls_semaphore *semaphore = open_semaphore(1);
     ls_waiter waiters[2];
-    (void)state;
     wakes = 0;
     assert_int_equal(ls_semaphore_acquire(semaphore, NULL), LS_OK);
     for (unsigned n = 0; n < 2; n++) {
@@ -134,25 +131,14 @@ static void hold_and_release(void *arg)
     ls_mutex_close(&s.mutex);
 }
 
-static void never_more_holders_than_permits(void **state)
+TEST(never_more_holders_than_permits)
 {
     crowd c = {.semaphore = open_semaphore(PERMITS)};
     ls_thread threads[THREADS];
-    (void)state;
     for (unsigned n = 0; n < THREADS; n++)
         assert_int_equal(ls_thread_start(&threads[n], "holder", hold_and_release, &c), LS_OK);
     for (unsigned n = 0; n < THREADS; n++) ls_thread_join(&threads[n]);
     assert_false(atomic_load(&c.too_many));
     assert_int_equal(ls_semaphore_taken(c.semaphore), 0);
     free_semaphore(c.semaphore);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permits_go_to_the_first_waiter),
-        cmocka_unit_test(another_number_of_permits),
-        cmocka_unit_test(never_more_holders_than_permits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,11 +92,10 @@ static ls_topics_stats stats_of(const world *w)
 
 /* ---- who gets what -------------------------------------------------------------------------------------------- */
 
-static void every_subscriber_in_every_state_gets_it(void **state)
+TEST(every_subscriber_in_every_state_gets_it)
 {
     world w;
     reader r[4];
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 4; n++) {
         reader_open(&r[n], n < 2 ? &w.a : &w.b);
@@ -131,11 +130,10 @@ static void every_subscriber_in_every_state_gets_it(void **state)
     world_close(&w);
 }
 
-static void refused_messages_are_counted(void **state)
+TEST(refused_messages_are_counted)
 {
     world w;
     reader r;
-    (void)state;
     world_open(&w);
     reader_open(&r, &w.a);
     subscribe_fresh(&r, "a");
@@ -157,11 +155,10 @@ static void refused_messages_are_counted(void **state)
 }
 
 /* A subscription gets what is published after it, also when older messages still wait. */
-static void a_new_subscription_gets_later_messages(void **state)
+TEST(a_new_subscription_gets_later_messages)
 {
     world w;
     reader early, late;
-    (void)state;
     world_open(&w);
     reader_open(&early, &w.a);
     reader_open(&late, &w.a);
@@ -181,12 +178,11 @@ static void a_new_subscription_gets_later_messages(void **state)
     world_close(&w);
 }
 
-static void an_inbox_delivers_from_its_start(void **state)
+TEST(an_inbox_delivers_from_its_start)
 {
     world w;
     place c;
     reader r;
-    (void)state;
     world_open(&w);
     place_open(&c, w.topics, NULL);
     reader_open(&r, &c);
@@ -207,14 +203,12 @@ static void an_inbox_delivers_from_its_start(void **state)
 
 static void act_unsubscribe(reader *r, ls_publication *p)
 {
-    (void)p;
     r->act = NULL;
     assert_int_equal(unsubscribe(r, "a"), LS_OK);
 }
 
 static void act_end_other(reader *r, ls_publication *p)
 {
-    (void)p;
     r->act = NULL;
     ls_subscriber_end(&r->other->subscriber);
     free(r->other);
@@ -223,29 +217,25 @@ static void act_end_other(reader *r, ls_publication *p)
 
 static void act_free(reader *r, ls_publication *p)
 {
-    (void)p;
     ls_subscriber_end(&r->subscriber);
     free(r);
 }
 
 static void act_subscribe_other(reader *r, ls_publication *p)
 {
-    (void)p;
     r->act = NULL;
     subscribe_fresh(r->other, "a");
 }
 
 static void act_publish(reader *r, ls_publication *p)
 {
-    (void)p;
     r->act = NULL;
     assert_int_equal(publish(r->topics, "a", "inner"), 2);
 }
 
-static void subscriptions_end_inside_a_delivery(void **state)
+TEST(subscriptions_end_inside_a_delivery)
 {
     world w;
-    (void)state;
     for (int actor = 0; actor < 5; actor++) { /* the one of five that acts */
         for (int victim = 0; victim < 5; victim++) {
             reader *r[5];
@@ -273,11 +263,10 @@ static void subscriptions_end_inside_a_delivery(void **state)
     }
 }
 
-static void all_unsubscribe_inside_a_delivery(void **state)
+TEST(all_unsubscribe_inside_a_delivery)
 {
     world w;
     reader r[3];
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 3; n++) {
         reader_open(&r[n], &w.a);
@@ -292,11 +281,10 @@ static void all_unsubscribe_inside_a_delivery(void **state)
     world_close(&w);
 }
 
-static void subscribe_and_publish_inside_a_delivery(void **state)
+TEST(subscribe_and_publish_inside_a_delivery)
 {
     world w;
     reader r[20];
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 20; n++) reader_open(&r[n], &w.a);
     for (int n = 0; n < 19; n++) { /* each adds the next one, so that the slots move */
@@ -330,11 +318,10 @@ static void expect_retained(ls_publication *p, const char *data)
     ls_publication_drop(p);
 }
 
-static void the_last_retained_message_goes_to_new_subscribers(void **state)
+TEST(the_last_retained_message_goes_to_new_subscribers)
 {
     world w;
     reader r[3];
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 3; n++) reader_open(&r[n], &w.a);
     assert_int_equal(retain(w.topics, "a", "1"), 0);
@@ -358,12 +345,11 @@ static void the_last_retained_message_goes_to_new_subscribers(void **state)
 }
 
 /* A block of the pool is not kept for as long as a retained message. */
-static void retained_data_is_copied_and_other_data_is_not(void **state)
+TEST(retained_data_is_copied_and_other_data_is_not)
 {
     world w;
     reader r;
     ls_pools_stats stats;
-    (void)state;
     world_open(&w);
     reader_open(&r, &w.a);
     subscribe_fresh(&r, "a");
@@ -388,12 +374,11 @@ static int64_t publish_bytes(ls_topics *topics, const char *name, size_t bytes, 
     return publish_slice(topics, name, strlen(name), ls_slice_static(data, bytes), kept);
 }
 
-static void the_limit_of_retained_messages(void **state)
+TEST(the_limit_of_retained_messages)
 {
     enum { ALL = LS_TOPIC_RETAINED_BYTES_MAX - LS_TOPIC_MESSAGE_BYTES - 1, HALF = LS_TOPIC_RETAINED_BYTES_MAX / 2 };
     world w;
     reader r;
-    (void)state;
     world_open(&w);
     assert_false(ls_topics_refuses_first(w.topics));
     assert_int_equal(publish_bytes(w.topics, "a", ALL + 1, true), LS_ELIMIT);
@@ -418,13 +403,12 @@ static void the_limit_of_retained_messages(void **state)
 
 /* ---- limits ----------------------------------------------------------------------------------------------------- */
 
-static void lengths_of_names(void **state)
+TEST(lengths_of_names)
 {
     world w;
     reader r;
     ls_publication *retained = NULL;
     char name[LS_TOPIC_NAME_BYTES_MAX + 1];
-    (void)state;
     world_open(&w);
     reader_open(&r, &w.a);
     memset(name, 'n', sizeof name);
@@ -440,13 +424,12 @@ static void lengths_of_names(void **state)
     assert_int_equal(r.count, 1);
 }
 
-static void the_limit_of_subscriptions(void **state)
+TEST(the_limit_of_subscriptions)
 {
     world w;
     reader r;
     ls_publication *retained = NULL;
     char name[16];
-    (void)state;
     world_open(&w);
     reader_open(&r, &w.a);
     for (int n = 0; n < LS_TOPIC_SUBSCRIPTIONS_MAX; n++) {
@@ -462,7 +445,7 @@ static void the_limit_of_subscriptions(void **state)
 }
 
 /* A full inbox loses the message for its own subscribers; only the publisher of its state gets an error. */
-static void the_limit_of_an_inbox(void **state)
+TEST(the_limit_of_an_inbox)
 {
     enum {
         EACH = LS_TOPIC_RETAINED_BYTES_MAX - LS_TOPIC_MESSAGE_BYTES - 1,
@@ -471,7 +454,6 @@ static void the_limit_of_an_inbox(void **state)
     world w;
     reader r[2], others[2];
     ls_publish_order order = {.topic = "a", .topic_len = 1};
-    (void)state;
     world_open(&w);
     reader_open(&r[0], &w.a);
     reader_open(&r[1], &w.b);
@@ -505,13 +487,12 @@ static void the_limit_of_an_inbox(void **state)
 
 /* ---- many ------------------------------------------------------------------------------------------------------- */
 
-static void many_topics_come_and_go(void **state)
+TEST(many_topics_come_and_go)
 {
     enum { READERS = 100, EACH = 1000 };
     static reader r[READERS];
     world w;
     char name[32];
-    (void)state;
     world_open(&w);
     for (int round = 0; round < 2; round++) {
         for (int n = 0; n < READERS * EACH; n++) {
@@ -532,13 +513,12 @@ static void many_topics_come_and_go(void **state)
     world_close(&w);
 }
 
-static void the_list_of_topics(void **state)
+TEST(the_list_of_topics)
 {
     world w;
     reader r[2];
     char room[4096];
     unsigned seen = 0;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 2; n++) {
         reader_open(&r[n], n == 0 ? &w.a : &w.b);
@@ -567,18 +547,15 @@ static unsigned turns;
 
 static void other_work(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
-    (void)op;
     turns++;
 }
 
 /* Many subscribers: batches, between which other packets of the state run. */
-static void batches_let_other_work_run(void **state)
+TEST(batches_let_other_work_run)
 {
     enum { COUNT = 2 * LS_TOPIC_BATCH_SUBSCRIBERS + 1 };
     static reader r[COUNT];
     world w;
-    (void)state;
     turns = 0;
     world_open(&w);
     for (int n = 0; n < COUNT; n++) {
@@ -600,11 +577,10 @@ static void batches_let_other_work_run(void **state)
 }
 
 /* Few subscribers, many messages: one batch of LS_TOPIC_BATCH_DELIVERIES, flushed after each run. */
-static void a_batch_has_a_limit_of_deliveries(void **state)
+TEST(a_batch_has_a_limit_of_deliveries)
 {
     world w;
     reader r;
-    (void)state;
     for (unsigned more = 0; more < 2; more++) {
         world_open(&w);
         reader_open(&r, &w.a);
@@ -619,11 +595,10 @@ static void a_batch_has_a_limit_of_deliveries(void **state)
 }
 
 /* The subscribers of the last message that waits are flushed in groups of 64, those of earlier ones with it. */
-static void groups_of_subscribers_are_flushed(void **state)
+TEST(groups_of_subscribers_are_flushed)
 {
     static reader r[200];
     world w;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 200; n++) {
         reader_open(&r[n], &w.a);
@@ -650,13 +625,12 @@ static void note_prefetch(const ls_subscriber *subscriber, unsigned ahead)
     if (r->result == LS_ELIMIT) prefetched_of_marked = prefetched_of_marked * 10 + ahead; /* a mark */
 }
 
-static void what_deliveries_read_is_prefetched(void **state)
+TEST(what_deliveries_read_is_prefetched)
 {
     enum { COUNT = 9, MARKED = 7 };
     static const ls_subscriber_kind kind = {.deliver = reader_deliver, .prefetch = note_prefetch};
     reader r[COUNT];
     world w;
-    (void)state;
     world_open(&w);
     prefetched_of_marked = prefetches_late = 0;
     for (int n = 0; n < COUNT; n++) {
@@ -675,12 +649,11 @@ static void what_deliveries_read_is_prefetched(void **state)
 }
 
 /* Gaps in the slots are closed, in order. */
-static void subscriptions_that_end_leave_the_order(void **state)
+TEST(subscriptions_that_end_leave_the_order)
 {
     enum { COUNT = 64 };
     static reader r[COUNT];
     world w;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < COUNT; n++) {
         reader_open(&r[n], &w.a);
@@ -703,7 +676,6 @@ static unsigned encoded;
 static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
     char *to = ls_topic_form_room(p->data.len + 100, out); /* more than it needs */
-    (void)ctx;
     if (to == NULL) return LS_ENOMEM;
     encoded++;
     memcpy(to, p->data.ptr, p->data.len);
@@ -715,18 +687,16 @@ static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *ou
 static void act_form(reader *r, ls_publication *p)
 {
     ls_slice line;
-    (void)r;
     assert_int_equal(ls_publication_form(NULL, p, LS_FORM_LINE, encode_line, &line), LS_OK);
     assert_int_equal(line.len, 5);
     assert_memory_equal(line.ptr, "data\n", 5);
     ls_block_drop(ls_block_hold(line.block));
 }
 
-static void a_form_is_encoded_once(void **state)
+TEST(a_form_is_encoded_once)
 {
     world w;
     reader r[3];
-    (void)state;
     encoded = 0;
     world_open(&w);
     for (int n = 0; n < 3; n++) {
@@ -745,13 +715,12 @@ static void a_form_is_encoded_once(void **state)
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
-static void a_closed_inbox_ends_its_subscriptions(void **state)
+TEST(a_closed_inbox_ends_its_subscriptions)
 {
     world w;
     place c;
     reader r[3], elsewhere;
     ls_publication *retained = NULL;
-    (void)state;
     world_open(&w);
     place_open(&c, w.topics, w.net.port);
     for (int n = 0; n < 3; n++) {
@@ -780,12 +749,11 @@ static void a_closed_inbox_ends_its_subscriptions(void **state)
 }
 
 /* While a new generation of the site starts, each message belongs to one. */
-static void a_message_belongs_to_one_generation(void **state)
+TEST(a_message_belongs_to_one_generation)
 {
     world w;
     reader r;
     ls_publication *p;
-    (void)state;
     world_open(&w);
     (void)retain(w.topics, "a", "before the first start");
     assert_int_equal(ls_topics_site_starts(w.topics), 0);
@@ -809,19 +777,17 @@ static void a_message_belongs_to_one_generation(void **state)
 
 static void act_event(reader *r, ls_publication *p)
 {
-    (void)r;
     assert_int_equal(p->event.len, 4);
     assert_memory_equal(p->event.ptr, "tick", 4);
     assert_int_equal(p->id.len, LS_TOPIC_EVENT_BYTES_MAX);
     assert_int_equal(p->id.ptr[LS_TOPIC_EVENT_BYTES_MAX - 1], 'i');
 }
 
-static void the_fields_of_an_event(void **state)
+TEST(the_fields_of_an_event)
 {
     static char id[LS_TOPIC_EVENT_BYTES_MAX + 1];
     world w;
     reader r;
-    (void)state;
     world_open(&w);
     reader_open(&r, &w.a);
     subscribe_fresh(&r, "a");
@@ -844,12 +810,11 @@ static void the_fields_of_an_event(void **state)
     expect(&r, "data ");
 }
 
-static void allocations_that_fail(void **state)
+TEST(allocations_that_fail)
 {
     world w;
     reader r[2], more[4];
     ls_publication *retained = NULL;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 2; n++) reader_open(&r[n], n == 0 ? &w.a : &w.b);
     int64_t result = LS_ENOMEM;
@@ -899,36 +864,4 @@ static void allocations_that_fail(void **state)
     assert_int_equal(ls_topics_open(&topics), LS_ENOMEM);
     test_allocations_left = -1;
     world_close(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_subscriber_in_every_state_gets_it),
-        cmocka_unit_test(refused_messages_are_counted),
-        cmocka_unit_test(a_new_subscription_gets_later_messages),
-        cmocka_unit_test(an_inbox_delivers_from_its_start),
-        cmocka_unit_test(subscriptions_end_inside_a_delivery),
-        cmocka_unit_test(all_unsubscribe_inside_a_delivery),
-        cmocka_unit_test(subscribe_and_publish_inside_a_delivery),
-        cmocka_unit_test(the_last_retained_message_goes_to_new_subscribers),
-        cmocka_unit_test(retained_data_is_copied_and_other_data_is_not),
-        cmocka_unit_test(the_limit_of_retained_messages),
-        cmocka_unit_test(lengths_of_names),
-        cmocka_unit_test(the_limit_of_subscriptions),
-        cmocka_unit_test(the_limit_of_an_inbox),
-        cmocka_unit_test(many_topics_come_and_go),
-        cmocka_unit_test(the_list_of_topics),
-        cmocka_unit_test(batches_let_other_work_run),
-        cmocka_unit_test(a_batch_has_a_limit_of_deliveries),
-        cmocka_unit_test(groups_of_subscribers_are_flushed),
-        cmocka_unit_test(what_deliveries_read_is_prefetched),
-        cmocka_unit_test(subscriptions_that_end_leave_the_order),
-        cmocka_unit_test(a_form_is_encoded_once),
-        cmocka_unit_test(a_closed_inbox_ends_its_subscriptions),
-        cmocka_unit_test(a_message_belongs_to_one_generation),
-        cmocka_unit_test(the_fields_of_an_event),
-        cmocka_unit_test(allocations_that_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,6 @@ typedef struct listener { /* a subscriber that notes the numbers it gets */
 static int encode(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
     size_t bytes = 0;
-    (void)ctx;
     for (unsigned n = 0; n < p->count; n++) bytes += ls_publication_part(p, n)->data.len;
     char *to = ls_topic_form_room(bytes, out);
     if (to == NULL) return LS_ENOMEM;
@@ -121,13 +120,12 @@ static void expect_all(const listener *l, unsigned first, unsigned last)
 
 /* ---- together --------------------------------------------------------------------------------------------------- */
 
-static void a_run_is_one_delivery(void **state)
+TEST(a_run_is_one_delivery)
 {
     world w;
     listener l[4];
     ls_topics_stats stats;
     ls_pools_stats before, after;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < 4; n++) {
         listener_open(&l[n], &w.a, n == 2 ? &single : &joins);
@@ -149,7 +147,7 @@ static void a_run_is_one_delivery(void **state)
     world_close(&w);
 }
 
-static void the_limits_of_a_run(void **state)
+TEST(the_limits_of_a_run)
 {
     static const struct {
         unsigned count;
@@ -164,7 +162,6 @@ static void the_limits_of_a_run(void **state)
         {4, LS_TOPIC_JOINED_BYTES / 4, LS_TOPIC_JOINED_BYTES / 4, 1, 4},
         {2, LS_TOPIC_JOINED_BYTES / 2, LS_TOPIC_JOINED_BYTES / 2 + 1, 1, 1},
     };
-    (void)state;
     for (size_t t = 0; t < sizeof tries / sizeof tries[0]; t++) {
         world w;
         listener l;
@@ -181,13 +178,12 @@ static void the_limits_of_a_run(void **state)
     }
 }
 
-static void what_does_not_fit_follows_one_by_one(void **state)
+TEST(what_does_not_fit_follows_one_by_one)
 {
     enum { BYTES = 5 * sizeof(unsigned) };
     world w;
     listener l;
     ls_topics_stats stats;
-    (void)state;
     world_open(&w);
     listener_open(&l, &w.a, &joins);
     l.bytes_max = BYTES;
@@ -207,11 +203,10 @@ static void what_does_not_fit_follows_one_by_one(void **state)
 }
 
 /* A subscriber of two topics gets the messages in order, and is flushed once. */
-static void runs_of_two_topics(void **state)
+TEST(runs_of_two_topics)
 {
     world w;
     listener l;
-    (void)state;
     world_open(&w);
     listener_open(&l, &w.a, &joins);
     subscribe(&l, "a");
@@ -232,17 +227,15 @@ typedef struct speech { /* an operation that publishes */
 
 static void speak(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
     say(LS_CONTAINER(op, speech, op)->w, "a");
 }
 
 /* The operations that wait for the actor publish before the first delivery. */
-static void publishers_that_wait_go_first(void **state)
+TEST(publishers_that_wait_go_first)
 {
     world w;
     listener l;
     speech speeches[5];
-    (void)state;
     world_open(&w);
     listener_open(&l, &w.a, &joins);
     subscribe(&l, "a");
@@ -260,7 +253,7 @@ static void publishers_that_wait_go_first(void **state)
 }
 
 /* So do the packets that a worker has taken with that of the first publisher. */
-static void publishers_of_one_wait_go_first(void **state)
+TEST(publishers_of_one_wait_go_first)
 {
     enum { COUNT = LS_WAIT_PACKETS_MAX };
     const ls_workers_options options = {.threads = 1, .threads_max = 1};
@@ -269,7 +262,6 @@ static void publishers_of_one_wait_go_first(void **state)
     world w;
     listener l;
     speech speeches[COUNT];
-    (void)state;
     world_open(&w);
     assert_int_equal(ls_workers_open(w.net.port, w.net.pools, &options, &workers), LS_OK);
     listener_open(&l, &w.a, &joins);
@@ -293,11 +285,10 @@ static void publishers_of_one_wait_go_first(void **state)
 
 /* ---- under way -------------------------------------------------------------------------------------------------- */
 
-static void a_message_joins_a_run(void **state)
+TEST(a_message_joins_a_run)
 {
     static listener l[MANY];
     world w;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < MANY; n++) {
         listener_open(&l[n], &w.a, &joins);
@@ -317,11 +308,10 @@ static void a_message_joins_a_run(void **state)
 }
 
 /* A message behind one of another topic does not join: its publisher has sent that one before. */
-static void a_run_ends_for_another_topic(void **state)
+TEST(a_run_ends_for_another_topic)
 {
     static listener l[MANY];
     world w;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < MANY; n++) {
         listener_open(&l[n], &w.a, &joins);
@@ -341,12 +331,11 @@ static void a_run_ends_for_another_topic(void **state)
 }
 
 /* A run that goes on for ever would keep the gaps in the slots. */
-static void a_run_ends_when_most_of_its_slots_are_empty(void **state)
+TEST(a_run_ends_when_most_of_its_slots_are_empty)
 {
     enum { ENDED = MANY * 2 / 3 };
     static listener l[MANY];
     world w;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < MANY; n++) {
         listener_open(&l[n], &w.a, &joins);
@@ -373,13 +362,12 @@ static unsigned random_below(unsigned below)
 
 /* Subscribers come and go, and single packets run, between publications in two topics. Each subscription gets what is
  * published after it, everything once and in order; one that ends may take the rest first. */
-static void at_random(void **state)
+TEST(at_random)
 {
     static listener l[MANY];
     unsigned said[2] = {0, 0}, taken_last = 0; /* said: in each topic */
     static const char *const topics[] = {"a", "b"};
     world w;
-    (void)state;
     world_open(&w);
     for (int n = 0; n < MANY; n++) listener_open(&l[n], &w.a, n % 3 == 0 ? &single : &joins);
     for (unsigned turn = 0; turn < 30000; turn++) {
@@ -420,21 +408,4 @@ static void at_random(void **state)
     }
     assert_true(said[0] > 1000 && said[1] > 30 && taken_last > 1000);
     world_close(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_one_delivery),
-        cmocka_unit_test(the_limits_of_a_run),
-        cmocka_unit_test(what_does_not_fit_follows_one_by_one),
-        cmocka_unit_test(runs_of_two_topics),
-        cmocka_unit_test(publishers_that_wait_go_first),
-        cmocka_unit_test(publishers_of_one_wait_go_first),
-        cmocka_unit_test(a_message_joins_a_run),
-        cmocka_unit_test(a_run_ends_for_another_topic),
-        cmocka_unit_test(a_run_ends_when_most_of_its_slots_are_empty),
-        cmocka_unit_test(at_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

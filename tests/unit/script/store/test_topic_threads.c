@@ -30,7 +30,6 @@ static struct town {
 static int encode_mail(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
 {
     char *to = ls_topic_form_room(p->count * sizeof(mail), out);
-    (void)ctx;
     if (to == NULL) return LS_ENOMEM;
     for (unsigned n = 0; n < p->count; n++)
         memcpy(to + n * sizeof(mail), ls_publication_part(p, n)->data.ptr, sizeof(mail));
@@ -69,7 +68,6 @@ static void churn(ls_thread_ctx *ctx, ls_op *op)
     reader *r = &town.visitors[at][n % VISITORS];
     ls_publication *retained = NULL;
     char name[8];
-    (void)ctx;
     topic_name(name, n % TOPICS);
     if (n % 3 == 0) {
         ls_subscriber_end(&r->subscriber);
@@ -106,11 +104,10 @@ static void thread_main(void *arg)
     ls_pool_close(ctx.pool);
 }
 
-static void every_message_arrives_in_the_order_of_its_publisher(void **state)
+TEST(every_message_arrives_in_the_order_of_its_publisher)
 {
     ls_thread threads[THREADS];
     ls_topics_stats stats;
-    (void)state;
     net_place_open(&town.net);
     assert_int_equal(ls_topics_open(&town.topics), LS_OK);
     for (int p = 0; p < PLACES; p++) {
@@ -146,12 +143,4 @@ static void every_message_arrives_in_the_order_of_its_publisher(void **state)
     for (int p = 0; p < PLACES; p++) place_close(&town.places[p]);
     ls_topics_close(town.topics);
     net_place_close(&town.net);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_message_arrives_in_the_order_of_its_publisher),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
