@@ -32,9 +32,9 @@ enum ls_block_kind {
     LS_BLOCK_FILE      /* no bytes in memory: slices are ranges of a file, see port/file/shared_file.h */
 };
 
-/* refs; cap: payload bytes, LS_BLOCK_SMALL or LS_BLOCK_LARGE, 0: not of a pool; next: while on a free list; from, to, seen:
- * else of the one who receives into the block and takes data[from .. to) bit by bit; kind: enum ls_block_kind. A macro,
- * because C11 allows no struct with a flexible array inside another one. */
+/* refs; cap: payload bytes, LS_BLOCK_SMALL or LS_BLOCK_LARGE, 0: not of a pool; next: while on a free list; from, to,
+ * seen: else of the one who receives into the block and takes data[from .. to) bit by bit; kind: enum ls_block_kind. A
+ * macro, because C11 allows no struct with a flexible array inside another one. */
 #define LS_BLOCK_HEADER        \
     _Atomic uint32_t refs;     \
     uint32_t cap;              \

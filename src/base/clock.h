@@ -1,15 +1,15 @@
 /* clock.h - monotonic time for deadlines, wall time for display. clock_posix.c or clock_win32.c implements it. Any
  * thread.
  *
- * The clock of a site is the monotonic one, and what `luaserve test` has moved it forward: ls.now, ls.sleep, timers and the
- * entries of dicts follow it, connections do not. */
+ * The clock of a site is the monotonic one, and what `luaserve test` has moved it forward: ls.now, ls.sleep, timers
+ * and the entries of dicts follow it, connections do not. */
 #ifndef LS_BASE_CLOCK_H
 #define LS_BASE_CLOCK_H
 
 #include <stdint.h>
 
 uint64_t ls_clock_ns(void);        /* monotonic, full resolution */
-uint64_t ls_clock_coarse_ms(void); /* monotonic, at most a few ms behind, cheap; same origin as ls_clock_ns */
+uint64_t ls_clock_coarse_ms(void); /* monotonic, at most a few ms late, cheap; same origin as ls_clock_ns */
 int64_t ls_clock_wall_s(void);     /* seconds since 1970-01-01 UTC, cheap */
 int64_t ls_clock_wall_us(void);    /* microseconds since 1970-01-01 UTC */
 void ls_clock_sleep_ms(uint32_t ms);

@@ -1,5 +1,5 @@
 /* clock_posix.c - the clocks of clock.h from clock_gettime(2). The coarse ones are read without a counter access and
- * are at most one scheduler tick behind. */
+ * are at most one scheduler tick late. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <time.h>

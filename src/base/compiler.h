@@ -7,9 +7,9 @@
 
 /* LS_PRINTF(f, a): argument f is a printf(3) format for the arguments from a on; checked where the compiler can.
  * LS_THREAD_LOCAL: the variable exists once per thread; Microsoft's compiler does not know C11's _Thread_local.
- * LS_NOINLINE: the function is never inlined. LS_INLINE, in place of `inline`: it always is. LS_PREFETCH(p): prefetch the
- * cache line at p for writing; p may be invalid. ls_high_bit(n): the index of the highest set bit, 0 to 63; n is not 0.
- * LS_POISON(p, n): AddressSanitizer reports an access to these bytes until LS_UNPOISON(p, n). */
+ * LS_NOINLINE: the function is never inlined. LS_INLINE, in place of `inline`: it always is. LS_PREFETCH(p): prefetch
+ * the cache line at p for writing; p may be invalid. ls_high_bit(n): the index of the highest set bit, 0 to 63; n is
+ * not 0. LS_POISON(p, n): AddressSanitizer reports an access to these bytes until LS_UNPOISON(p, n). */
 #if defined(_MSC_VER)
 unsigned char _BitScanReverse64(unsigned long *place, unsigned __int64 n); /* as declared in <intrin.h> */
 #pragma intrinsic(_BitScanReverse64)

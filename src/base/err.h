@@ -15,7 +15,8 @@ const char *ls_err_text(int err);
 
 /* The code for an errno value (errno(3)); LS_ESYS for a value outside the table. */
 int ls_err_from_errno(int system_errno);
-/* The same for the number that the system's own functions give: that of GetLastError on Windows, elsewhere an errno. */
+/* The same for the number that the system's own functions give: that of GetLastError on Windows, elsewhere an
+ * errno. */
 int ls_err_from_system(int number);
 
 #endif

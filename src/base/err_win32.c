@@ -128,8 +128,8 @@ int ls_err_from_system(int number)
 
 int ls_err_from_status(uint32_t status)
 {
-    /* LOCAL_DISCONNECT: a socket was closed with the operation pending, which its owner knows, or this side aborted the
-     * connection (retransmissions timed out, the interface is down). */
+    /* LOCAL_DISCONNECT: a socket was closed with the operation pending, which its owner knows, or this side aborted
+     * the connection (retransmissions timed out, the interface is down). */
     enum { CANCELLED = (int)0xC0000120, HANDLES_CLOSED = (int)0x8000000A, LOCAL_DISCONNECT = (int)0xC000013B };
     const int known = (int)status;
     if (known == CANCELLED || known == HANDLES_CLOSED) return LS_ECANCELED;

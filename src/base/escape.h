@@ -8,9 +8,9 @@
 
 enum { LS_ESCAPE_BYTES_MAX = 4 * LS_UTF8_BYTES_MAX };
 
-/* Write the form of the first character of `text` that a terminal shows without any other effect: the character itself,
- * or \xNN for each byte of a control character (ls_utf8_is_control) and of invalid UTF-8. len >= 1. *taken receives the
- * number of bytes read. Returns the number of bytes written; the terminating zero follows them. */
+/* Write the form of the first character of `text` that a terminal shows without any other effect: the character
+ * itself, or \xNN for each byte of a control character (ls_utf8_is_control) and of invalid UTF-8. len >= 1. *taken
+ * receives the number of bytes read. Returns the number of bytes written; the terminating zero follows them. */
 size_t ls_escape_character(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text, size_t len, size_t *taken);
 
 #endif

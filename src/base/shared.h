@@ -50,8 +50,8 @@ void ls_shared_next_generation(ls_shared *shared);
 
 /* Find the object `name` of this kind, or make it. `options` goes to
  * the functions of the kind; NULL if the caller gives none, then an existing object is found whatever its options are.
- * Returns LS_OK, LS_ENOMEM, another code of `open`, or LS_EEXIST if the object has other options: `before` (LS_SHARED_WHERE_BYTES) then
- * receives the position of its definition. */
+ * Returns LS_OK, LS_ENOMEM, another code of `open`, or LS_EEXIST if the object has other options: `before`
+ * (LS_SHARED_WHERE_BYTES) then receives the position of its definition. */
 int ls_shared_get(ls_shared *shared, const ls_shared_kind *kind, const char *name, const char *where,
                   const void *options, ls_shared_object **out, char *before);
 

@@ -15,7 +15,7 @@ static uint64_t four_words_at(const unsigned char *s) /* their bits together */
     return word_at(s) | word_at(s + 8) | word_at(s + 16) | word_at(s + 24);
 }
 
-/* The first byte at or behind s that is not ASCII, or `end`. */
+/* The first byte at or after s that is not ASCII, or `end`. */
 static const unsigned char *skip_ascii(const unsigned char *s, const unsigned char *end)
 {
     const uint64_t high_bits = 0x8080808080808080u;

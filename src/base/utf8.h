@@ -40,7 +40,7 @@ typedef struct ls_utf8 {
     uint8_t low, high; /* of its next byte; meaningful while bytes are missing */
 } ls_utf8;
 
-/* Check the next part. False: its bytes, behind those of earlier parts, are not the beginning of any UTF-8 text; then
+/* Check the next part. False: its bytes, after those of earlier parts, are not the beginning of any UTF-8 text; then
  * the text is invalid, and the state has no further use. A byte is refused as soon as no character can have it. */
 bool ls_utf8_feed(ls_utf8 *state, const void *bytes, size_t len);
 
@@ -54,8 +54,8 @@ static inline bool ls_utf8_complete(const ls_utf8 *state)
 bool ls_utf8_valid(const void *bytes, size_t len);
 
 /* Whether the character of n bytes at s, which ls_utf8_len has checked, may act on a terminal instead of being shown:
- * C0, DEL, C1 (U+0080 to U+009F), and the bidirectional controls U+061C, U+200E, U+200F, U+202A to U+202E and U+2066 to
- * U+2069 (Unicode Standard Annex 9), which reorder the text around them. */
+ * C0, DEL, C1 (U+0080 to U+009F), and the bidirectional controls U+061C, U+200E, U+200F, U+202A to U+202E and U+2066
+ * to U+2069 (Unicode Standard Annex 9), which reorder the text around them. */
 static inline bool ls_utf8_is_control(const unsigned char *s, size_t n)
 {
     if (n == 1) return s[0] < 0x20 || s[0] == 0x7f;

@@ -29,8 +29,8 @@ static inline void ls_waiter_init(ls_waiter *waiter, void (*wake)(ls_waiter *wai
     ls_node_init(&waiter->node);
 }
 
-/* Stop waiting in the queue that `lock` guards. true: the waiter is off the queue and `wake` is not called. false: it is
- * decided, and `wake` was called or is about to be. */
+/* Stop waiting in the queue that `lock` guards. true: the waiter is off the queue and `wake` is not called. false: it
+ * is decided, and `wake` was called or is about to be. */
 static inline bool ls_waiter_cancel(ls_mutex *lock, ls_waiter *waiter)
 {
     ls_mutex_lock(lock);

@@ -1,6 +1,6 @@
 /* wheel.h - a hierarchical timing wheel: many deadlines, each set and removed in constant time (G. Varghese, T. Lauck,
- * "Hashed and Hierarchical Timing Wheels", 1987). Times are 32-bit milliseconds that may wrap around: all deadlines lie
- * less than 2^31 ms after the time of the last ls_wheel_advance. Not thread-safe. */
+ * "Hashed and Hierarchical Timing Wheels", 1987). Times are 32-bit milliseconds that may wrap around: all deadlines
+ * lie less than 2^31 ms after the time of the last ls_wheel_advance. Not thread-safe. */
 #ifndef LS_BASE_WHEEL_H
 #define LS_BASE_WHEEL_H
 

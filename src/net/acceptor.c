@@ -19,10 +19,10 @@
 
 #include "base/clock.h"
 #include "base/io/log.h"
-#include "net/stream/filter.h"
 #include "net/handshake.h"
 #include "net/proxy_header.h"
 #include "net/refused.h"
+#include "net/stream/filter.h"
 
 enum {
     HANDSHAKES_MIN = 64, /* of the default */
@@ -114,7 +114,7 @@ static void cancel(handshake *h)
         ls_stream_cancel(ls_stream_of(h));
 }
 
-static uint64_t now_ms(void) /* not the coarse clock, which may be behind the timer */
+static uint64_t now_ms(void) /* not the coarse clock, which may lag the timer */
 {
     return ls_clock_ns() / 1000000u;
 }
@@ -155,7 +155,7 @@ static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
     ls_mutex_unlock(&a->mutex);
 }
 
-static void give_up_slot(handshake *h)
+static void release_slot(handshake *h)
 {
     ls_acceptor *a = h->acceptor;
     if (!h->holds) return;
@@ -181,7 +181,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_acceptor *a = h->acceptor;
     drop_buffers(h);
     ls_mutex_lock(&a->mutex);
-    give_up_slot(h);
+    release_slot(h);
     ls_list_remove(&h->node);
     ls_mutex_unlock(&a->mutex);
     atomic_fetch_sub(&h->service->handshakes, 1);
@@ -225,7 +225,7 @@ static void linger(ls_thread_ctx *ctx, ls_stream *s)
     drop_buffers(h);
     ls_mutex_lock(&h->acceptor->mutex);
     const bool cancelled = h->cancelled;
-    give_up_slot(h);
+    release_slot(h);
     move(h, ENDING);
     ls_mutex_unlock(&h->acceptor->mutex);
     if (cancelled)
@@ -241,7 +241,7 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     ls_acceptor_service *const service = h->service;
     ls_filter *const session = h->session;
     ls_mutex_lock(&a->mutex);
-    give_up_slot(h);
+    release_slot(h);
     ls_list_remove(&h->node);
     ls_mutex_unlock(&a->mutex);
     memset(h, 0, sizeof *h);
@@ -295,7 +295,7 @@ static void return_slot(handshake *h)
     ls_mutex_lock(&h->acceptor->mutex);
     if (!h->cancelled) {
         move(h, SILENT);
-        give_up_slot(h);
+        release_slot(h);
     }
     ls_mutex_unlock(&h->acceptor->mutex);
 }
@@ -322,7 +322,7 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     return err < 0 ? err : send_queued(ctx, s);
 }
 
-/* Keep the start of a header; the rest is received behind it. */
+/* Keep the start of a header; the rest is received after it. */
 static int keep_header(ls_thread_ctx *ctx, handshake *h, const ls_slice *bytes)
 {
     if (h->header != NULL) return LS_EAGAIN; /* they were received into it */
@@ -333,7 +333,7 @@ static int keep_header(ls_thread_ctx *ctx, handshake *h, const ls_slice *bytes)
     return LS_EAGAIN;
 }
 
-/* Parse the header, whose last bytes are *bytes. LS_OK: *bytes are those behind it. */
+/* Parse the header, whose last bytes are *bytes. LS_OK: *bytes are those after it. */
 static int take_header(ls_thread_ctx *ctx, ls_stream *s, ls_slice *bytes)
 {
     handshake *h = ls_stream_user(s);
@@ -427,7 +427,7 @@ static int receive(ls_thread_ctx *ctx, ls_stream *s, int64_t *result)
     return err;
 }
 
-/* Go on after a step, until an operation is pending or the handshake has ended. */
+/* Continue after a step, until an operation is pending or the handshake has ended. */
 static void proceed(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     while (err == LS_EAGAIN) {

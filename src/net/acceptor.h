@@ -9,10 +9,10 @@
  *                    | no slot is free                        | |
  *                    +--------------> waiting ----------------+ +--> ending --> closed
  *
- * A silent or waiting handshake holds no buffer: it has received nothing, or at most 2 KiB of an incomplete first record
- * of TLS (ls_tls_is_small). At most handshakes_max are in the state holding, about 40 KiB each, so a flood of half-open
- * handshakes holds no more than that. When all slots are taken, further handshakes wait in their order, and the oldest
- * ones that were given handshake_ms_min are closed for them. */
+ * A silent or waiting handshake holds no buffer: it has received nothing, or at most 2 KiB of an incomplete first
+ * record of TLS (ls_tls_is_small). At most handshakes_max are in the state holding, about 40 KiB each, so a flood of
+ * half-open handshakes holds no more than that. When all slots are taken, further handshakes wait in their order, and
+ * the oldest ones that were given handshake_ms_min are closed for them. */
 #ifndef LS_NET_ACCEPTOR_H
 #define LS_NET_ACCEPTOR_H
 
@@ -68,14 +68,14 @@ typedef struct ls_acceptor_options {
     ls_listener_options listener; /* `ended` is not used */
 } ls_acceptor_options;
 
-/* Bind to `at` and listen; ls_acceptor_start posts the accepts. The caller keeps the service until it drops it. Errors:
- * see ls_listener_open. */
+/* Bind to `at` and listen; ls_acceptor_start posts the accepts. The caller keeps the service until it drops it.
+ * Errors: see ls_listener_open. */
 int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options,
                      ls_acceptor_service *service, ls_acceptor **out);
 const ls_addr *ls_acceptor_addr(const ls_acceptor *acceptor); /* with the actual port */
 void ls_acceptor_start(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 
-/* Connections that are accepted from now on use this service; handshakes go on with theirs. Not after the stop. Any
+/* Connections that are accepted from now on use this service; handshakes continue with theirs. Not after the stop. Any
  * thread, one at a time. Returns the service before, for the caller to drop. */
 ls_acceptor_service *ls_acceptor_replace(ls_acceptor *acceptor, ls_acceptor_service *service);
 void ls_acceptor_set_backlog(ls_acceptor *acceptor,
@@ -84,9 +84,9 @@ void ls_acceptor_set_backlog(ls_acceptor *acceptor,
 /* Stop accepting, see ls_listener_stop. Handshakes continue. Once. */
 void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 
-/* After the stop: with `all`, close the handshakes, which are no requests, as ls_acceptor_abort does. Returns the number
- * of handshakes that are not closed yet and belong to no protocol, plus 1 while an accept or the packet of its timer is
- * outstanding. Call again until it is 0. Any thread. */
+/* After the stop: with `all`, close the handshakes, which are no requests, as ls_acceptor_abort does. Returns the
+ * number of handshakes that are not closed yet and belong to no protocol, plus 1 while an accept or the packet of its
+ * timer is outstanding. Call again until it is 0. Any thread. */
 uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool all);
 
 /* Close all handshakes; a send that begins at this moment may outlast it, until its deadline. Any thread. */

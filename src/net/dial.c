@@ -88,7 +88,7 @@ static void close_racing(ls_thread_ctx *ctx, ls_dial *d)
     while (d->racing_count > 0) ls_stream_close(ctx, d->racing[--d->racing_count]);
 }
 
-/* Give up what the dial holds but its handshake and itself. */
+/* Release what the dial holds but its handshake and itself. */
 static void release(ls_thread_ctx *ctx, ls_dial *d)
 {
     timer_stop(d, &d->gap);

@@ -46,7 +46,7 @@ typedef void ls_dial_fn(ls_thread_ctx *ctx, void *user, const ls_dial_result *re
  * LS_ELIMIT: the Unix path is too long; LS_ENOMEM. */
 int ls_dial_start(ls_thread_ctx *ctx, const ls_dial_options *options, ls_resolver *resolver, ls_dial_fn *done,
                   void *user, ls_dial **out);
-/* Give up: no callback follows. */
+/* Cancel: no callback follows. */
 void ls_dial_cancel(ls_thread_ctx *ctx, ls_dial *dial);
 /* Free a dial that has not ended. No thread runs any more and the port is closed; the resolver is still there. */
 void ls_dial_free(ls_dial *dial);

@@ -69,7 +69,7 @@ static int end(ls_stream *s, ls_handshake *h)
     return LS_DONE;
 }
 
-/* Go on until an operation is pending or the handshake has ended. `err` < 0: the operation before has failed. */
+/* Continue until an operation is pending or the handshake has ended. `err` < 0: the operation before has failed. */
 static int run(ls_thread_ctx *ctx, ls_stream *s, ls_handshake *h, int err)
 {
     int64_t received;

@@ -1,7 +1,7 @@
 /* handshake.h - the handshake of TLS over a stream: receives and sends, one after the other, never both pending.
  *
- * The handler of the stream belongs to the caller, who passes the results of its callbacks on. Nothing is queued and no
- * operation is pending before the begin and after the end. The caller sets the deadlines of the stream. Threads: as
+ * The handler of the stream belongs to the caller, who passes the results of its callbacks on. Nothing is queued and
+ * no operation is pending before the start and after the end. The caller sets the deadlines of the stream. Threads: as
  * for the stream. */
 #ifndef LS_NET_HANDSHAKE_H
 #define LS_NET_HANDSHAKE_H
@@ -11,7 +11,7 @@
 
 typedef struct ls_handshake { /* zeroed: not open */
     ls_filter *session;       /* NULL: not open, or the stream owns it */
-    int status;               /* the last result of ls_tls_handshake; LS_EAGAIN: it goes on */
+    int status;               /* the last result of ls_tls_handshake; LS_EAGAIN: it continues */
     bool fed;                 /* the session has input that it has not seen */
 } ls_handshake;
 

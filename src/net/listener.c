@@ -119,7 +119,7 @@ static void wait_for_admission(accept_slot *slot, ls_fd fd)
     admit_waiting(limit); /* the count may have fallen before the connection was on the list */
 }
 
-/* Give up the accept: its listener was stopped, or it failed for good. */
+/* Close the accept: its listener was stopped, or it failed for good. */
 static void retire(accept_slot *slot, int64_t why)
 {
     if (why != LS_ECANCELED) ls_log(LS_LOG_ERROR, "accept failed: %s", ls_err_text((int)why));
@@ -164,7 +164,7 @@ static void accept_done(ls_thread_ctx *ctx, ls_op *op)
     else if (!atomic_load(&limit->has_waiting) && admit(limit))
         hand_over(ctx, slot, op->accept.fd);
     else
-        wait_for_admission(slot, op->accept.fd); /* behind the connections that wait already */
+        wait_for_admission(slot, op->accept.fd); /* after the connections that wait already */
 }
 
 int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options *options, ls_conn_limit *limit,

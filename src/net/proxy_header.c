@@ -45,7 +45,7 @@ static bool take_word(text *line, const char *word)
     return true;
 }
 
-/* A space and the field behind it, which ends at the next space or at the end of the line. Its length; 0: none. */
+/* A space and the field after it, which ends at the next space or at the end of the line. Its length; 0: none. */
 static size_t take_field(text *line, const char **field)
 {
     if (!take_word(line, " ")) return 0;
@@ -146,7 +146,7 @@ static int ip_pair(uint8_t family, size_t addr_bytes, const char *at, size_t len
     return LS_OK;
 }
 
-/* A path ends at its NUL. An abstract name begins with one; the zeros behind it fill the field. */
+/* A path ends at its NUL. An abstract name begins with one; the zeros after it fill the field. */
 static ls_addr path_of(const char *bytes)
 {
     const char *const nul = memchr(bytes, '\0', PATH_BYTES);

@@ -1,8 +1,8 @@
-/* child.h - processes that the server starts: without a shell, as leaders of process groups, with pipes for their standard
- * streams. child_posix.c or child_win32.c implements it.
+/* child.h - processes that the server starts: without a shell, as leaders of process groups, with pipes for their
+ * standard streams. child_posix.c or child_win32.c implements it.
  *
- * The child inherits no other descriptor of the server, no blocked and no ignored signal. When the leader has exited it
- * remains in the system until ls_child_reap, and so does the number of its group: signals reach no other process.
+ * The child inherits no other descriptor of the server, no blocked and no ignored signal. When the leader has exited
+ * it remains in the system until ls_child_reap, and so does the number of its group: signals reach no other process.
  *
  * Any thread, one at a time for each child. */
 #ifndef LS_PORT_CHILD_H
@@ -33,8 +33,8 @@ typedef struct ls_child_options {
     bool shares_err; /* the standard error is that of this process; LS_CHILD_ERR is closed */
 } ls_child_options;
 
-/* Start a process. LS_OK, or the reason: LS_ENOENT, LS_EACCES, LS_ENOTDIR, LS_EMFILE, LS_ENOMEM ...; LS_ENOTSUP: a batch
- * file, Windows. */
+/* Start a process. LS_OK, or the reason: LS_ENOENT, LS_EACCES, LS_ENOTDIR, LS_EMFILE, LS_ENOMEM ...; LS_ENOTSUP: a
+ * batch file, Windows. */
 int ls_child_start(const ls_child_options *options, ls_child *out);
 
 /* The number of bytes; 0: the end; LS_EAGAIN: none yet; another LS_E*. */
@@ -43,11 +43,12 @@ long ls_child_read(const ls_child *child, int stream, char *to, size_t len);
 long ls_child_write(const ls_child *child, const char *bytes, size_t len);
 void ls_child_close(ls_child *child, int fd); /* LS_CHILD_IN ... */
 
-/* Signal the process group: SIGTERM, or SIGKILL with `kill`. Windows: end all processes of the job, or without `job` the
- * leader. Not after ls_child_reap. */
+/* Signal the process group: SIGTERM, or SIGKILL with `kill`. Windows: end all processes of the job, or without `job`
+ * the leader. Not after ls_child_reap. */
 void ls_child_end(const ls_child *child, bool kill);
 
-/* If the leader has exited: kill what is left of its group, and take its status. false: it runs. `ms`: wait so long. */
+/* If the leader has exited: kill what is left of its group, and take its status. false: it runs. `ms`: wait so
+ * long. */
 bool ls_child_reap(ls_child *child, int ms);
 
 /* Block the thread until an output can be read, the leader has exited, or `ms` have passed; it may return early. */

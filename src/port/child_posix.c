@@ -1,5 +1,5 @@
-/* child_posix.c - see child.h. posix_spawn does not copy the page tables of the server, and waits only until the program
- * runs. */
+/* child_posix.c - see child.h. posix_spawn does not copy the page tables of the server, and waits only until the
+ * program runs. */
 #define _GNU_SOURCE
 #include "port/child.h"
 

@@ -1,13 +1,13 @@
 /* child_win32.c - see child.h.
  *
- * The tree of a child is a job: a process joins the job of its parent, and the job ends its processes when its handle is
- * closed, also because the server has ended. There are no signals: the end of a child is the end of its job.
+ * The tree of a child is a job: a process joins the job of its parent, and the job ends its processes when its handle
+ * is closed, also because the server has ended. There are no signals: the end of a child is the end of its job.
  *
  * The input is a temporary file, which the system deletes with its last handle. The outputs are pipes, which notify.h
  * watches; a read takes what PeekNamedPipe has seen, so that it does not block.
  *
- * The child inherits the handles of PROC_THREAD_ATTRIBUTE_HANDLE_LIST alone. A batch file is refused: CreateProcess runs
- * it by cmd.exe, which parses the command line by other rules, so that an argument could become a command. */
+ * The child inherits the handles of PROC_THREAD_ATTRIBUTE_HANDLE_LIST alone. A batch file is refused: CreateProcess
+ * runs it by cmd.exe, which parses the command line by other rules, so that an argument could become a command. */
 #include "port/child.h"
 
 #include <windows.h>
@@ -66,8 +66,8 @@ static wchar_t *append_quoted(wchar_t *to, const wchar_t *argument)
     return to;
 }
 
-/* A list of texts as one, which the caller frees: the arguments quoted and with blanks between them, or (`quoted` false)
- * each with a NUL behind it. NULL with errno set. */
+/* A list of texts as one, which the caller frees: the arguments quoted and with blanks between them, or (`quoted`
+ * false) each with a NUL after it. NULL with errno set. */
 static wchar_t *join(const char *const *list, bool quoted)
 {
     size_t chars = 2;

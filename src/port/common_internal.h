@@ -156,8 +156,8 @@ static inline void ls_queue_post(ls_port *port, ls_op *op, int64_t result)
     ls_port_enqueue(port, op);
 }
 
-/* The packet of an op or a node that was taken from the queue; frees a node. false: it was a notification that is out of
- * date. */
+/* The packet of an op or a node that was taken from the queue; frees a node. false: it was a notification that is out
+ * of date. */
 static inline bool ls_packet_of_queued(ls_port *port, ls_op *op, ls_packet *out)
 {
     *out = ls_packet_of(op);

@@ -28,7 +28,7 @@
  *     ENABLE    sets filter and trigger, and arms it
  *     DISABLE   suppresses all packets until ENABLE, those that are queued or were requeued included
  *     REMOVE    ends it: a wait that begins later returns no packet of it except its REMOVE packet. Only after that
- *               packet may the object behind the key be freed, and the socket be registered again (for example with
+ *               packet may the object after the key be freed, and the socket be registered again (for example with
  *               another key)
  * Other threads may still handle packets that they took before the REMOVE packet was taken. With ONESHOT there are
  * none while a packet is being handled, so the handler of the packet may remove the registration; with PERSISTENT and

@@ -21,8 +21,8 @@
  * operation that completes at once is queued instead and returns LS_PENDING, so that the thread returns to the port.
  *
  * Closing. ls_sock_close closes the descriptor; on Windows that of a listener with pending accepts is closed when the
- * last of their packets was taken. Operations still pending complete with LS_ECANCELED, or with the result they already
- * had; their packets follow as usual.
+ * last of their packets was taken. Operations still pending complete with LS_ECANCELED, or with the result they
+ * already had; their packets follow as usual.
  *
  * Operations on datagrams are in datagram.h, readiness notifications in notify.h, calls that block, such as those on
  * files, in work.h. */
@@ -169,10 +169,10 @@ int ls_port_requeue(ls_port *port, const ls_packet *packet);
 
 /* ---- sockets ---------------------------------------------------------------------------------------------- */
 
-/* Attach a non-blocking socket (as those of net/sock/sock.h are). On success the port owns it and ls_sock_close closes it.
- * On failure the caller still owns it: LS_ELIMIT past sockets_max, LS_ENOMEM. `maybe_readable`: the socket is a stream
- * from which nothing was received yet and that may have data (an accepted connection); its first receive is tried
- * before it waits. */
+/* Attach a non-blocking socket (as those of net/sock/sock.h are). On success the port owns it and ls_sock_close closes
+ * it. On failure the caller still owns it: LS_ELIMIT past sockets_max, LS_ENOMEM. `maybe_readable`: the socket is a
+ * stream from which nothing was received yet and that may have data (an accepted connection); its first receive is
+ * tried before it waits. */
 int ls_sock_attach(ls_port *port, ls_fd fd, bool maybe_readable, ls_sock **out);
 void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock);
 ls_fd ls_sock_fd(const ls_sock *sock);
@@ -194,10 +194,10 @@ int ls_op_recv(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, void *ptr, uint32_t
 /* Receive and discard up to 16 KiB. Result as for ls_op_recv. Needs no memory of a pool. */
 int ls_op_discard(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 
-/* Watch a connected stream for the loss of its connection: completes with LS_ERESET when the peer has reset it, or when
- * an error or the close of both directions has ended it. Data and the end of the peer's data (FIN) do not complete it.
- * One watch may be pending beside a receive and a send. LS_ERESET: the connection is lost already; LS_ENOTSUP: not on
- * this system. */
+/* Watch a connected stream for the loss of its connection: completes with LS_ERESET when the peer has reset it, or
+ * when an error or the close of both directions has ended it. Data and the end of the peer's data (FIN) do not
+ * complete it. One watch may be pending beside a receive and a send. LS_ERESET: the connection is lost already;
+ * LS_ENOTSUP: not on this system. */
 int ls_op_watch(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op);
 /* true: the watch was pending, and no packet follows. false: its packet is queued, or is about to be. */
 bool ls_op_unwatch(ls_sock *sock, ls_op *op);

@@ -2,8 +2,8 @@
  *
  * A back end passes (number, generation) to the kernel instead of a pointer. The user of a slot keeps the generation
  * in it and increments it for each use, so a late event of an earlier use is recognised. Memory is allocated in chunks
- * and zeroed once, not for each use. While a slot is free, its first four bytes belong to the table, and it keeps the rest,
- * which late events read.
+ * and zeroed once, not for each use. While a slot is free, its first four bytes belong to the table, and it keeps the
+ * rest, which late events read.
  *
  * Threads: any thread may call take, give, at and count at the same time. */
 #ifndef LS_PORT_SLOTS_H

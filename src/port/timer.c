@@ -40,7 +40,7 @@ static void heap_down(ls_heap *heap, uint32_t hole, ls_heap_entry entry)
 }
 
 /* Put the entry in the hole, or above or below it. */
-static void heap_settle(ls_heap *heap, uint32_t hole, ls_heap_entry entry)
+static void heap_place(ls_heap *heap, uint32_t hole, ls_heap_entry entry)
 {
     if (hole > 0 && heap->at[(hole - 1) / HEAP_WAYS].ns > entry.ns)
         heap_up(heap, hole, entry);
@@ -66,7 +66,7 @@ int ls_heap_set(ls_heap *heap, ls_timer *timer, uint64_t at_ns)
     if (timer->slot != 0) {
         assert(heap->at[timer->slot - 1].timer == timer);
         timer->at_ns = at_ns;
-        heap_settle(heap, timer->slot - 1, entry);
+        heap_place(heap, timer->slot - 1, entry);
         return LS_OK;
     }
     if (heap->count == heap->room) {
@@ -89,7 +89,7 @@ bool ls_heap_remove(ls_heap *heap, ls_timer *timer)
     assert(heap->at[hole].timer == timer);
     timer->slot = 0;
     const ls_heap_entry last = heap->at[--heap->count];
-    if (hole != heap->count) heap_settle(heap, hole, last); /* else it was the last entry */
+    if (hole != heap->count) heap_place(heap, hole, last); /* else it was the last entry */
     return true;
 }
 

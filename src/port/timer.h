@@ -1,4 +1,4 @@
-/* timer.h - the heap of armed timers behind ls_timer_set, ls_timer_move and ls_timer_cancel.
+/* timer.h - the heap of armed timers of ls_timer_set, ls_timer_move and ls_timer_cancel.
  *
  * A data structure without a clock and without a lock; each port has one and serialises the calls. The heap is 4-ary:
  * at least as many timers are moved or cancelled as expire, and a shallow heap moves entries in few steps. The heap

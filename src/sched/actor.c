@@ -1,4 +1,4 @@
-/* actor.c - the lock-free inbox behind actor.h, and ls_packet_dispatch.
+/* actor.c - the lock-free inbox of actor.h, and ls_packet_dispatch.
  *
  * No wake-up is lost. All accesses named here are sequentially consistent, so they have one total order S.
  *

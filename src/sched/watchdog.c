@@ -51,8 +51,8 @@ static void set_burst(ls_workers *workers, unsigned stalled_before)
     ls_workers_balance(workers);
 }
 
-/* Read the count of every worker, and replace threads. The caller holds the mutex. true: a worker is inside a packet or
- * has begun one since the last scan, or a thread is about to end. */
+/* Read the count of every worker, and replace threads. The caller holds the mutex. true: a worker is inside a packet
+ * or has begun one since the last scan, or a thread is about to end. */
 static bool scan(ls_workers *workers)
 {
     const uint64_t now = ls_clock_ns(), stall_ms = is_crowded(workers) ? SCAN_SHORT_MS : LS_STALL_MS;

@@ -149,8 +149,9 @@ static bool worker_is_standby(const ls_worker *worker)
 }
 
 /* Called at the start, after a stalled packet, and when there is a worker too many: clears the stalled mark, and idles
- * until the worker is needed. A standby thread that idles for long ends; another one takes the place of a standby thread.
- * false: the thread ends, for that reason, because the workers were stopped while it idled, or its priority stays low. */
+ * until the worker is needed. A standby thread that idles for long ends; another one takes the place of a standby
+ * thread. false: the thread ends, for that reason, because the workers were stopped while it idled, or its priority
+ * stays low. */
 static bool worker_idle_if_excess(ls_worker *worker)
 {
     ls_workers *workers = worker->workers;
@@ -458,8 +459,8 @@ unsigned ls_workers_leave(ls_workers *workers)
     return alive;
 }
 
-/* A worker stores its turn and then loads pointers, without a barrier in between. ls_thread_barrier puts one into every
- * worker: a load that ran before it has its turn visible here, a load that runs later finds the new pointers. */
+/* A worker stores its turn and then loads pointers, without a barrier in between. ls_thread_barrier puts one into
+ * every worker: a load that ran before it has its turn visible here, a load that runs later finds the new pointers. */
 void ls_workers_snapshot(ls_workers *workers, uint64_t *turns)
 {
     ls_thread_barrier();

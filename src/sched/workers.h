@@ -4,8 +4,8 @@
  * or LS_WAIT_PACKETS_MAX with a single worker. Every worker counts the packets it begins. The watchdog is a thread
  * that sleeps while no worker is busy; otherwise it compares the counts twice in LS_STALL_MS. A worker whose count has
  * not changed is stalled: its handler is slow or blocks. The watchdog returns the packets of its batch that it has not
- * begun to the port and releases a standby thread in its place, up to threads_max. When the stalled worker returns, one
- * worker is too many; it detects that before its next wait and becomes idle.
+ * begun to the port and releases a standby thread in its place, up to threads_max. When the stalled worker returns,
+ * one worker is too many; it detects that before its next wait and becomes idle.
  *
  * Standby threads are started when they are needed; one that has been idle for standby_idle_ms_max ends. One that is
  * not idle hands its work to an idle one of the first `threads`, which stay.
@@ -37,8 +37,8 @@ typedef struct ls_workers_options {
     /* Handles a packet without an op: a post or a notification. */
     void (*on_user_packet)(ls_thread_ctx *ctx, const ls_packet *packet);
     /* On the watchdog's thread: the worker of `ctx` has been inside one packet for about ms. Called every 2 to 3 ms
-     * until it returns; the worker may have returned by the time of the call. Returns the processor time in ns since the
-     * first call for the packet; a worker that uses much of it runs at a lower priority from then on. */
+     * until it returns; the worker may have returned by the time of the call. Returns the processor time in ns since
+     * the first call for the packet; a worker that uses much of it runs at a lower priority from then on. */
     uint64_t (*on_stall)(ls_thread_ctx *ctx, uint32_t ms, void *user);
     /* On the watchdog's thread: called every half second while a worker is busy. idle=true: no worker was busy for
      * half a second; the next call follows when work resumes, or after half a second if the call returns true. */
@@ -62,21 +62,21 @@ int ls_workers_start(ls_workers *workers);
  * stay in the port; the port's owner takes them after the join and before ls_workers_close. */
 void ls_workers_stop(ls_workers *workers);
 
-/* Inside a packet: run the op behind the packets that the thread has taken with this one, as if it had been taken with
+/* Inside a packet: run the op after the packets that the thread has taken with this one, as if it had been taken with
  * them. false: none are left, or the thread is no worker, or has no room. */
 bool ls_workers_append(ls_thread_ctx *ctx, ls_op *op);
 
 /* Wait until all threads have ended, at most ms (0: no limit). false: a worker is still inside a handler. */
 bool ls_workers_join(ls_workers *workers, uint32_t ms);
-/* Instead of the join and the close: the threads that have not ended go on. Each ends after its current packet, and uses
- * `workers`, the port and the pools until then. Returns their number. */
+/* Instead of the join and the close: the threads that have not ended continue. Each ends after its current packet, and
+ * uses `workers`, the port and the pools until then. Returns their number. */
 unsigned ls_workers_leave(ls_workers *workers);
 void ls_workers_close(ls_workers *workers); /* joined, or never started */
 
 /* Quiescence: when an object that packets find through an atomic pointer may be freed. Replace the pointer, take a
  * snapshot, and free the object once ls_workers_passed: every worker then waits, or has begun another packet since the
- * snapshot, so that no packet that found the object is running. A packet that suspends and keeps a reference beyond its
- * end must count it by other means.
+ * snapshot, so that no packet that found the object is running. A packet that suspends and keeps a reference beyond
+ * its end must count it by other means.
  *
  * `turns` has room for threads_max numbers. Any thread but a worker's; a worker that stays inside one packet never
  * passes it. */

@@ -96,7 +96,8 @@ void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool stalled
 /* Main function of the watchdog's thread; returns when the workers are stopped and `alive` is 0. */
 void ls_watchdog_run(void *workers);
 
-/* Wake the watchdog; a worker calls it when it finds watchdog_asleep set. The second form: the caller holds the mutex. */
+/* Wake the watchdog; a worker calls it when it finds watchdog_asleep set. The second form: the caller holds the
+ * mutex. */
 void ls_watchdog_wake(ls_workers *workers);
 void ls_watchdog_wake_locked(ls_workers *workers);
 

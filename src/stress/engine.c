@@ -1,6 +1,8 @@
-/* engine.c - `luaserve stress`: the functions in C of lua/luaserve/stress/main.lua, which has the course of the command.
+/* engine.c - `luaserve stress`: the functions in C of lua/luaserve/stress/main.lua, which has the course of the
+ * command.
  *
- * They raise their errors as texts. All that they open belongs to the engine, which ls_stress_main closes at the end. */
+ * They raise their errors as texts. All that they open belongs to the engine, which ls_stress_main closes at the
+ * end. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +12,9 @@
 
 #include "base/clock.h"
 #include "base/crypto/digest.h"
+#include "base/io/terminal.h"
 #include "base/os/rlimit.h"
 #include "base/os/signals.h"
-#include "base/io/terminal.h"
 #include "base/os/thread.h"
 #include "luaserve.h"
 #include "port/port.h"
@@ -282,7 +284,8 @@ static int engine_go(lua_State *L)
     return 0;
 }
 
-/* wait(until_ns) -> the time; nothing: all workers have finished. Stops them after an interrupt or an error in a hook. */
+/* wait(until_ns) -> the time; nothing: all workers have finished. Stops them after an interrupt or an error in a
+ * hook. */
 static int engine_wait(lua_State *L)
 {
     engine *e = engine_of(L);

@@ -1,10 +1,10 @@
 /* websocket.c - a WebSocket connection: open, packets, deadlines, close; see ws_internal.h.
  *
  * `run` is where everything happens: it handles the received frames, sends the queue, receives, and begins again until
- * the receive has to wait. The calls of the user that must go on do so through it, or, where no event may be called,
- * by a packet that they cause (`wake`).
+ * the receive has to wait. The calls of the user that must continue do so through it, or, where no event may be
+ * called, by a packet that they cause (`wake`).
  *
- * The receive deadline of the stream ends only a receive that waits. A peer that never lets us wait is judged by
+ * The receive deadline of the stream ends only a receive that waits. A peer that never lets us wait is limited by
  * until_ms. */
 #include "ws/websocket.h"
 
@@ -130,7 +130,7 @@ void ls_ws_refuse(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *why)
     call_ended(ctx, ws, code, why, strlen(why));
 }
 
-/* Cause a packet, so that `run` goes on outside of the user's call. */
+/* Cause a packet, so that `run` continues outside of the user's call. */
 static void wake(ls_thread_ctx *ctx, ls_ws *ws)
 {
     ls_stream *const s = ls_ws_stream_of(ws);
@@ -267,7 +267,7 @@ static void run(ls_thread_ctx *ctx, ls_ws *ws, bool packet)
         const enum ls_ws_taken taken = ls_ws_take_frames(ctx, ws);
         send_queue(ctx, ws);
         if (ws->state == LS_WS_STATE_LAST) {
-            if (ls_stream_sending(s)) break; /* `sent` goes on */
+            if (ls_stream_sending(s)) break; /* `sent` continues */
             begin_ending(ctx, ws);
         }
         if (ws->state == LS_WS_STATE_LOST) break;
@@ -310,7 +310,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     ls_ws *ws = ls_stream_user(s);
     if (err < 0) ws->state = LS_WS_STATE_LOST;
-    if (!ws->begun && ws->state != LS_WS_STATE_LOST) return; /* of a flush before ls_ws_begin, which goes on */
+    if (!ws->begun && ws->state != LS_WS_STATE_LOST) return; /* of a flush before ls_ws_begin, which continues */
     ws->looping = true;
     ls_ws_put_pong(ctx, ws);
     run(ctx, ws, true);

@@ -42,7 +42,7 @@ typedef struct ls_ws_message { /* one slice mostly */
 } ls_ws_message;
 
 typedef struct ls_ws_events {
-    /* A message is complete: ls_ws_message, then ls_ws_consume, now or later. Frames behind it wait meanwhile. */
+    /* A message is complete: ls_ws_message, then ls_ws_consume, now or later. Frames after it wait meanwhile. */
     void (*message)(ls_thread_ctx *ctx, ls_ws *ws);
     /* The queue was sent after a call that returned LS_PENDING. Not after `ended`. */
     void (*drained)(ls_thread_ctx *ctx, ls_ws *ws);
@@ -70,29 +70,30 @@ ls_stream *ls_ws_stream(ls_ws *ws);
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
-/* The message that waits; NULL: none. Valid until ls_ws_consume; hold the block of a slice to keep its bytes longer. */
+/* The message that waits; NULL: none. Valid until ls_ws_consume; hold the block of a slice to keep its bytes
+ * longer. */
 const ls_ws_message *ls_ws_message_get(const ls_ws *ws);
-/* Drop it, if there is one, and go on: may call events, unless one runs. */
+/* Drop it, if there is one, and continue: may call events, unless one runs. */
 void ls_ws_consume(ls_thread_ctx *ctx, ls_ws *ws);
-/* Inside `message`, after ls_ws_consume: handle the frames behind it now, up to the next message. Calls events. */
+/* Inside `message`, after ls_ws_consume: handle the frames after it now, up to the next message. Calls events. */
 void ls_ws_resume(ls_thread_ctx *ctx, ls_ws *ws);
 
 /* ---- send --------------------------------------------------------------------------------------------------- */
 
-/* Queue a message (text or binary). Takes the references in every case; a slice without a block is copied. Text must be
- * valid UTF-8. Compressed if that was negotiated and it is long enough. LS_DONE; LS_PENDING: queued, but the queue is
- * above the high-water mark, `drained` follows when it is sent; LS_ECLOSED: a Close frame was queued or received, or
- * the connection is lost; LS_ENOMEM: nothing was queued; with context takeover the connection is lost. */
+/* Queue a message (text or binary). Takes the references in every case; a slice without a block is copied. Text must
+ * be valid UTF-8. Compressed if that was negotiated and it is long enough. LS_DONE; LS_PENDING: queued, but the queue
+ * is above the high-water mark, `drained` follows when it is sent; LS_ECLOSED: a Close frame was queued or received,
+ * or the connection is lost; LS_ENOMEM: nothing was queued; with context takeover the connection is lost. */
 int ls_ws_send(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, ls_slice *slices, unsigned count);
 
 /* Queue a ping or pong with at most LS_WS_CONTROL_BYTES_MAX bytes; they are copied. LS_DONE, LS_ECLOSED, LS_ENOMEM. */
 int ls_ws_control(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, const char *bytes, size_t len);
 
-/* Queue a message for many connections of servers: `plain` is the whole frame; `compressed` the same message compressed
- * without context takeover, or NULL. Which one depends on what this connection has negotiated. Holds a reference of
- * its own. `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued, ls_ws_flush
- * sends it; LS_ELIMIT: the queue is not empty and would exceed queue_bytes_max, nothing was queued; LS_ECLOSED;
- * LS_ENOMEM. */
+/* Queue a message for many connections of servers: `plain` is the whole frame; `compressed` the same message
+ * compressed without context takeover, or NULL. Which one depends on what this connection has negotiated. Holds a
+ * reference of its own. `now`: send it at once, if nothing is queued. LS_DONE: it was sent; LS_PENDING: it is queued,
+ * ls_ws_flush sends it; LS_ELIMIT: the queue is not empty and would exceed queue_bytes_max, nothing was queued;
+ * LS_ECLOSED; LS_ENOMEM. */
 int ls_ws_publish(ls_thread_ctx *ctx, ls_ws *ws, const ls_slice *plain, const ls_slice *compressed, bool now);
 /* Prefetch what ls_ws_publish reads, in step 0 and, when that has arrived, in step 1. */
 void ls_ws_prefetch(ls_ws *ws, unsigned step);
@@ -107,9 +108,9 @@ size_t ls_ws_queued(const ls_ws *ws); /* bytes */
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
-/* Queue a Close frame and flush: the closing handshake begins. No message follows; `ended` follows with the code of the
- * peer, or LS_WS_ABNORMAL after close_ms_max. `code` LS_WS_NO_CODE: a frame without a payload. `reason` is valid UTF-8
- * with at most LS_WS_REASON_BYTES_MAX bytes. Again: no effect. */
+/* Queue a Close frame and flush: the closing handshake begins. No message follows; `ended` follows with the code of
+ * the peer, or LS_WS_ABNORMAL after close_ms_max. `code` LS_WS_NO_CODE: a frame without a payload. `reason` is valid
+ * UTF-8 with at most LS_WS_REASON_BYTES_MAX bytes. Again: no effect. */
 void ls_ws_close(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *reason, size_t reason_len);
 bool ls_ws_closing(const ls_ws *ws); /* a Close frame was queued or received, or the connection is lost */
 bool ls_ws_lost(const ls_ws *ws);    /* the connection is lost: `ended` follows by a packet unless it was called */

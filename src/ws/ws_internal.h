@@ -89,7 +89,7 @@ void ls_ws_refuse(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *why)
 enum ls_ws_taken {
     LS_WS_TAKEN_ALL,     /* more bytes are needed */
     LS_WS_TAKEN_MESSAGE, /* a message waits for ls_ws_consume */
-    LS_WS_TAKEN_MANY,    /* many frames were handled, and other packets wait: go on later */
+    LS_WS_TAKEN_MANY,    /* many frames were handled, and other packets wait: continue later */
     LS_WS_TAKEN_LAST     /* nothing more is parsed */
 };
 
@@ -114,7 +114,7 @@ void ls_ws_drop_message(ls_ws *ws);
 /* Queue a control frame. `last`: a Close frame, which may use the reserve of the pool. LS_OK or LS_ENOMEM. */
 int ls_ws_put_control(ls_thread_ctx *ctx, ls_ws *ws, enum ls_ws_opcode opcode, const char *bytes, size_t len,
                       bool last);
-/* The same with a code and a reason, which is cut to LS_WS_REASON_BYTES_MAX bytes. */
+/* The same with a code and a reason, which is truncated to LS_WS_REASON_BYTES_MAX bytes. */
 int ls_ws_put_close(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *reason, size_t reason_len);
 /* Answer a ping, now or when the pending send has ended: then ls_ws_put_pong. */
 void ls_ws_pong_later(ls_thread_ctx *ctx, ls_ws *ws, const char *bytes, size_t len);

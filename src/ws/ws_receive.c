@@ -17,7 +17,7 @@
 #include "ws/ws_internal.h"
 
 enum {
-    JOIN_BYTES_MAX = LS_BLOCK_SMALL / 2, /* shorter parts of a message are copied behind the part before */
+    JOIN_BYTES_MAX = LS_BLOCK_SMALL / 2, /* shorter parts of a message are copied after the part before */
     MOVED_BYTES_MAX = LS_BLOCK_SMALL,    /* bytes of a frame that are copied to another block */
     TAIL_BYTES_MIN = 512,                /* less room at the end of a block is no room for a receive */
     FRAMES_MAX = 64                      /* then other packets of the actor run */
@@ -72,7 +72,7 @@ static int add_part(ls_thread_ctx *ctx, ls_ws *ws)
         ls_slice *const last = &ls_slices_items(parts)[parts->count - 1];
         const size_t used = (size_t)(last->ptr - last->block->data) + last->len;
         char *const end = last->block->data + used;
-        /* No reader uses the bytes behind a slice. In the same block these are heads of frames that were read. */
+        /* No reader uses the bytes after a slice. In the same block these are heads of frames that were read. */
         const bool joins = len <= JOIN_BYTES_MAX && last->block->cap - used >= len;
         if (joins && end != bytes) {
             memmove(end, bytes, len);
@@ -289,7 +289,7 @@ static int move_bytes(ls_thread_ctx *ctx, ls_ws *ws, size_t size)
     return LS_OK;
 }
 
-/* Have room behind the received bytes, or no block. LS_OK or LS_ENOMEM. */
+/* Have room after the received bytes, or no block. LS_OK or LS_ENOMEM. */
 static int make_room(ls_thread_ctx *ctx, ls_ws *ws)
 {
     if (ws->short_read && ws->left <= LS_BLOCK_SMALL) ws->large = false;

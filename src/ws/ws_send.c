@@ -1,7 +1,7 @@
 /* ws_send.c - messages become frames in the queue of the stream: see ws_internal.h.
  *
- * A message is one frame. A short one is written behind its head; of a long one the blocks are queued. What a client
- * sends is masked, and so copied: the bytes may belong to others. */
+ * A message is one frame. A short one is written in the background its head; of a long one the blocks are queued. What
+ * a client sends is masked, and so copied: the bytes may belong to others. */
 #include <stdlib.h>
 #include <string.h>
 

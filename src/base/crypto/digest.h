@@ -24,8 +24,9 @@ typedef enum ls_digest {
  * available; LS_ENOMEM. */
 int ls_digest_start(void);
 
-/* Of the other files of base/ that call OpenSSL: the error of a call that has failed, LS_ENOMEM if memory was the reason,
- * which may be anywhere in the queue of the thread. Empties the queue: the next TLS call of this thread must find none. */
+/* Of the other files of base/ that call OpenSSL: the error of a call that has failed, LS_ENOMEM if memory was the
+ * reason, which may be anywhere in the queue of the thread. Empties the queue: the next TLS call of this thread must
+ * find none. */
 int ls_openssl_failed(int err);
 
 /* SHA-1, which the handshake of WebSocket requires. LS_OK; LS_ENOTSUP: built without OpenSSL, or OpenSSL is configured

@@ -1,8 +1,8 @@
 /* random.h - unpredictable bytes for masks, keys and tokens. Any thread.
  *
  * Each thread takes bytes from the random source of the system in advance, so that a few bytes cost no system call. A
- * byte is given out once and then erased. A child process made by fork(2) must call exec(3) before it uses them: the bytes
- * taken in advance are the same in both processes. */
+ * byte is given out once and then erased. A child process made by fork(2) must call exec(3) before it uses them: the
+ * bytes taken in advance are the same in both processes. */
 #ifndef LS_BASE_RANDOM_H
 #define LS_BASE_RANDOM_H
 

@@ -19,13 +19,13 @@ enum {
 int ls_seal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t context_len, const void *text,
             size_t len, uint8_t *out);
 
-/* The reverse: writes len - LS_SEAL_BYTES bytes; `out` may be sealed + LS_SEAL_NONCE_BYTES. LS_EINVAL: not sealed with this key and context, or changed; then
- * nothing in `out` may be used. The other errors as of ls_seal. */
+/* The reverse: writes len - LS_SEAL_BYTES bytes; `out` may be sealed + LS_SEAL_NONCE_BYTES. LS_EINVAL: not sealed with
+ * this key and context, or changed; then nothing in `out` may be used. The other errors as of ls_seal. */
 int ls_unseal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t context_len, const uint8_t *sealed,
               size_t len, uint8_t *out);
 
-/* scrypt (RFC 7914) with N = 2^log_n. Takes 50 ms to some seconds, by the parameters. LS_OK; LS_EINVAL: parameters that
- * the RFC excludes; LS_ELIMIT: more than LS_SCRYPT_MIB_MAX; LS_ENOTSUP: built without OpenSSL; LS_ENOMEM. */
+/* scrypt (RFC 7914) with N = 2^log_n. Takes 50 ms to some seconds, by the parameters. LS_OK; LS_EINVAL: parameters
+ * that the RFC excludes; LS_ELIMIT: more than LS_SCRYPT_MIB_MAX; LS_ENOTSUP: built without OpenSSL; LS_ENOMEM. */
 int ls_scrypt(const void *password, size_t password_len, const void *salt, size_t salt_len, unsigned log_n, unsigned r,
               unsigned p, uint8_t *out, size_t out_len);
 

@@ -13,7 +13,7 @@
 #include "base/io/log_stderr.h"
 
 enum { LINE_BYTES_MAX = 16 * 1024 };
-static const char truncated_mark[] = " [cut]";
+static const char truncated_mark[] = " [truncated]";
 
 /* Global, like the allocator hook: the sink and the level. Set before threads start. */
 static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;

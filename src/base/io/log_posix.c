@@ -1,5 +1,5 @@
-/* log_posix.c - the stderr sink: the time and the level in front of the line; for the journal, which knows the time, the
- * priority of sd-daemon(3) in front of each line. */
+/* log_posix.c - the stderr sink: the time and the level in front of the line; for the journal, which knows the time,
+ * the priority of sd-daemon(3) in front of each line. */
 #define _POSIX_C_SOURCE 200809L
 #include <time.h>
 
@@ -28,8 +28,8 @@ static size_t write_head(char *out, size_t room, enum ls_log_level level)
     return (size_t)n;
 }
 
-/* Whether standard error is the stream of the journal that the variable names: systemd.exec(5). --log and a program may
- * replace the descriptor at any time. */
+/* Whether standard error is the stream of the journal that the variable names: systemd.exec(5). --log and a program
+ * may replace the descriptor at any time. */
 static bool is_journal(void)
 {
     static atomic_bool parsed;
@@ -73,7 +73,7 @@ void ls_log_stderr(int level, const char *line, size_t len, void *user)
         return;
     }
     size_t n = write_head(out, sizeof out, (enum ls_log_level)level);
-    if (len > sizeof out - n - 1) len = sizeof out - n - 1; /* never true: log.c cuts at 16 KiB */
+    if (len > sizeof out - n - 1) len = sizeof out - n - 1; /* never true: log.c truncates at 16 KiB */
     memcpy(out + n, line, len);
     n += len;
     out[n++] = '\n';

@@ -24,7 +24,7 @@ void ls_log_stderr(int level, const char *line, size_t len, void *user)
 {
     char line_out[LINE_BYTES]; /* head, text, newline */
     size_t n = write_head(line_out, sizeof line_out, level);
-    if (len > sizeof line_out - n - 1) len = sizeof line_out - n - 1; /* never true: log.c cuts at 16 KiB */
+    if (len > sizeof line_out - n - 1) len = sizeof line_out - n - 1; /* never true: log.c truncates at 16 KiB */
     memcpy(line_out + n, line, len);
     n += len;
     line_out[n++] = '\n';

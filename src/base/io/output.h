@@ -1,8 +1,8 @@
 /* output.h - standard output and standard error, whose reader must not stop the server.
  *
  * A text is written by the caller while the file takes it without blocking. The rest, and what follows it, is queued,
- * and a thread writes it when the reader goes on. It starts at the first text that is queued. A text that exceeds the
- * queue is dropped, and so are all after it until the queue is empty; then the log tells their number.
+ * and a thread writes it when the reader continues. It starts at the first text that is queued. A text that exceeds
+ * the queue is dropped, and so are all after it until the queue is empty; then the log tells their number.
  *
  * Any thread. output.c has the queue; output_posix.c and output_win32.c write. */
 #ifndef LS_BASE_OUTPUT_H
@@ -15,7 +15,8 @@
 
 enum ls_output { LS_OUTPUT_STDOUT, LS_OUTPUT_STDERR, LS_OUTPUTS };
 
-/* Write a text whole, or drop it whole. `wait`: return when it is written, however long that takes, and drop nothing. */
+/* Write a text whole, or drop it whole. `wait`: return when it is written, however long that takes, and drop
+ * nothing. */
 void ls_output_write(enum ls_output to, const char *text, size_t len, bool wait);
 
 /* Whether texts for standard output wait, true at first. It becomes false for good when a server has listeners. */

@@ -2,10 +2,10 @@
  *
  * O_NONBLOCK belongs to the open file description, which a standard descriptor shares with the shell and with child
  * processes. Therefore it stays as it is: a pipe or a terminal is written by another description of the same file
- * (proc(5), /proc/self/fd), which is non-blocking, a socket with MSG_DONTWAIT. Where the file cannot be opened again, at
- * most PIPE_BUF bytes are written after poll(2) has reported room, which blocks only if another process fills the pipe
- * in between. A regular file does not block, nor a pipe that is nearly empty, which is the usual case: opening it again takes
- * ten times as long as the write. */
+ * (proc(5), /proc/self/fd), which is non-blocking, a socket with MSG_DONTWAIT. Where the file cannot be opened again,
+ * at most PIPE_BUF bytes are written after poll(2) has reported room, which blocks only if another process fills the
+ * pipe in between. A regular file does not block, nor a pipe that is nearly empty, which is the usual case: opening it
+ * again takes ten times as long as the write. */
 #define _GNU_SOURCE
 #include "base/io/output.h"
 
@@ -35,8 +35,8 @@ static bool is_roomy_pipe(int fd, size_t len)
     return capacity > 0 && ioctl(fd, FIONREAD, &used) == 0 && ((size_t)used + len) * 4 <= (size_t)capacity;
 }
 
-/* Opened for each text, because the program may close or replace the standard descriptor at any time, and the reader of
- * a closed one must see the end of the file. false: it is closed. */
+/* Opened for each text, because the program may close or replace the standard descriptor at any time, and the reader
+ * of a closed one must see the end of the file. false: it is closed. */
 static bool open_target(enum ls_output to, size_t len, target *t)
 {
     static const char *const paths[] = {"/proc/self/fd/1", "/proc/self/fd/2"};

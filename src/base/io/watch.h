@@ -22,9 +22,9 @@ int ls_watch_open(ls_watch **out);
 void ls_watch_close(ls_watch *watch);
 
 /* Watch the folder of the file `path` (UTF-8), which need not exist: without a folder, the nearest one above that
- * exists. A symbolic link is watched with its target. A folder that is watched already is no error; one remains watched
- * until it is removed or the watch is closed. LS_OK, or LS_ELIMIT (fs.inotify.max_user_watches), LS_EACCES, LS_ENOMEM,
- * LS_ENOENT. */
+ * exists. A symbolic link is watched with its target. A folder that is watched already is no error; one remains
+ * watched until it is removed or the watch is closed. LS_OK, or LS_ELIMIT (fs.inotify.max_user_watches), LS_EACCES,
+ * LS_ENOMEM, LS_ENOENT. */
 int ls_watch_path(ls_watch *watch, const char *path);
 
 /* Wait for an event. LS_OK: something has changed since the last call; LS_ETIMEDOUT: nothing within `ms` (-1: no

@@ -1,6 +1,6 @@
-/* sd_notify.h - tell the service manager what the process does, by the protocol of sd_notify(3): one datagram for each state
- * to the Unix socket $NOTIFY_SOCKET. sd_notify_posix.c implements it; on Windows nothing is sent (cli/service_win32.c
- * reports to the system). */
+/* sd_notify.h - tell the service manager what the process does, by the protocol of sd_notify(3): one datagram for each
+ * state to the Unix socket $NOTIFY_SOCKET. sd_notify_posix.c implements it; on Windows nothing is sent
+ * (cli/service_win32.c reports to the system). */
 #ifndef LS_BASE_SD_NOTIFY_H
 #define LS_BASE_SD_NOTIFY_H
 

@@ -31,8 +31,8 @@ void ls_cond_broadcast(ls_cond *cond);
  * or LS_ESYS. */
 int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
 
-/* The same for a thread that may start child processes, which inherit the mask of blocked signals: the thread keeps the
- * mask of its creator. */
+/* The same for a thread that may start child processes, which inherit the mask of blocked signals: the thread keeps
+ * the mask of its creator. */
 int ls_thread_start_parent(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
 void ls_thread_join(ls_thread *thread);
 bool ls_thread_try_join(ls_thread *thread); /* false: it runs; does not wait */
@@ -49,8 +49,8 @@ bool ls_thread_set_low(uint32_t id, bool low);
 /* The calling thread only runs for microseconds at a time: the system may start it early when it wakes. */
 void ls_thread_set_brief(void);
 
-/* A full memory barrier in every running thread of the process, so that the others need none between a store and a load
- * (membarrier(2), FlushProcessWriteBuffers). It takes some microseconds; where the system has no such call,
+/* A full memory barrier in every running thread of the process, so that the others need none between a store and a
+ * load (membarrier(2), FlushProcessWriteBuffers). It takes some microseconds; where the system has no such call,
  * milliseconds. */
 void ls_thread_barrier(void);
 

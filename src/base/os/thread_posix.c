@@ -23,8 +23,8 @@ enum { STACK_BYTES = 1024 * 1024 };
 
 enum { NAME_BYTES = 16 };
 
-/* Added to the nice value: such a thread gets a third of the processor time of a normal one (sched(7)), so that beside other
- * programs that compute it goes on, and a lock that it holds is released soon. */
+/* Added to the nice value: such a thread gets a third of the processor time of a normal one (sched(7)), so that beside
+ * other programs that compute it continues, and a lock that it holds is released soon. */
 enum { NICE_LOW = 5 };
 
 static void must(int err)
@@ -111,7 +111,8 @@ typedef struct start {
     char name[NAME_BYTES];
 } start;
 
-/* A stack of the C library's own stays for later threads, up to 40 MiB of them; each keeps the pages that were used. */
+/* A stack of the C library's own stays for later threads, up to 40 MiB of them; each keeps the pages that were
+ * used. */
 static void *stack_open(void)
 {
     void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
@@ -202,8 +203,9 @@ bool ls_thread_set_low(uint32_t id, bool low)
     return setpriority(PRIO_PROCESS, (id_t)id, low ? nice + NICE_LOW : nice) == 0;
 }
 
-/* Linux 6.12 and later give a thread with a short slice the processor earlier; before that the slice has no effect. Threads
- * that this one starts do not inherit it. They would not inherit a negative nice value either: it stays as it is. */
+/* Linux 6.12 and later give a thread with a short slice the processor earlier; before that the slice has no effect.
+ * Threads that this one starts do not inherit it. They would not inherit a negative nice value either: it stays as it
+ * is. */
 void ls_thread_set_brief(void)
 {
     enum { RESET_ON_FORK = 1, SLICE_NS = 100000 };

@@ -1,4 +1,4 @@
-/* thread_posix.h - the POSIX types behind thread.h. */
+/* thread_posix.h - the POSIX types of thread.h. */
 #ifndef LS_BASE_THREAD_POSIX_H
 #define LS_BASE_THREAD_POSIX_H
 

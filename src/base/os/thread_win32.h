@@ -1,4 +1,4 @@
-/* thread_win32.h - the Windows types behind thread.h, without <windows.h>, which defines too many names to include
+/* thread_win32.h - the Windows types of thread.h, without <windows.h>, which defines too many names to include
  * everywhere. Static assertions in thread_win32.c compare the sizes with the system's types. */
 #ifndef LS_BASE_THREAD_WIN32_H
 #define LS_BASE_THREAD_WIN32_H

@@ -28,7 +28,7 @@ enum state {
     AT_DATA,            /* `left` bytes of payload follow */
     AT_DATA_CR,         /* the payload is complete */
     AT_DATA_LF,
-    AT_LINE, /* at the start of a trailer line, or of the empty line; the states behind it are those of the trailers */
+    AT_LINE, /* at the start of a trailer line, or of the empty line; the states after it are those of the trailers */
     AT_NAME,
     AT_VALUE,
     AT_VALUE_LF,
@@ -41,9 +41,9 @@ void ls_chunks_init(ls_chunks *chunks)
     *chunks = (ls_chunks){.state = AT_SIZE};
 }
 
-/* The state after the byte `c` behind a whole size, name or value; AT_END: the byte is not allowed there.
+/* The state after the byte `c` after a whole size, name or value; AT_END: the byte is not allowed there.
  * `at_white_space`: the state after white space. */
-static enum state extension_goes_on(char c, enum state at_white_space)
+static enum state extension_continues(char c, enum state at_white_space)
 {
     switch (c) {
     case '\r': return AT_SIZE_LF;
@@ -59,24 +59,24 @@ static enum state extension_state(enum state state, char c)
 {
     const bool white_space = c == ' ' || c == '\t', token = ls_char_is(c, LS_CHAR_TOKEN);
     switch (state) {
-    case AT_EXT: return c == '\r' ? AT_END : extension_goes_on(c, AT_EXT);
+    case AT_EXT: return c == '\r' ? AT_END : extension_continues(c, AT_EXT);
     case AT_EXT_NAME_FIRST: return token ? AT_EXT_NAME : white_space ? AT_EXT_NAME_FIRST : AT_END;
     case AT_EXT_NAME:
         if (token) return AT_EXT_NAME;
-        return c == '=' ? AT_EXT_VALUE_FIRST : extension_goes_on(c, AT_EXT_NAME_END);
+        return c == '=' ? AT_EXT_VALUE_FIRST : extension_continues(c, AT_EXT_NAME_END);
     case AT_EXT_NAME_END:
         if (c == '=') return AT_EXT_VALUE_FIRST;
-        return c == '\r' ? AT_END : extension_goes_on(c, AT_EXT_NAME_END);
+        return c == '\r' ? AT_END : extension_continues(c, AT_EXT_NAME_END);
     case AT_EXT_VALUE_FIRST:
         if (c == '"') return AT_EXT_QUOTED;
         return token ? AT_EXT_VALUE : white_space ? AT_EXT_VALUE_FIRST : AT_END;
-    case AT_EXT_VALUE: return token ? AT_EXT_VALUE : extension_goes_on(c, AT_EXT);
+    case AT_EXT_VALUE: return token ? AT_EXT_VALUE : extension_continues(c, AT_EXT);
     case AT_EXT_QUOTED:
         if (c == '"') return AT_EXT_QUOTED_END;
         if (c == '\\') return AT_EXT_QUOTED_PAIR;
         return ls_char_is(c, LS_CHAR_VALUE) ? AT_EXT_QUOTED : AT_END;
     case AT_EXT_QUOTED_PAIR: return ls_char_is(c, LS_CHAR_VALUE) ? AT_EXT_QUOTED : AT_END;
-    default: return extension_goes_on(c, AT_EXT); /* AT_EXT_QUOTED_END */
+    default: return extension_continues(c, AT_EXT); /* AT_EXT_QUOTED_END */
     }
 }
 
@@ -98,7 +98,7 @@ static const char *size_byte(ls_chunks *chunks, char c)
         return NULL;
     }
     if (chunks->state == AT_SIZE) {
-        next = chunks->digits > 0 ? extension_goes_on(c, AT_EXT) : AT_END;
+        next = chunks->digits > 0 ? extension_continues(c, AT_EXT) : AT_END;
         if (next == AT_END) return "bad chunk size";
     } else {
         next = extension_state((enum state)chunks->state, c);

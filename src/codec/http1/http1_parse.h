@@ -26,9 +26,9 @@ enum { LS_HTTP_MORE = 0 };
 int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits, ls_http_head *out,
                    ls_http1_terms *terms, const char **why);
 
-/* Complete a head that is not read as text: version, method_name, target and the fields are set, as spans of `bytes`. Checks
- * them as ls_http1_parse does and sets all else. *keep_alive receives what the version and Connection say. 0; or
- * -(HTTP status), and *why receives a short static text. */
+/* Complete a head that is not read as text: version, method_name, target and the fields are set, as spans of `bytes`.
+ * Checks them as ls_http1_parse does and sets all else. *keep_alive receives what the version and Connection say. 0;
+ * or -(HTTP status), and *why receives a short static text. */
 int ls_http1_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why);
 
 #endif

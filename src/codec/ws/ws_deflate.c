@@ -98,7 +98,7 @@ static int next_extension(scan *s, token *name)
     return read_token(s, name) ? 1 : LS_EPROTO;
 }
 
-/* Behind the parameters: a comma or the end. */
+/* After the parameters: a comma or the end. */
 static bool element_ends(scan *s)
 {
     skip_blanks(s);
@@ -215,7 +215,7 @@ int ls_ws_deflate_accept(const char *offers, size_t offers_len, const ls_ws_defl
         if (offer.server_bits != NOT_PRESENT && offer.server_bits < LS_WS_DEFLATE_BITS_MIN) continue;
         chosen = offer;
     }
-    if (found < 0) return found; /* also behind an acceptable offer */
+    if (found < 0) return found; /* also after an acceptable offer */
     if (!chosen.valid) return LS_ENOENT;
     *len = answer(&chosen, options, out, text);
     return LS_OK;

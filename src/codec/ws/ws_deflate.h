@@ -118,7 +118,7 @@ int ls_ws_deflate_negotiate(ls_ws_deflate_store *store, const char *offers, size
  * 00 00 ff ff; the first slice has `room` (at most 64) free bytes of its block in front, for the head of a frame.
  * LS_OK; LS_EAGAIN: send it uncompressed, because it is shorter than bytes_min, does not become shorter (without
  * context takeover), or becomes so short that a receiver with the limits of LS_WS_INFLATE_* refuses it; LS_ENOMEM:
- * with context takeover the connection cannot go on. On an error `out` is empty. */
+ * with context takeover the connection cannot continue. On an error `out` is empty. */
 int ls_ws_deflate_message(ls_pool *pool, ls_ws_deflate *d, const ls_slice *slices, unsigned count, size_t room,
                           ls_slices *out);
 
@@ -129,7 +129,8 @@ int ls_ws_deflate_shared(ls_pool *pool, ls_ws_deflate_store *store, uint32_t byt
 /* Inflate a message from the payloads of all its frames; takes the slices and drops each as soon as it is inflated.
  * `out`, an empty list, receives pool blocks: one if the message has at most LS_BLOCK_LARGE bytes. LS_OK; LS_EMSGSIZE:
  * longer than `bytes_max`, or past LS_WS_INFLATE_FREE_BYTES longer than LS_WS_INFLATE_RATIO_MAX times its compressed
- * size; LS_EPROTO: not valid DEFLATE data; LS_ENOMEM. On an error `out` is empty and the connection cannot go on. */
+ * size; LS_EPROTO: not valid DEFLATE data; LS_ENOMEM. On an error `out` is empty and the connection cannot
+ * continue. */
 int ls_ws_inflate_message(ls_pool *pool, ls_ws_deflate *d, ls_slice *slices, unsigned count, uint64_t bytes_max,
                           ls_slices *out);
 

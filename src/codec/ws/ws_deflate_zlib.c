@@ -321,15 +321,15 @@ static int deflate_slice(output *o, const ls_slice *slice)
     return err;
 }
 
-static void cut_tail(ls_slices *list)
+static void drop_tail(ls_slices *list)
 {
     size_t left = TAIL_BYTES;
     list->bytes -= TAIL_BYTES;
     while (left > 0) {
         ls_slice *last = &ls_slices_items(list)[list->count - 1];
-        const size_t cut = left < last->len ? left : last->len;
-        last->len -= cut;
-        left -= cut;
+        const size_t part = left < last->len ? left : last->len;
+        last->len -= part;
+        left -= part;
         if (last->len > 0 || list->count == 1) continue;
         ls_slice_drop(last);
         list->count--;
@@ -344,7 +344,7 @@ static int deflate_slices(ls_pool *pool, coder *c, const ls_slice *slices, unsig
     if (err == LS_OK) err = deflate_part(&o, "", 0, Z_SYNC_FLUSH);
     if (err == LS_OK) err = block_end(&o);
     if (err < 0) return output_fail(&o, err);
-    cut_tail(out);
+    drop_tail(out);
     return LS_OK;
 }
 

@@ -10,7 +10,7 @@ typedef struct cached_name {
     ls_node node;
     uint64_t until_ms;
     size_t len;
-    char *name; /* behind the addresses */
+    char *name; /* after the addresses */
     unsigned count;
     ls_addr addrs[];
 } cached_name;

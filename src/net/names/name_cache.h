@@ -1,7 +1,7 @@
 /* name_cache.h - addresses of names that were looked up, for as long as their records allow (RFC 1035 section 3.2.1).
  *
- * A full cache drops the name that was used longest ago. Names that do not exist are not kept. Pure but for the memory;
- * one thread at a time. */
+ * A full cache drops the name that was used longest ago. Names that do not exist are not kept. Pure but for the
+ * memory; one thread at a time. */
 #ifndef LS_NET_NAME_CACHE_H
 #define LS_NET_NAME_CACHE_H
 
@@ -23,8 +23,8 @@ void ls_name_cache_clear(ls_name_cache *cache);
 unsigned ls_name_cache_find(ls_name_cache *cache, const char *name, uint16_t port, uint64_t now_ms, ls_addr *out,
                             unsigned room);
 
-/* Keep the addresses of a name for ttl_s seconds, in place of those that the cache has. No effect with 0 seconds, with 0
- * addresses, or without memory. */
+/* Keep the addresses of a name for ttl_s seconds, in place of those that the cache has. No effect with 0 seconds, with
+ * 0 addresses, or without memory. */
 void ls_name_cache_add(ls_name_cache *cache, const char *name, uint32_t ttl_s, uint64_t now_ms, const ls_addr *addrs,
                        unsigned count);
 

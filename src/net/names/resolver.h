@@ -31,8 +31,9 @@ struct ls_lookup { /* valid when the lookup is complete */
  * servers given, lookups other than "localhost" end with LS_ENOTSUP. */
 int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out);
 
-/* Look up a name, with c-ares at first among those of earlier lookups (name_cache.h). LS_DONE: the lookup is complete; LS_PENDING: done() will be called; LS_ENOMEM. The caller drops
- * every lookup with ls_lookup_drop, at any time; after an early drop done() is not called. */
+/* Look up a name, with c-ares at first among those of earlier lookups (name_cache.h). LS_DONE: the lookup is complete;
+ * LS_PENDING: done() will be called; LS_ENOMEM. The caller drops every lookup with ls_lookup_drop, at any time; after
+ * an early drop done() is not called. */
 int ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port, ls_lookup_fn *done,
                        void *user, ls_lookup **out);
 void ls_lookup_drop(ls_lookup *lookup);

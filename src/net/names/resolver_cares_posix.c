@@ -3,8 +3,8 @@
  * c-ares owns its sockets and reports the events it wants for each one; a one-shot level-triggered poll watches for
  * them.
  *
- * Addresses are kept as long as their records allow (name_cache.h); those of the hosts file have no time to live and are
- * looked up each time.
+ * Addresses are kept as long as their records allow (name_cache.h); those of the hosts file have no time to live and
+ * are looked up each time.
  *
  * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has
  * returned. */
@@ -73,8 +73,8 @@ static void socket_ready(ls_thread_ctx *ctx, ls_poll *poll, uint32_t events)
     update(ctx, r);
 }
 
-/* ares_sock_state_cb: the events that c-ares wants for a socket; none before it closes the socket. If a poll fails, the
- * timeout of c-ares ends the query. */
+/* ares_sock_state_cb: the events that c-ares wants for a socket; none before it closes the socket. If a poll fails,
+ * the timeout of c-ares ends the query. */
 static void socket_state_changed(void *data, ares_socket_t fd, int readable, int writable)
 {
     ls_resolver *r = data;

@@ -8,7 +8,8 @@
  *     QUERYING -> OVER               after ls_resolver_stop nothing is posted
  *
  * So the last of these frees it: the drop, the packet, or a late completed(); the close of the resolver frees those
- * whose packets were left in the port. The resolver itself is freed with the last lookup that the system still uses. */
+ * whose packets were left in the port. The resolver itself is freed with the last lookup that the system still
+ * uses. */
 #include "net/names/resolver.h"
 
 #include "net/sock/sockaddr_win32.h"

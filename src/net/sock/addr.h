@@ -25,8 +25,8 @@ typedef struct ls_addr {
  * LS_OK; LS_EINVAL: not an address (names are not resolved); LS_ELIMIT: the Unix path is too long. */
 int ls_addr_parse(const char *host, uint16_t port, ls_addr *out);
 
-/* Whether `host` has the form of a host name (RFC 1123 section 2.1): labels of 1 to 63 bytes separated by dots, at most
- * 253 bytes, an optional dot at the end. A label has letters, digits, hyphens, underscores and bytes outside of
+/* Whether `host` has the form of a host name (RFC 1123 section 2.1): labels of 1 to 63 bytes separated by dots, at
+ * most 253 bytes, an optional dot at the end. A label has letters, digits, hyphens, underscores and bytes outside of
  * ASCII. */
 bool ls_addr_is_name(const char *host);
 
@@ -43,7 +43,8 @@ bool ls_addr_same(const ls_addr *a, const ls_addr *b); /* the port included */
 /* Whether it is the address of all interfaces: 0.0.0.0 or ::. */
 bool ls_addr_is_any(const ls_addr *addr);
 
-/* Convert to and from sockaddr. ls_addr_of: an unknown family gives LS_ADDR_NONE, an IPv4-mapped address gives IPv4. */
+/* Convert to and from sockaddr. ls_addr_of: an unknown family gives LS_ADDR_NONE, an IPv4-mapped address gives
+ * IPv4. */
 void ls_addr_of(const ls_sockaddr *from, ls_addr *out);
 void ls_addr_to(const ls_addr *addr, ls_sockaddr *out);
 uint16_t ls_sockaddr_port(const ls_sockaddr *sa); /* in host order; 0 for a Unix socket */

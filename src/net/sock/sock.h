@@ -21,10 +21,10 @@ typedef struct ls_path_id {
 } ls_path_id;
 
 /* Open a listening stream socket at `at`; port 0 picks a free port. *bound receives the actual address. A Unix path
- * left behind by a process that has ended is replaced; a path to which a socket is bound is not, whether or not that
+ * abandoned by a process that has ended is replaced; a path to which a socket is bound is not, whether or not that
  * process has called listen(2). `access` (NULL: none) applies to a Unix path before the first connection. LS_OK;
- * LS_EADDRINUSE, LS_EADDRNOTAVAIL, LS_EACCES, LS_EMFILE, ...; LS_EPROTOTYPE: a datagram or seqpacket socket is bound to
- * the path; LS_EEXIST: the path is a file of another type. On failure the path remains as it was. */
+ * LS_EADDRINUSE, LS_EADDRNOTAVAIL, LS_EACCES, LS_EMFILE, ...; LS_EPROTOTYPE: a datagram or seqpacket socket is bound
+ * to the path; LS_EEXIST: the path is a file of another type. On failure the path remains as it was. */
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound);
 
 /* Set the options of a listener, before it is bound; for ls_sock_listen. LS_OK or an error. */

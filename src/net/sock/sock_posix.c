@@ -68,7 +68,7 @@ static int lock_directory(const char *directory, int *lock)
     return LS_OK;
 }
 
-/* Replace a path that a process left behind. */
+/* Replace a path that a process abandoned. */
 static int replace_path(int fd, const char *path, const ls_sockaddr *sa)
 {
     char directory[sizeof(struct sockaddr_un)];

@@ -1,5 +1,5 @@
-/* sockaddr.h - the socket address types and conversions of the system; the header that selects. For addr.c, rawsock.c, sock.c and
- * udp_sock.c. */
+/* sockaddr.h - the socket address types and conversions of the system; the header that selects. For addr.c, rawsock.c,
+ * sock.c and udp_sock.c. */
 #ifndef LS_NET_SOCKADDR_H
 #define LS_NET_SOCKADDR_H
 

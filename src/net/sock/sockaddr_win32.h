@@ -15,8 +15,8 @@ typedef ADDRESS_FAMILY sa_family_t;
 #define SHUT_WR      SD_SEND
 
 /* Of a listener: else a second process could take over the address with SO_REUSEADDR. Windows can bind an address in
- * TIME_WAIT, but not while a connection to it is open or has unsent data: those of a program that was ended by force, for
- * a while. */
+ * TIME_WAIT, but not while a connection to it is open or has unsent data: those of a program that was ended by force,
+ * for a while. */
 #define LS_SO_LISTEN SO_EXCLUSIVEADDRUSE
 
 #undef interface /* a macro that some of these headers define for COM */

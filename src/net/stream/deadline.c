@@ -71,7 +71,7 @@ static bool run_batch(ls_deadlines *d, uint32_t now_ms)
 static void tick(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_deadlines *d = LS_CONTAINER(op, ls_deadlines, timer.op);
-    /* Not the coarse clock, which may be behind the timer: the tick would find nothing due. */
+    /* Not the coarse clock, which may lag the timer: the tick would find nothing due. */
     const uint32_t now_ms = (uint32_t)(ls_clock_ns() / 1000000u);
     uint32_t next_ms;
     ls_mutex_lock(&d->mutex);

@@ -1,10 +1,10 @@
-/* filter.h - what sits between a stream and its socket: today TLS. A filter is pure: bytes in, bytes out, no socket, no
- * thread, no clock. The stream does the input and output. One thread at a time uses a filter, except `free`.
+/* filter.h - what sits between a stream and its socket: today TLS. A filter is pure: bytes in, bytes out, no socket,
+ * no thread, no clock. The stream does the input and output. One thread at a time uses a filter, except `free`.
  *
  *     socket --> feed --> read --> handler            queue --> write --> output --> socket
  *
- * A stream hands its filter over only after the handshake (net/tls/tls.h drives that); from then on a write never needs
- * input, and a read needs no output, but may have an answer: see `answer`. */
+ * A stream hands its filter over only after the handshake (net/tls/tls.h drives that); from then on a write never
+ * needs input, and a read needs no output, but may have an answer: see `answer`. */
 #ifndef LS_NET_FILTER_H
 #define LS_NET_FILTER_H
 
@@ -42,16 +42,16 @@ typedef struct ls_filter_type {
      * as fit into a bounded number of output blocks, at least 1. A slice of a file range is read from the file.
      * LS_ENOMEM, LS_ECHANGED, LS_EPROTO. On failure nothing of the stream can be sent any more. */
     int64_t (*write)(ls_filter *f, const ls_slice *slices, unsigned count, ls_filter_out *out);
-    /* Append the end of the protocol to out: close_notify, or the alert of a failed read. LS_OK or an error; nothing is
-     * appended when there is nothing to say, such as after a failed write. */
+    /* Append the end of the protocol to out: close_notify, or the alert of a failed read. LS_OK or an error; nothing
+     * is appended when there is nothing to say, such as after a failed write. */
     int (*end)(ls_filter *f, ls_filter_out *out);
     void (*free)(ls_filter *f); /* any thread; drops input that it holds */
 } ls_filter_type;
 
 struct ls_filter { /* first member of the struct of a filter, zeroed but for the type */
     const ls_filter_type *type;
-    /* Encrypted bytes that reads have produced, such as an alert. While nothing is queued, the stream sends and removes
-     * the first `answer_len` bytes or some of them; else they precede those of the next write. */
+    /* Encrypted bytes that reads have produced, such as an alert. While nothing is queued, the stream sends and
+     * removes the first `answer_len` bytes or some of them; else they precede those of the next write. */
     char *answer;
     uint32_t answer_len;
     /* Of the stream: its queue, and the receive that its handler asked for. */

@@ -2,13 +2,13 @@
  *
  *     packet (any thread): pending |= events --> op posted unless it is queued --> inside the actor: report(pending)
  *
- *     ls_poll_remove or ls_poll_close: REMOVE submitted ----> REMOVE packet --> op   \
- *     ls_polls_unregister, or the descriptor was closed: no packet follows               --> closed, not removing, op not
- *     ls_poll_close                                                                  /   queued: retired
+ *     ls_poll_remove or ls_poll_close: REMOVE submitted --> its packet --> op         \
+ *     ls_polls_unregister, or the descriptor was closed: no packet follows            --> closed, not removing,
+ *     ls_poll_close                                                                   /   op not queued: retired
  *
- * The actor of a closed poll may be freed, so a packet that arrives then is handled without it. A thread sets `queued`,
- * then reads `closed`; the actor sets `closed`, then reads `queued` (ls_polls_idle). Both are sequentially consistent:
- * the thread sees the close, or the actor sees that an op is on its way and is not freed before. */
+ * The actor of a closed poll may be freed, so a packet that arrives then is handled without it. A thread sets
+ * `queued`, then reads `closed`; the actor sets `closed`, then reads `queued` (ls_polls_idle). Both are sequentially
+ * consistent: the thread sees the close, or the actor sees that an op is on its way and is not freed before. */
 #include "net/stream/poll.h"
 
 #include <stdlib.h>

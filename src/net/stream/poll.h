@@ -4,7 +4,7 @@
  *
  * A descriptor has at most one poll. The system reuses the number of a closed descriptor, and the port identifies
  * registrations by that number: so all polls of a port are in one table (ls_polls), and a poll whose descriptor was
- * closed and registered anew by another poll submits nothing to the port any more.
+ * closed and registered again by another poll submits nothing to the port any more.
  *
  * A thread may hold a packet of a poll that has ended. So the memory of a poll is not freed: another poll uses it, two
  * seconds later at the earliest. A packet that arrives even later causes one report without an event.

@@ -165,7 +165,8 @@ static uint32_t earlier(uint32_t a, uint32_t b)
     return a == 0 || (b != 0 && ls_deadline_before(b, a)) ? b : a;
 }
 
-/* Have the tick look at the stream at `at` or earlier. If memory is out, it does not, until a deadline is set again. */
+/* Have the tick look at the stream at `at` or earlier. If memory is out, it does not, until a deadline is set
+ * again. */
 static void tick_by(ls_stream *s, uint32_t at)
 {
     const uint32_t armed = atomic_load(&s->deadline.entry.armed_ms);
@@ -368,7 +369,8 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
     if (idle) ls_stream_end_close(ctx, s);
 }
 
-/* LS_PENDING: the packet of the end of the filter's protocol does it, perhaps on another thread before this returns. */
+/* LS_PENDING: the packet of the end of the filter's protocol does it, perhaps on another thread before this
+ * returns. */
 static int shut_down(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!s->tx_pending || s->ending);
@@ -423,7 +425,7 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
     s->lingering = true;
     atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed); /* a new deadline, which has not passed */
     ls_stream_recv_within(s, linger_ms);
-    ls_stream_send_within(s, linger_ms); /* of the end of the filter's protocol; its packet goes on */
+    ls_stream_send_within(s, linger_ms); /* of the end of the filter's protocol; its packet continues */
     const int err = shut_down(ctx, s);
     if (err == LS_OK)
         ls_stream_linger_on(ctx, s);

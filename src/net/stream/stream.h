@@ -91,14 +91,14 @@ int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s);
 int ls_stream_peer_user(const ls_stream *s, uint32_t *user);
 /* Whether the system or the filter holds received bytes that were not read. */
 bool ls_stream_has_unread(const ls_stream *s);
-/* Whether the connection is open and silent: neither bytes nor the end of the stream can be received. A filter takes in
- * what is no data, such as a session ticket of TLS. No receive is pending. */
+/* Whether the connection is open and silent: neither bytes nor the end of the stream can be received. A filter takes
+ * in what is no data, such as a session ticket of TLS. No receive is pending. */
 bool ls_stream_is_idle(ls_thread_ctx *ctx, ls_stream *s);
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
 /* Begin to close: the queue is dropped, pending operations end without a callback, then handler->closed runs. A filter
- * says goodbye (close_notify) if nothing is pending and the socket takes it at once. */
+ * sends close_notify if nothing is pending and the socket takes it at once. */
 void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s);
 
 /* Close so that the peer can read the last response although it is still sending (RFC 9112 section 9.6): shut down the
@@ -118,8 +118,8 @@ void ls_stream_cork_fin(ls_stream *s);
 
 /* ---- receive ------------------------------------------------------------------------------------------------ */
 
-/* Receive into `ptr`; with ptr NULL, into a block of `len` bytes (a block size) from the pool; with ptr NULL and len 0,
- * wait until bytes or the end of the stream can be received. LS_DONE: *result as for `received`; LS_PENDING; or
+/* Receive into `ptr`; with ptr NULL, into a block of `len` bytes (a block size) from the pool; with ptr NULL and len
+ * 0, wait until bytes or the end of the stream can be received. LS_DONE: *result as for `received`; LS_PENDING; or
  * LS_E*. */
 int ls_stream_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len, int64_t *result);
 
@@ -131,12 +131,12 @@ ls_slice ls_stream_take(ls_stream *s);
  * a block. At most once before that receive. No receive is pending. */
 void ls_stream_unread(ls_stream *s, ls_slice bytes);
 
-/* Have handler->received called with LS_EAGAIN by a packet from the port's queue, behind the packets that wait there.
+/* Have handler->received called with LS_EAGAIN by a packet from the port's queue, after the packets that wait there.
  * Nothing is received. */
 void ls_stream_requeue(ls_stream *s);
 
-/* Cancel the pending receive, if any: `received` follows with LS_ECANCELED, or with the result that it already had. Any
- * thread, while the stream exists. */
+/* Cancel the pending receive, if any: `received` follows with LS_ECANCELED, or with the result that it already had.
+ * Any thread, while the stream exists. */
 void ls_stream_cancel_recv(ls_stream *s);
 /* Cancel all operations. Any thread, while the stream exists. */
 void ls_stream_cancel(ls_stream *s);
@@ -174,7 +174,7 @@ void ls_stream_prefetch(const ls_stream *s);
 
 size_t ls_stream_queued(const ls_stream *s); /* bytes, including those of the pending send */
 
-/* The position behind the last queued byte. Positions count from 0 again when the queue has been sent. */
+/* The position after the last queued byte. Positions count from 0 again when the queue has been sent. */
 size_t ls_stream_end(const ls_stream *s);
 
 /* Drop the queued bytes from `position` on, except those of the pending send. false: no byte before `position` is left
@@ -187,8 +187,8 @@ bool ls_stream_truncate(ls_stream *s, size_t position);
 int ls_stream_flush(ls_thread_ctx *ctx, ls_stream *s);
 bool ls_stream_may_send(const ls_stream *s); /* no send has failed */
 
-/* Cancel the pending send, if any: handler->sent follows with LS_ECANCELED, and the queue is dropped; or with LS_OK, if
- * all bytes had been sent by then. */
+/* Cancel the pending send, if any: handler->sent follows with LS_ECANCELED, and the queue is dropped; or with LS_OK,
+ * if all bytes had been sent by then. */
 void ls_stream_abort(ls_stream *s);
 
 /* Drop the queue without a callback. No send is pending. */
@@ -202,7 +202,7 @@ void ls_stream_discard(ls_stream *s);
 void ls_stream_recv_within(ls_stream *s, uint32_t ms);
 
 /* A pending send ends with LS_ETIMEDOUT after stall_ms without progress (0: never), and, measured over stall_ms, below
- * the send_rate_min of the handler. Of a send that is pending already, the time begins anew. */
+ * the send_rate_min of the handler. Of a send that is pending already, the time starts again. */
 void ls_stream_send_within(ls_stream *s, uint32_t stall_ms);
 
 /* ---- watch -------------------------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/list.h"
-#include "base/text.h"
 #include "base/os/thread.h"
+#include "base/text.h"
 
 enum { BUCKETS = 256 };
 
@@ -49,7 +49,7 @@ static const ls_stream_handler idle_handler = {.closed = closed};
 
 static void closed_last(ls_thread_ctx *ctx, ls_stream *s)
 {
-    (void)ctx; /* ls_stream_pool_close frees it: the packet of a goodbye that waits for room does not come any more */
+    (void)ctx; /* the port is closed: no packet of a pending close_notify follows */
 }
 
 static const ls_stream_handler last_handler = {.closed = closed_last};
@@ -64,7 +64,7 @@ static void remove_entry(ls_stream_pool *pool, pooled *p)
     pool->count--;
 }
 
-/* Close the streams of a list that no other thread sees. Not under the mutex: TLS says goodbye. */
+/* Close the streams of a list that no other thread sees. Not under the mutex: TLS sends close_notify. */
 static void close_all(ls_thread_ctx *ctx, ls_node *list)
 {
     while (!ls_list_empty(list)) {

@@ -1,13 +1,13 @@
 /* stream_pool.h - idle client streams, by origin, that a later call may use again: one pool of a server, for all its
  * Lua states.
  *
- * The key of an origin is a text of the caller with everything that makes two connections differ: scheme, host, port, the
- * options of TLS. The youngest stream of an origin is taken first, so that those that are too many grow old.
+ * The key of an origin is a text of the caller with everything that makes two connections differ: scheme, host, port,
+ * the options of TLS. The youngest stream of an origin is taken first, so that those that are too many grow old.
  *
  * Nothing is posted to an idle stream, so any thread may take it at once. ls_stream_pool_take asks the system whether
- * the peer has sent or closed meanwhile, and does not return such a stream. While streams are idle, a timer does the same
- * every LS_STREAM_POOL_TICK_MS and closes them, as it closes those that have been idle for LS_STREAM_POOL_IDLE_MS. It
- * looks at one stream at a time, which cannot be taken meanwhile; the others can.
+ * the peer has sent or closed meanwhile, and does not return such a stream. While streams are idle, a timer does the
+ * same every LS_STREAM_POOL_TICK_MS and closes them, as it closes those that have been idle for
+ * LS_STREAM_POOL_IDLE_MS. It looks at one stream at a time, which cannot be taken meanwhile; the others can.
  *
  * Any thread. */
 #ifndef LS_NET_STREAM_POOL_H
@@ -28,14 +28,15 @@ typedef struct ls_stream_pool ls_stream_pool;
 int ls_stream_pool_open(ls_port *port, ls_stream_pool **out);
 /* Close the idle streams. One at which the timer is looking on another thread closes there. */
 void ls_stream_pool_drain(ls_thread_ctx *ctx, ls_stream_pool *pool);
-/* Close the idle streams for the last time. No thread runs any more, the port is open; ls_stream_pool_close follows. */
+/* Close the idle streams for the last time. No thread runs any more, the port is open; ls_stream_pool_close
+ * follows. */
 void ls_stream_pool_disconnect(ls_thread_ctx *ctx, ls_stream_pool *pool);
 /* Free the pool and the streams in it. No thread runs any more and the port is closed. */
 void ls_stream_pool_close(ls_stream_pool *pool);
 
 /* Give a stream to the pool: nothing is pending, nothing is queued, it has no unread bytes. A stream past a limit is
- * closed: past LS_STREAM_POOL_ORIGIN_MAX this one, past LS_STREAM_POOL_MAX the one that has been idle for longest. It is
- * closed too when memory is out. Its time limits end. */
+ * closed: past LS_STREAM_POOL_ORIGIN_MAX this one, past LS_STREAM_POOL_MAX the one that has been idle for longest. It
+ * is closed too when memory is out. Its time limits end. */
 void ls_stream_pool_put(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len, ls_stream *s);
 
 /* Take a stream of the origin, without an actor; the caller hands it over to its own handler (ls_stream_handover). The

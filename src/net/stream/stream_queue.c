@@ -15,12 +15,12 @@ enum { SLICES_INSIDE = 24 };
 enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
 
 /* The port looks at a file before each piece of it, and after each wait of a piece: a change is found after a piece at
- * the latest. The end of a long range is a piece of its own, because a client takes a response for complete once it has
- * all bytes. */
+ * the latest. The end of a long range is a piece of its own, because a client takes a response for complete once it
+ * has all bytes. */
 enum { FILE_PIECE = 2 << 20, FILE_WHOLE_MAX = 256 << 10, FILE_LAST = 64 << 10 };
 
-/* The queue is slices[0..count). The first `sending` of them belong to the pending send, the last of these perhaps with
- * its first `piece` bytes only. With a filter the slices that the pending send encrypted have left the queue
+/* The queue is slices[0..count). The first `sending` of them belong to the pending send, the last of these perhaps
+ * with its first `piece` bytes only. With a filter the slices that the pending send encrypted have left the queue
  * already. `fill` is the block into whose free end output is written: at first the block that holds this struct. That
  * block outlives all slices, so slices of it hold no reference, and a small response changes no reference count. */
 struct ls_outq {
@@ -37,7 +37,7 @@ struct ls_outq {
     size_t encrypted;    /* of `sent`, those in the pending send */
     size_t piece;        /* of slices[sending - 1], a file, in the pending send; 0: the last slice is no file */
     ls_file_range range; /* the same for the port */
-    ls_slice *slices;    /* into `array`, behind the slices that were sent */
+    ls_slice *slices;    /* into `array`, after the slices that were sent */
     ls_slice *array;     /* `inside`, or on the heap */
     ls_slice *retired;   /* an array that the pending send still uses */
     ls_filter_out cipher;
@@ -249,7 +249,7 @@ bool ls_stream_truncate(ls_stream *s, size_t position)
     return true;
 }
 
-/* Remove the first `whole` slices, and `part` bytes of the one behind them. */
+/* Remove the first `whole` slices, and `part` bytes of the one after them. */
 static void advance(ls_outq *q, uint32_t whole, size_t part)
 {
     for (uint32_t i = 0; i < whole; i++) {
@@ -295,7 +295,7 @@ static int encrypt(ls_thread_ctx *ctx, ls_stream *s)
     q->cipher.pool = ctx->pool;
     q->open_end = false;
     const int64_t taken = f->type->write(f, q->slices, q->count < SENDING_MAX ? q->count : SENDING_MAX, &q->cipher);
-    if (taken == LS_EPROTO) ls_stream_log_filter(s); /* after an invalid record that arrived behind a request */
+    if (taken == LS_EPROTO) ls_stream_log_filter(s); /* after an invalid record that arrived after a request */
     if (taken < 0) return (int)taken;
     uint32_t whole = 0;
     size_t part = (size_t)taken;
@@ -414,7 +414,7 @@ int ls_stream_send_end(ls_thread_ctx *ctx, ls_stream *s)
 void ls_stream_abort(ls_stream *s)
 {
     if (!s->tx_pending || s->ending) return;
-    s->aborted = true; /* its packet may be queued already, and more data behind it */
+    s->aborted = true; /* its packet may be queued already, and more data after it */
     ls_op_cancel(ls_deadlines_port(s->deadlines), s->sock, &(*ls_stream_outq(s))->tx);
 }
 

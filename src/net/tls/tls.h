@@ -49,27 +49,27 @@ void ls_tls_drop(ls_tls *tls);
 typedef struct ls_tls_keyring ls_tls_keyring;
 int ls_tls_keyring_open(ls_tls_keyring **out);  /* LS_ENOMEM, LS_ESYS, LS_ENOTSUP */
 void ls_tls_keyring_drop(ls_tls_keyring *ring); /* contexts have references of their own */
-/* Keys of 80 bytes as those of a file; the first encrypts from now on, the one that did until now still decrypts. Without
- * another call own keys follow after LS_TLS_TICKET_ROTATE_S. LS_OK or LS_EINVAL. */
+/* Keys of 80 bytes as those of a file; the first encrypts from now on, the one that did until now still decrypts.
+ * Without another call own keys follow after LS_TLS_TICKET_ROTATE_S. LS_OK or LS_EINVAL. */
 int ls_tls_keyring_set(ls_tls_keyring *ring, const char *bytes, size_t len);
 
 const char *ls_tls_library(void); /* "OpenSSL 3.0.15", for --version; NULL: not built in */
 
 /* Read the files again if they changed; `force`: in any case. Handshakes that begin later use the new
- * certificates; sessions that exist keep theirs. Logs each new certificate. On failure the old ones stay, and `why` says
- * why; without `force` that holds for each of several certificates on its own. LS_OK, also when nothing changed. Any
- * thread. */
+ * certificates; sessions that exist keep theirs. Logs each new certificate. On failure the old ones stay, and `why`
+ * says why; without `force` that holds for each of several certificates on its own. LS_OK, also when nothing changed.
+ * Any thread. */
 int ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes);
 
-/* The certificates should have these names, one per line (NULL: none): a renewal that leaves one without is a warning in
- * the log. `more`: beside those of earlier calls, else instead of them. Any thread. */
+/* The certificates should have these names, one per line (NULL: none): a renewal that leaves one without is a warning
+ * in the log. `more`: beside those of earlier calls, else instead of them. Any thread. */
 void ls_tls_expect_names(ls_tls *tls, const char *names, bool more);
 
 /* SHA-256 of the default certificate in hexadecimal with colons. */
 void ls_tls_fingerprint(const ls_tls *tls, char out[96]);
 
-/* Warn in the log of each of these names, one per line (NULL: none), that no certificate of a server has; a name may begin
- * with "*.". `where`: the place in the site, or "". */
+/* Warn in the log of each of these names, one per line (NULL: none), that no certificate of a server has; a name may
+ * begin with "*.". `where`: the place in the site, or "". */
 void ls_tls_check_names(const ls_tls *tls, const char *names, const char *where);
 
 /* A new session. server_name: a client's SNI and the name that the certificate must have (a name or an address). It
@@ -80,8 +80,8 @@ int ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
  * then feed received bytes; LS_EPROTO, LS_ECERT (the peer's certificate is not accepted), LS_ETRUNCATED, LS_ENOMEM:
  * failed; *out may hold an alert. */
 int ls_tls_handshake(ls_filter *session, ls_filter_out *out);
-/* Whether the handshake of a server waits for the rest of the first record, and holds not more than 2 KiB for that. One
- * that has begun takes about 40 KiB. */
+/* Whether the handshake of a server waits for the rest of the first record, and holds not more than 2 KiB for that.
+ * One that has begun takes about 40 KiB. */
 bool ls_tls_is_small(const ls_filter *session);
 const char *ls_tls_why(const ls_filter *session); /* the reason of a failure, static or owned by the session */
 

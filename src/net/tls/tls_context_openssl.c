@@ -1,5 +1,5 @@
-/* tls_context_openssl.c - a generation: one SSL_CTX for each certificate with the settings that all have in common, and
- * the choice among them by the name that the client asks for (SNI, RFC 6066 section 3).
+/* tls_context_openssl.c - a generation: one SSL_CTX for each certificate with the settings that all have in common,
+ * and the choice among them by the name that the client asks for (SNI, RFC 6066 section 3).
  *
  * Certificates of exactly the same names but different types of keys (ECDSA and RSA) share an SSL_CTX; OpenSSL
  * chooses the one that the client supports. A client that asks for no name gets the first certificate. Where all

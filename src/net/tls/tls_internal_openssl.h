@@ -172,9 +172,9 @@ struct ls_tls {
     ls_tls_cache cache;
 };
 
-/* Build a generation from the files. `pairs`, of cert_count empty ones, receives their certificates. `keep`: the one in
- * use takes the place of a certificate that cannot be used; the result is then the error of the last such one, *out is set
- * all the same, and `why` names all. *out stays NULL on another failure. */
+/* Build a generation from the files. `pairs`, of cert_count empty ones, receives their certificates. `keep`: the one
+ * in use takes the place of a certificate that cannot be used; the result is then the error of the last such one, *out
+ * is set all the same, and `why` names all. *out stays NULL on another failure. */
 int ls_tls_gen_build(ls_tls *tls, bool keep, ls_tls_pair *pairs, ls_tls_gen **out, const ls_tls_text *why);
 void ls_tls_gen_drop(ls_tls_gen *gen);
 /* Split a list of ciphers into those of TLS 1.2 and 1.3, and check each name. */

@@ -1,9 +1,9 @@
 /* tls_openssl.c - contexts: what ls_tls_open was given, the files that it names, and the current generation built from
  * them. tls_internal_openssl.h lists the other files.
  *
- * Reload: each file has a fingerprint of its properties (ls_file_info), taken before the file is read, so that a change
- * during the reading is found by the next reload. A build that failed because of what a file holds is not repeated
- * until a file changes again; the caller would only log the same line again.
+ * Reload: each file has a fingerprint of its properties (ls_file_info), taken before the file is read, so that a
+ * change during the reading is found by the next reload. A build that failed because of what a file holds is not
+ * repeated until a file changes again; the caller would only log the same line again.
  *
  * Threads: any. `lock` guards what sessions take (the generation, ticket keys, the cache); `reload_lock` makes
  * reloads wait for each other. */

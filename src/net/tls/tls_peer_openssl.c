@@ -10,7 +10,7 @@
 
 /* ---- the peer ----------------------------------------------------------------------------------------------- */
 
-/* "CN=a client,O=Example", as RFC 4514 writes it, cut to the room. */
+/* "CN=a client,O=Example", as RFC 4514 writes it, truncated to the room. */
 static void name_text(const X509_NAME *name, char *to, size_t bytes)
 {
     BIO *bio = BIO_new(BIO_s_mem());

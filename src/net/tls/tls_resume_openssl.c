@@ -6,15 +6,15 @@
  *
  *     age of the first key   < LS_TLS_TICKET_ROTATE_S       it encrypts, and decrypts as does the one before
  *                            < 2 * LS_TLS_TICKET_ROTATE_S   it becomes the second, a new one the first
- *                            else                           all are forgotten
+ *                            else                           all are dropped
  *
  * A ticket lives for LS_TLS_TICKET_LIFE_S, which is shorter than one period. A keyring has the keys of other servers;
  * when they are not renewed, they rotate as own ones.
  *
  * Client: a context keeps the newest session of each server name; the least recently used of LS_TLS_CACHE_MAX leaves
- * first, and all leave when a file has changed, as they were verified with the old trust. The cache and each connection
- * have copies of their own: OpenSSL marks a session as used up when a handshake with it completes, but connections
- * begin before those in front of them have received new tickets.
+ * first, and all leave when a file has changed, as they were verified with the old trust. The cache and each
+ * connection have copies of their own: OpenSSL marks a session as used up when a handshake with it completes, but
+ * connections begin before those in front of them have received new tickets.
  *
  * tls->lock guards keys and cache. */
 #include <assert.h>

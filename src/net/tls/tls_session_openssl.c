@@ -3,8 +3,8 @@
  * OpenSSL reads and writes through a BIO that belongs to us: a read takes bytes from the slice that was fed, a write
  * appends to the blocks of `out`. Neither waits, and nothing is stored between them. While there is no `out`, in a
  * read, OpenSSL writes alerts and answers to KeyUpdates (RFC 8446 section 4.6.3), one for each. They are the filter's
- * `answer`, as are tickets when a request is there already: the stream sends them at once or in front of the next bytes,
- * because records are numbered. A read takes no more input while ANSWER_MAX bytes of answers are not sent.
+ * `answer`, as are tickets when a request is there already: the stream sends them at once or in front of the next
+ * bytes, because records are numbered. A read takes no more input while ANSWER_MAX bytes of answers are not sent.
  *
  *     feed -> in -> BIO -> OpenSSL -> read          write -> record -> OpenSSL -> BIO -> out
  *
@@ -21,8 +21,8 @@
 
 #include "base/err.h"
 #include "net/tls/tls_internal_openssl.h"
-#include "port/port.h"
 #include "port/file/shared_file.h"
+#include "port/port.h"
 
 enum {
     RECORD_MAX = 16384,    /* plaintext bytes, RFC 8446 section 5.1 */
@@ -197,7 +197,7 @@ BIO_METHOD *ls_tls_bio_make(void)
 
 /* The queue of errors belongs to the thread; another library may have left something in it, which SSL_get_error would
  * take for an error of this session. */
-static void forget_errors(void)
+static void clear_errors(void)
 {
     if (ERR_peek_error() != 0) ERR_clear_error();
 }
@@ -218,7 +218,7 @@ static int open_ssl(ls_tls_conn *s)
     s->gen = tls->gen;
     atomic_fetch_add_explicit(&s->gen->refs, 1, memory_order_relaxed);
     ls_mutex_unlock(&tls->lock);
-    forget_errors();
+    clear_errors();
     s->ssl = SSL_new(s->gen->sites[0].ctx);
     BIO *bio = s->ssl != NULL ? BIO_new(tls->bio) : NULL;
     if (bio == NULL) {
@@ -248,8 +248,9 @@ static size_t first_record_bytes(const char *bytes, size_t len)
     return whole <= HEAD_BYTES + RECORD_MAX ? whole : len;
 }
 
-/* A server waits for the first record without OpenSSL, which takes 40 KiB from the first byte on, and without the block
- * of the pool that the bytes were received into. LS_OK: `in` begins with the whole record; LS_EAGAIN; LS_ENOMEM. */
+/* A server waits for the first record without OpenSSL, which takes 40 KiB from the first byte on, and without the
+ * block of the pool that the bytes were received into. LS_OK: `in` begins with the whole record; LS_EAGAIN;
+ * LS_ENOMEM. */
 static int gather_first_record(ls_tls_conn *s)
 {
     if (s->in.len == 0) return LS_EAGAIN;
@@ -277,9 +278,9 @@ static int check_first_byte(ls_tls_conn *s)
 }
 
 /* OpenSSL keeps both keys of the key exchange until the session is freed, although nothing uses them any more. Giving
- * them a type wipes and frees what they hold: recorded traffic cannot be decrypted by a later look into the memory, and
- * an idle connection is smaller. */
-static void forget_exchanged_keys(SSL *ssl)
+ * them a type wipes and frees what they hold: recorded traffic cannot be decrypted by a later look into the memory,
+ * and an idle connection is smaller. */
+static void erase_exchanged_keys(SSL *ssl)
 {
     EVP_PKEY *keys[2] = {NULL, NULL};
     (void)SSL_get_tmp_key(ssl, &keys[0]);
@@ -288,10 +289,10 @@ static void forget_exchanged_keys(SSL *ssl)
         if (keys[i] != NULL) (void)EVP_PKEY_set_type(keys[i], EVP_PKEY_X25519);
         EVP_PKEY_free(keys[i]);
     }
-    forget_errors();
+    clear_errors();
 }
 
-/* The tickets of TLS 1.3 follow the handshake of a server. With a request behind it they leave in front of the
+/* The tickets of TLS 1.3 follow the handshake of a server. With a request after it they leave in front of the
  * response, in one send; else at once, as a client with Nagle's algorithm sends its request only when they acknowledge
  * the handshake. */
 static void hold_tickets(ls_tls_conn *s, ls_filter_out *out)
@@ -327,13 +328,13 @@ int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
         if (err < 0) return fail_with(s, err, ls_err_text(err));
     }
     if (check_first_byte(s) < 0) return s->failed;
-    forget_errors();
+    clear_errors();
     bool ok = begin_out(s, out);
     const int result = ok ? SSL_do_handshake(s->ssl) : -1;
     end_out(s);
     if (result == 1) {
         s->complete = true;
-        forget_exchanged_keys(s->ssl);
+        erase_exchanged_keys(s->ssl);
         hold_tickets(s, out);
         return LS_DONE;
     }
@@ -404,7 +405,7 @@ static int64_t session_read(ls_filter *f, char *to, size_t len)
     size_t done = 0, n;
     assert(s->complete);
     if (f->answer_len == 0 && f->answer != NULL) drop_answer(f); /* it was sent */
-    forget_errors();
+    clear_errors();
     while (done < len && s->failed == 0 && !s->closed && (s->in.len > 0 || SSL_pending(s->ssl) > 0)) {
         if (SSL_read_ex(s->ssl, to + done, len - done, &n) == 1) {
             done += n;
@@ -444,8 +445,8 @@ static int64_t read_file(cursor *c, char *to, size_t len)
     return n == 0 ? LS_ECHANGED : n; /* 0: it ends before the range */
 }
 
-/* The next bytes for one record, at most `len`, at *bytes: in a slice or gathered in `scratch`. An error when the first
- * byte cannot be read. */
+/* The next bytes for one record, at most `len`, at *bytes: in a slice or gathered in `scratch`. An error when the
+ * first byte cannot be read. */
 static int64_t next_bytes(cursor *c, size_t len, char *scratch, const char **bytes)
 {
     size_t done = 0;
@@ -514,7 +515,7 @@ static int64_t write_records(ls_tls_conn *s, const ls_slice *slices, unsigned co
     return (int64_t)taken;
 }
 
-/* Whether a file behind other bytes has changed, such as the head of its response: no record is encrypted yet, so
+/* Whether a file after other bytes has changed, such as the head of its response: no record is encrypted yet, so
  * another response can take their place. */
 static bool has_changed_file(const ls_slice *slices, unsigned count)
 {
@@ -528,7 +529,7 @@ static int64_t session_write(ls_filter *f, const ls_slice *slices, unsigned coun
     ls_tls_conn *s = conn_of(f);
     if (s->write_ended || !s->complete) return LS_EPROTO;
     if (has_changed_file(slices, count)) return LS_ECHANGED;
-    forget_errors();
+    clear_errors();
     const int64_t taken = begin_out(s, out) ? write_records(s, slices, count) : LS_ENOMEM;
     end_out(s);
     if (taken < 0) { /* records may be lost: the peer could not verify those that follow */
@@ -546,7 +547,7 @@ static int session_end(ls_filter *f, ls_filter_out *out)
     ls_tls_conn *s = conn_of(f);
     if (s->write_ended) return LS_OK;
     s->write_ended = true;
-    forget_errors();
+    clear_errors();
     bool ok = begin_out(s, out);
     if (ok && s->complete && s->failed == 0) ok = SSL_shutdown(s->ssl) >= 0;
     end_out(s);

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/list.h"
 #include "base/io/log.h"
+#include "base/list.h"
 #include "base/os/thread.h"
 #include "net/sock/sock.h"
 
@@ -93,7 +93,7 @@ static int post_receive(ls_thread_ctx *ctx, ls_udp *udp)
                            atomic_load_explicit(&udp->datagram_bytes_max, memory_order_relaxed));
 }
 
-/* Post the next receive. After a stop the chain goes on until the socket is empty: what has arrived is handled. */
+/* Post the next receive. After a stop the chain continues until the socket is empty: what has arrived is handled. */
 static void receive(ls_thread_ctx *ctx, ls_udp *udp)
 {
     const bool last = atomic_load(&udp->stopping);
@@ -198,7 +198,8 @@ bool ls_udp_idle(ls_udp *udp)
 {
     ls_mutex_lock(&udp->mutex); /* a sender's last step is to release it */
     const bool no_operation = atomic_load(&udp->busy) == 0 && (!udp->sending || !udp->started);
-    /* A thread whose operation has ended may not have left yet. Read last: a thread that enters was busy or sending. */
+    /* A thread whose operation has ended may not have left yet. Read last: a thread that enters was busy or
+     * sending. */
     const bool idle = no_operation && (atomic_load(&udp->inside) & ~CLOSED) == 0;
     ls_mutex_unlock(&udp->mutex);
     return idle;

@@ -50,8 +50,8 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
  * LS_OK, or the first error; what was changed before it stays changed. */
 int ls_udp_sock_change(ls_fd fd, const ls_addr *at, const ls_udp_setup *before, const ls_udp_setup *setup);
 
-/* The number of datagrams that the system has dropped because its buffer of the socket was full; 0 where it does not tell
- * (SO_MEMINFO of Linux). */
+/* The number of datagrams that the system has dropped because its buffer of the socket was full; 0 where it does not
+ * tell (SO_MEMINFO of Linux). */
 uint32_t ls_udp_sock_dropped(ls_fd fd);
 
 /* Whether `addr`, of IPv4 or IPv6, is an address of this machine: whether a socket can be bound to it. */

@@ -37,8 +37,8 @@ static int join(ls_fd fd, const ls_addr *group, const ls_udp_interface *through,
                                 sizeof request);
 }
 
-/* Join the groups of `setup` that `before` (NULL: none) has not joined through the same interface, and leave those that
- * only `before` has. LS_OK or the first error. */
+/* Join the groups of `setup` that `before` (NULL: none) has not joined through the same interface, and leave those
+ * that only `before` has. LS_OK or the first error. */
 static int change_groups(ls_fd fd, const ls_udp_setup *before, const ls_udp_setup *setup,
                          const ls_udp_interface *through)
 {

@@ -13,7 +13,7 @@
  *
  * Whether it pays depends on the peers: those with little in flight have nothing to send until they get a reply, and
  * are only slowed down. So, as Linux does for cards (net_dim), both ways are tried for a moment at regular
- * intervals, and the thread goes on gathering only where it receives as many datagrams per time as without. The
+ * intervals, and the thread continues gathering only where it receives as many datagrams per time as without. The
  * fastest of a few short steps counts, because the system may preempt a thread at any time. Measured on the loopback
  * with one thread: 16 peers with 8 datagrams in flight each take 0.75 of the processor time per datagram, and the
  * throughput rises by a tenth; 16 peers with one in flight would lose a quarter of the throughput, and the thread

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
 #include "base/crypto/random.h"
+#include "base/err.h"
 #include "port/file/file_internal.h"
 
 void ls_file_names_free(ls_file_names *names)
@@ -37,8 +37,8 @@ static int save_in_place(const char *path, const ls_slice *slices, unsigned coun
     return err < 0 ? err : write_and_close(fd, slices, count, flags & LS_SAVE_SYNC);
 }
 
-/* The path of a new file in the directory of `path`. Its length does not depend on the name, which may have the greatest
- * length that is possible. The caller frees it; NULL: out of memory. */
+/* The path of a new file in the directory of `path`. Its length does not depend on the name, which may have the
+ * greatest length that is possible. The caller frees it; NULL: out of memory. */
 static char *path_beside(const char *path)
 {
     static const char name[] = ".luaserve-";

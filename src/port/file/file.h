@@ -60,10 +60,10 @@ enum ls_file_save_flags {
 };
 
 /* Make the bytes of the slices the content of a file. Without a flag, they are written to a new file ".luaserve-*"
- * in the same directory, which then replaces the old one in one step and has its permissions and, where that is allowed,
- * its owner. So the file has the old or the new content at any time, also after a failure or the end of the process. A
- * symbolic link stays: the file that it leads to is replaced. What is no regular file, such as a device, is written to
- * as with LS_SAVE_IN_PLACE. */
+ * in the same directory, which then replaces the old one in one step and has its permissions and, where that is
+ * allowed, its owner. So the file has the old or the new content at any time, also after a failure or the end of the
+ * process. A symbolic link stays: the file that it leads to is replaced. What is no regular file, such as a device, is
+ * written to as with LS_SAVE_IN_PLACE. */
 int ls_file_save(const char *path, const ls_slice *slices, unsigned count, unsigned flags);
 
 /* Remove a file, a link itself, or an empty directory. LS_ENOTEMPTY. */

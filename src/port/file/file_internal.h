@@ -25,7 +25,7 @@ int ls_file_stat_open(ls_fd fd, ls_file_info *info);
 /* Read len bytes at `offset`. The number of bytes, which is less than len only at the end of the file. */
 int64_t ls_file_read(ls_fd fd, void *bytes, size_t len, uint64_t offset);
 
-/* Write all bytes behind those written before. Up to LS_FILE_GATHER slices are written at once. */
+/* Write all bytes after those written before. Up to LS_FILE_GATHER slices are written at once. */
 enum { LS_FILE_GATHER = 64 };
 int ls_file_write(ls_fd fd, const ls_slice *slices, unsigned count);
 
@@ -35,7 +35,7 @@ int ls_file_sync(ls_fd fd);
 /* Give the open file the permissions of the file at `path`, and its owner where that is allowed. */
 int ls_file_copy_access(ls_fd fd, const char *path);
 
-/* The path of the file that a write to `path` writes to: that behind a symbolic link. The caller frees it. LS_ENOENT:
+/* The path of the file that a write to `path` writes to: that after a symbolic link. The caller frees it. LS_ENOENT:
  * the link leads to no file. */
 int ls_file_resolve(const char *path, char **out);
 

@@ -1,4 +1,5 @@
-/* file_list_posix.c - the names of a directory on POSIX systems: readdir(3), fstatat(2). See ls_file_list in file.h. */
+/* file_list_posix.c - the names of a directory on POSIX systems: readdir(3), fstatat(2). See ls_file_list in
+ * file.h. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -33,7 +33,8 @@ static char *utf8_of(const wchar_t *name)
     return text;
 }
 
-/* The properties of the file "path/name"; false: it is left out, as it leads out of `beneath`, or cannot be examined. */
+/* The properties of the file "path/name"; false: it is left out, as it leads out of `beneath`, or cannot be
+ * examined. */
 static bool examine(const char *path, const char *name, const WIN32_FIND_DATAW *found, const char *beneath,
                     ls_file_info *info)
 {

@@ -1,4 +1,4 @@
-/* file_posix.c - the calls behind file.h on POSIX systems: open(2), fstat(2), pread(2), writev(2), fsync(2), rename(2),
+/* file_posix.c - the calls of file.h on POSIX systems: open(2), fstat(2), pread(2), writev(2), fsync(2), rename(2),
  * remove(3), mkdir(2). */
 #define _GNU_SOURCE
 #include "port/file/file_posix.h"

@@ -1,4 +1,4 @@
-/* file_win32.c - the calls behind file.h on Windows: CreateFileW, GetFileInformationByHandle, ReadFile at an offset,
+/* file_win32.c - the calls of file.h on Windows: CreateFileW, GetFileInformationByHandle, ReadFile at an offset,
  * WriteFile, FlushFileBuffers, ReplaceFileW, MoveFileExW, DeleteFileW. Files are opened with full sharing: other
  * programs may read, write, rename and delete them meanwhile, as on POSIX. */
 #include "port/file/file_internal.h"
@@ -200,8 +200,8 @@ static int move(const wchar_t *from, const wchar_t *to, bool sync)
                                                                                                   : path_error(to);
 }
 
-/* ReplaceFileW keeps the attributes and the access list of the file that is replaced, which may be open. It needs one to
- * exist, and not every file system has it: then the file is moved. */
+/* ReplaceFileW keeps the attributes and the access list of the file that is replaced, which may be open. It needs one
+ * to exist, and not every file system has it: then the file is moved. */
 static int replace(const wchar_t *from, const wchar_t *to, bool sync)
 {
     if (ReplaceFileW(to, from, NULL, REPLACEFILE_IGNORE_MERGE_ERRORS | REPLACEFILE_IGNORE_ACL_ERRORS, NULL, NULL))

@@ -1,4 +1,4 @@
-/* shared_file.c - see shared_file.h. The calls are those behind port/file/file.h, made on the calling thread. */
+/* shared_file.c - see shared_file.h. The calls are those of port/file/file.h, made on the calling thread. */
 #include "port/file/shared_file.h"
 
 #include <stdlib.h>

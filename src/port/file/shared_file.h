@@ -16,9 +16,9 @@ typedef struct ls_shared_file {
 /* Takes over the descriptor; closes it on failure. One reference. LS_OK or LS_ENOMEM. */
 int ls_shared_file_make(ls_fd fd, const ls_file_info *info, ls_shared_file **out);
 
-/* Open the regular file at `path` for reading, now, on this thread. With `beneath`, a directory that `path` begins with,
- * a file outside of it is refused with LS_EACCES. The check is of the file that was opened, so a symbolic link that
- * changes meanwhile makes no difference. LS_OK, or an error as in file.h; LS_ENOTSUP: another type of file. */
+/* Open the regular file at `path` for reading, now, on this thread. With `beneath`, a directory that `path` begins
+ * with, a file outside of it is refused with LS_EACCES. The check is of the file that was opened, so a symbolic link
+ * that changes meanwhile makes no difference. LS_OK, or an error as in file.h; LS_ENOTSUP: another type of file. */
 int ls_shared_file_open_beneath(const char *path, const char *beneath, ls_shared_file **out);
 static inline int ls_shared_file_open(const char *path, ls_shared_file **out)
 {
@@ -48,8 +48,8 @@ static inline ls_slice ls_shared_file_slice(ls_shared_file *file, uint64_t offse
     return ls_slice_of_file(&ls_shared_file_hold(file)->external, offset, len);
 }
 
-/* Up to this number of bytes, a copy in memory is sent in less time than a range of the file. Windows: all sizes, as an
- * open file cannot be replaced there. */
+/* Up to this number of bytes, a copy in memory is sent in less time than a range of the file. Windows: all sizes, as
+ * an open file cannot be replaced there. */
 extern const uint32_t ls_shared_file_copy_max;
 
 /* Whether the open file still has the size and the time of change that it had. */

@@ -56,7 +56,8 @@ fail_port:
 enum { CANCEL_MS = 1000 }; /* after which a request that was cancelled has ended */
 
 /* Discard the packets left in the port: posts without an operation, the polls that ls_watchers_stop cancelled, and the
- * requests of sockets that were closed. Until the packet of one of these is taken, the system may write into its memory. */
+ * requests of sockets that were closed. Until the packet of one of these is taken, the system may write into its
+ * memory. */
 static void discard_packets(ls_port *port)
 {
     _Atomic uint32_t *polls = ls_watchers_polls(port->watchers);

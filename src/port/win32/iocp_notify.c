@@ -305,8 +305,8 @@ static void remove_now(watcher *at)
     at->removed = ls_watcher_origin(atomic_load(&at->word), at->fd);
 }
 
-/* Queue the REMOVE packet. by_system: keep its node until the system has posted the packet. Before that, another socket
- * may have the number, and be removed as well. */
+/* Queue the REMOVE packet. by_system: keep its node until the system has posted the packet. Before that, another
+ * socket may have the number, and be removed as well. */
 static void post_remove(watcher *at, bool by_system)
 {
     ls_key_node *node = at->last;

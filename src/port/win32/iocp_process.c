@@ -13,8 +13,8 @@
  * them. So HANGUP is registered with each IN, and the events are translated when the packet is taken.
  *
  * DISABLE. The documentation says that a disabled registration must not be enabled before a DISABLE event, which no
- * header declares. But a registration may be overwritten at any time. So DISABLE is an ENABLE for no events, ONESHOT so
- * that an error, which is reported whatever is asked for, does not repeat. */
+ * header declares. But a registration may be overwritten at any time. So DISABLE is an ENABLE for no events, ONESHOT
+ * so that an error, which is reported whatever is asked for, does not repeat. */
 #include "port/win32/iocp_notify.h"
 
 #include <stdlib.h>

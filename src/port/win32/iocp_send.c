@@ -2,8 +2,9 @@
  *
  * TransmitFile sends a file without a copy. A client edition of Windows carries out two TransmitFile operations of the
  * whole system at a time and queues the others, so that two slow peers would stop all other files. Therefore the port
- * calls TransmitFile on server editions only, and not for Unix sockets. Otherwise each call reads a part of the file into
- * a block, which WSASend sends behind the slices. The part is read by the calling thread, as sendfile(2) does on Linux. */
+ * calls TransmitFile on server editions only, and not for Unix sockets. Otherwise each call reads a part of the file
+ * into a block, which WSASend sends after the slices. The part is read by the calling thread, as sendfile(2) does on
+ * Linux. */
 #include <string.h>
 
 #include "port/file/file_internal.h"
@@ -64,7 +65,8 @@ void ls_win32_drop_file_block(ls_sock *sock)
     sock->file_block = NULL;
 }
 
-/* Read the next part of the file into sock->file_block. LS_OK; LS_EINVAL: the file is shorter than the range; LS_E*. */
+/* Read the next part of the file into sock->file_block. LS_OK; LS_EINVAL: the file is shorter than the range;
+ * LS_E*. */
 static int read_part(ls_thread_ctx *ctx, ls_sock *sock, const ls_file_range *file, uint64_t file_from, WSABUF *out)
 {
     const uint64_t left = file->len - file_from;

@@ -25,7 +25,7 @@ static void push_idle(ls_stress_worker *w, ls_stress_vu *u)
     w->idle_last = &u->idle_next;
 }
 
-/* True if the pipeline has room for one more turn behind `more` requests that are about to be sent. */
+/* True if the pipeline has room for one more turn after `more` requests that are about to be sent. */
 static bool has_room(const ls_stress_worker *w, const ls_stress_vu *u, uint32_t more)
 {
     const uint32_t used = u->outstanding + more;

@@ -10,7 +10,7 @@ typedef struct ls_stress_bytes {
     size_t len, room;
 } ls_stress_bytes;
 
-/* Make room for `more` bytes behind the present ones. False: out of memory. */
+/* Make room for `more` bytes after the present ones. False: out of memory. */
 bool ls_stress_bytes_reserve(ls_stress_bytes *b, size_t more);
 
 /* Append. False: more than bytes_max (a power of two, or SIZE_MAX) in all, or out of memory. */

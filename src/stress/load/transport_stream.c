@@ -1,7 +1,7 @@
 /* transport_stream.c - a connection on a stream (net/stream/stream.h): see transport.h.
  *
- * The worker's thread alone waits for packets of its port, so it owns all its streams. The time limits are those of the
- * worker; the streams have no deadlines of their own. */
+ * The worker's thread alone waits for packets of its port, so it owns all its streams. The time limits are those of
+ * the worker; the streams have no deadlines of their own. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -166,7 +166,8 @@ static bool handle_receive(ls_stress_vu *u, int64_t result)
                        ended ? "the server closed the connection" : ls_err_text((int)result));
         return false;
     }
-    /* Without close_notify a response that lasts until the close may be cut; an idle connection has lost nothing. */
+    /* Without close_notify a response that lasts until the close may be truncated; an idle connection has lost
+     * nothing. */
     if (result == LS_ETRUNCATED && u->outstanding == 0) result = 0;
     if (result < 0 && u->outstanding > 0) ls_stress_worker_record_failure(w, ls_err_text((int)result), "", 0);
     if (result == 0)

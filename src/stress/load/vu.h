@@ -154,8 +154,8 @@ bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len);
 /* Send the output. False: the connection failed. */
 bool ls_stress_vu_send(ls_stress_vu *u);
 
-/* Count all outstanding requests as failed, or one error, and close the connection; the worker opens it again, that of a
- * listener not at once. Returns false, as callers do then. */
+/* Count all outstanding requests as failed, or one error, and close the connection; the worker opens it again, that of
+ * a listener not at once. Returns false, as callers do then. */
 bool ls_stress_vu_fail(ls_stress_vu *u, ls_stress_error kind);
 
 /* The same for an invalid response, with the first bytes of it for the report. */

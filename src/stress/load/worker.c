@@ -65,8 +65,8 @@ static void record_totals(ls_stress_worker *w)
     if (w->open_loop) ls_stress_arrivals_count_unsent(w);
 }
 
-/* Record how long the outstanding requests of a closed loop have waited; of a scenario how long its present wait for the
- * server has lasted. */
+/* Record how long the outstanding requests of a closed loop have waited; of a scenario how long its present wait for
+ * the server has lasted. */
 static void record_waiting(ls_stress_worker *w)
 {
     for (uint32_t i = 0; i < w->vu_count; i++) {
@@ -243,7 +243,7 @@ static void worker_main(void *arg)
         w->now_ns = w->clock_ns = ls_clock_ns();
         w->clock_stale = false;
         for (int i = 0; i < n; i++) packets[i].op->done(&w->ctx, packets[i].op);
-        /* The end of the duration is here, behind all responses that have arrived, not in the housekeeping. */
+        /* The end of the duration is here, after all responses that have arrived, not in the housekeeping. */
         if (w->running && w->now_ns >= w->end_ns) end_run(w, false);
         if (w->open_first != NULL) open_queued(w);
         if (w->stop_requested) stop(w);

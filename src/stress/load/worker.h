@@ -94,7 +94,7 @@ struct ls_stress_worker {
     uint64_t due_count;                   /* open loop: turns of this worker (arrivals.c) that are due, */
     uint64_t dispatched;                  /*            of these, turns that a virtual user took, */
     uint64_t next_due_ns;                 /*            when the first turn that waits was due, */
-    uint64_t late_ns;                   /*            and how late the last turn was dispatched */
+    uint64_t late_ns;                     /*            and how late the last turn was dispatched */
     uint64_t wanted_ns;                   /* ls_thread_wanted_ns at the start */
     uint64_t outstanding;                 /* requests, of all virtual users */
     uint64_t retries;                     /* requests to send again, of all virtual users */
@@ -117,12 +117,12 @@ struct ls_stress_worker {
     char first_failure[256];           /* the first failure of a request; read after the join */
 
     uint32_t cached_len;    /* HTTP: the last head of a response, */
-    ls_http1_reader cached; /*       and its reader behind it; the next head is mostly the same */
+    ls_http1_reader cached; /*       and its reader after it; the next head is mostly the same */
     char cache[LS_STRESS_HEAD_CACHE_BYTES];
 };
 
-/* Prepare everything that can fail. Other fields than those of the caller are 0. LS_OK; or an error, and nothing is left
- * open. */
+/* Prepare everything that can fail. Other fields than those of the caller are 0. LS_OK; or an error, and nothing is
+ * left open. */
 int ls_stress_worker_open(ls_stress_worker *w);
 int ls_stress_worker_start(ls_stress_worker *w);                  /* start the thread, which begins to connect */
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns); /* any thread, once, after prepared() */

@@ -52,8 +52,8 @@ void ls_stress_ws_closed(ls_stress_vu *u);
 size_t ls_stress_ws_frame_bytes(size_t len);
 size_t ls_stress_ws_frame(enum ls_ws_opcode opcode, bool compressed, const char *payload, size_t len, char *out);
 
-/* The frame of a message, compressed if that was negotiated and makes it shorter: at most ls_stress_ws_frame_bytes(len)
- * bytes. Returns the length. */
+/* The frame of a message, compressed if that was negotiated and makes it shorter: at most
+ * ls_stress_ws_frame_bytes(len) bytes. Returns the length. */
 size_t ls_stress_ws_message(ls_stress_vu *u, enum ls_ws_opcode opcode, const char *data, size_t len, char *out);
 
 /* Queue one frame and send it; also while a send is pending. False: the connection closes. */

@@ -1,4 +1,4 @@
-/* checks.c - a linear search that starts behind the last hit: a script that makes the same checks for every response
+/* checks.c - a linear search that starts after the last hit: a script that makes the same checks for every response
  * finds each with one comparison. */
 #include "stress/measure/checks.h"
 
@@ -15,7 +15,7 @@ void ls_stress_checks_close(ls_stress_checks *checks)
     *checks = (ls_stress_checks){0};
 }
 
-static size_t cut(size_t len)
+static size_t truncate(size_t len)
 {
     return len < LS_STRESS_CHECK_NAME_MAX ? len : LS_STRESS_CHECK_NAME_MAX;
 }
@@ -33,7 +33,7 @@ static size_t find(const ls_stress_checks *checks, const char *name, size_t len)
 
 static ls_stress_check *find_or_add(ls_stress_checks *checks, const char *name, size_t len)
 {
-    len = cut(len);
+    len = truncate(len);
     size_t at = find(checks, name, len);
     if (at == checks->count && checks->count >= LS_STRESS_CHECKS_MAX) {
         name = others;

@@ -11,7 +11,7 @@
 
 enum {
     LS_STRESS_CHECKS_MAX = 256,    /* names; checks of further names count as "(others)" */
-    LS_STRESS_CHECK_NAME_MAX = 80, /* bytes of a name; a longer name is cut */
+    LS_STRESS_CHECK_NAME_MAX = 80, /* bytes of a name; a longer name is truncated */
 };
 
 typedef struct ls_stress_check {

@@ -54,7 +54,8 @@ typedef struct ls_stress_counters {
     _Atomic uint64_t wanted_ns; /* set at the end: CPU time used or waited for (ls_thread_wanted_ns) */
     _Atomic uint64_t checks_failed;
     _Atomic uint64_t
-        unreceived; /* rounds of a scenario that have returned although their first receive failed: the server closed */
+        unreceived; /* rounds of a scenario that have returned although their first receive failed: the server
+                     * closed */
     _Atomic uint64_t errors[LS_STRESS_ERROR_KINDS];
     _Atomic uint64_t status[LS_STRESS_STATUS_MAX + 1]; /* responses by status code; [0]: the protocol has no status */
     ls_histogram *sent; /* from the send to the response; the latency of a closed loop */
@@ -62,8 +63,8 @@ typedef struct ls_stress_counters {
     /* From the due time to the moment at which the load generator noticed it; NULL in a closed loop. The wait for an
      * idle connection is not included: the server causes that wait, and `due` contains it. */
     ls_histogram *lag;
-    /* At the end of a closed loop, the time since the send of each outstanding request, or for which a scenario has waited
-     * for the server; else NULL. The sampler counts the long ones as LS_STRESS_ERROR_UNANSWERED. */
+    /* At the end of a closed loop, the time since the send of each outstanding request, or for which a scenario has
+     * waited for the server; else NULL. The sampler counts the long ones as LS_STRESS_ERROR_UNANSWERED. */
     ls_histogram *waiting;
     _Atomic uint64_t longest_wait_ns; /* of the waits of scenarios that have ended */
     _Atomic uint64_t handshakes_full, handshakes_resumed, handshakes_failed; /* of TLS; of all connects */
@@ -71,15 +72,15 @@ typedef struct ls_stress_counters {
     _Atomic uint64_t upgrades, upgrades_failed; /* handshakes of WebSocket; of all connects */
     _Atomic uint64_t deflated;                  /* of these, with permessage-deflate */
     ls_histogram *upgrade;                      /* from the request to the response; NULL: not WebSocket */
-    /* Fan-out: messages sent; of their deliveries those expected and those lost, set at the end; deliveries behind a
+    /* Fan-out: messages sent; of their deliveries those expected and those lost, set at the end; deliveries after a
      * later one, deliveries again; messages that are not of this run. `requests` counts deliveries, without duplicated
      * ones. */
     _Atomic uint64_t published, expected, lost, reordered, duplicated, foreign;
     _Atomic uint64_t codes[LS_STRESS_CODE_COUNT]; /* ends of WebSockets by the server, by their code */
 } ls_stress_counters;
 
-/* Zero the counters and open the histograms: `due` and `lag` only for an open loop, `waiting` only for a closed one, `handshake` only for TLS, `upgrade`
- * only for WebSocket. LS_OK or LS_ENOMEM. */
+/* Zero the counters and open the histograms: `due` and `lag` only for an open loop, `waiting` only for a closed one,
+ * `handshake` only for TLS, `upgrade` only for WebSocket. LS_OK or LS_ENOMEM. */
 int ls_stress_counters_open(ls_stress_counters *c, bool open_loop, bool tls, bool websocket);
 void ls_stress_counters_close(ls_stress_counters *c);
 

@@ -87,7 +87,7 @@ double ls_histogram_within(const ls_histogram *h, double n);
 double ls_histogram_below(const ls_histogram *h, uint64_t ns);
 
 /* Iterate over the recorded values in ascending order, beginning with *slot = 0. Returns the count of the next slot
- * that is not empty, its greatest value in *ns, and moves *slot behind it. 0: no more slots. */
+ * that is not empty, its greatest value in *ns, and moves *slot after it. 0: no more slots. */
 uint64_t ls_histogram_next(const ls_histogram *h, size_t *slot, uint64_t *ns);
 
 #endif

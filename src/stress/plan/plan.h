@@ -1,6 +1,6 @@
-/* plan.h - everything about a run that is known before it, as far as C code uses it. lua/luaserve/stress/plan.lua makes
- * it from the options, with the same names; it is read-only during the run. Its texts belong to the Lua state of the
- * plan. */
+/* plan.h - everything about a run that is known before it, as far as C code uses it. lua/luaserve/stress/plan.lua
+ * makes it from the options, with the same names; it is read-only during the run. Its texts belong to the Lua state of
+ * the plan. */
 #ifndef LS_STRESS_PLAN_H
 #define LS_STRESS_PLAN_H
 
@@ -64,7 +64,7 @@ typedef struct ls_stress_plan {
     bool native;        /* the script returns a table; else it is one for wrk */
 
     /* HTTP */
-    const char *base;    /* of a request: behind its path, up to the length of the body */
+    const char *base;    /* of a request: after its path, up to the length of the body */
     const char *request; /* LS_STRESS_PLAN_STATIC, and the messages of an echo: `pipeline` copies in a row */
     size_t request_len;  /* of one */
     bool is_head;
@@ -88,7 +88,7 @@ typedef struct ls_stress_plan {
     bool sse;                             /* messages are delivered as server-sent events */
     unsigned publishers, topics, stalled; /* `stalled` subscribers do not read */
     const char *publish_path;             /* of publishers */
-    const char *post;                     /* of a publication with --sse: its head behind the path */
+    const char *post;                     /* of a publication with --sse: its head after the path */
     const char *subscribe;                /* the first message of a subscriber or idle WebSocket; NULL: none */
 
     /* WebSocket */

@@ -22,7 +22,7 @@ void ls_delivery_write(const ls_delivery_head *head, char out[LS_DELIVERY_HEAD_B
     (void)put(out, head->late_ns < late_max ? head->late_ns : late_max, LATE);
 }
 
-/* Read digits at *at, and move *at behind them. Sets *bad if one is not a digit. */
+/* Read digits at *at, and move *at after them. Sets *bad if one is not a digit. */
 static uint64_t get(const char **at, unsigned digits, bool *bad)
 {
     uint64_t value = 0;
@@ -56,8 +56,8 @@ ls_delivery_kind ls_delivery_take(ls_delivery_track *track, uint64_t number)
         track->newest = number;
         return LS_DELIVERY_IN_ORDER;
     }
-    const uint64_t behind = track->newest - number;
-    if (behind >= LS_DELIVERY_WINDOW || (track->seen >> behind & 1) != 0) return LS_DELIVERY_DUPLICATED;
-    track->seen |= UINT64_C(1) << behind;
+    const uint64_t age = track->newest - number;
+    if (age >= LS_DELIVERY_WINDOW || (track->seen >> age & 1) != 0) return LS_DELIVERY_DUPLICATED;
+    track->seen |= UINT64_C(1) << age;
     return LS_DELIVERY_REORDERED;
 }

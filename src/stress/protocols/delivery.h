@@ -36,7 +36,7 @@ typedef struct ls_delivery_track {
 typedef enum ls_delivery_kind {
     LS_DELIVERY_IN_ORDER, /* the highest number so far; numbers before it may be missing */
     LS_DELIVERY_REORDERED,
-    LS_DELIVERY_DUPLICATED /* or more than LS_DELIVERY_WINDOW behind the newest one: such a number may be new or not */
+    LS_DELIVERY_DUPLICATED /* or more than LS_DELIVERY_WINDOW after the newest one: such a number may be new or not */
 } ls_delivery_kind;
 
 ls_delivery_kind ls_delivery_take(ls_delivery_track *track, uint64_t number);

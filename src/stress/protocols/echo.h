@@ -12,8 +12,8 @@ enum { LS_STRESS_ECHO_NUMBER_BYTES_MAX = 48 }; /* of "<i>. Thread <t> - " */
 /* Make room for numbered messages. False: out of memory; the error is counted and the connection closes. */
 bool ls_stress_echo_reserve(ls_stress_vu *u);
 
-/* Write message i (from 0) with its number, in at most LS_STRESS_ECHO_NUMBER_BYTES_MAX + message_len bytes. Returns the
- * length. */
+/* Write message i (from 0) with its number, in at most LS_STRESS_ECHO_NUMBER_BYTES_MAX + message_len bytes. Returns
+ * the length. */
 size_t ls_stress_echo_write(const ls_stress_vu *u, uint64_t i, char *to);
 
 /* The whole message that the next echo must equal; sets u->echo.len. Call when u->echo.at is 0, and later for the same

@@ -31,8 +31,8 @@ static const char *data_value(const char *line, size_t len, size_t *value_len)
     return line + from;
 }
 
-/* Skip a byte order mark at the beginning of the stream. The first bytes of another character belong to the first line.
- * LS_OK or an error of `append`. */
+/* Skip a byte order mark at the beginning of the stream. The first bytes of another character belong to the first
+ * line. LS_OK or an error of `append`. */
 static int skip_mark(ls_sse *sse, const char *bytes, size_t len, size_t *at)
 {
     static const char mark[] = "\xEF\xBB\xBF";

@@ -25,7 +25,7 @@ static void define_modules(lua_State *L, const ls_stress_plan *plan)
     lua_call(L, 1, 0);
 }
 
-/* Runs protected. Arguments: the arguments behind "--" twice, and the table `wrk` of the plan. Returns the value for
+/* Runs protected. Arguments: the arguments after "--" twice, and the table `wrk` of the plan. Returns the value for
  * AT_TABLE. */
 static int load(lua_State *L)
 {

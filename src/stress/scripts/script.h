@@ -26,8 +26,8 @@ typedef struct ls_stress_script_traits {
     size_t fixed_len;  /* of one */
 } ls_stress_script_traits;
 
-/* Load the file into a new state. The table of the plan is at `index` of L: its fields `arguments` and, of a script for
- * wrk, `wrk` are copied to the script. Raises in L a message of one line; *out must then be closed as well. */
+/* Load the file into a new state. The table of the plan is at `index` of L: its fields `arguments` and, of a script
+ * for wrk, `wrk` are copied to the script. Raises in L a message of one line; *out must then be closed as well. */
 void ls_stress_script_open(lua_State *L, int index, const ls_stress_plan *plan, ls_stress_script **out);
 void ls_stress_script_close(ls_stress_script *script); /* NULL is allowed */
 
@@ -54,7 +54,7 @@ const ls_stress_script_traits *ls_stress_script_traits_of(const ls_stress_script
 void ls_stress_script_attach(ls_stress_script *script, ls_stress_worker *worker);
 
 /* Find the end of a request in a text of several: the head up to its empty line, then Content-Length bytes. *at moves
- * behind it. False: the text ends inside the request. Pure. */
+ * after it. False: the text ends inside the request. Pure. */
 bool ls_stress_script_next_request(const char *bytes, size_t len, size_t *at, bool *is_head);
 
 /* The bytes of a request of a virtual user. They are valid until ls_stress_script_request_sent(). False: the hook

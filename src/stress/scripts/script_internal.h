@@ -1,5 +1,6 @@
-/* script_internal.h - shared by the files of scripts: script_state.c, below all others; script_wrk.c (scripts for wrk);
- * scenario.c, script_sock.c and script_ws.c (scenarios); script_table.c (native scripts); script.c, above them. */
+/* script_internal.h - shared by the files of scripts: script_state.c, below all others; script_wrk.c (scripts for
+ * wrk); scenario.c, script_sock.c and script_ws.c (scenarios); script_table.c (native scripts); script.c, above
+ * them. */
 #ifndef LS_STRESS_SCRIPT_INTERNAL_H
 #define LS_STRESS_SCRIPT_INTERNAL_H
 
@@ -39,7 +40,7 @@ struct ls_stress_script {
 
 ls_stress_script *ls_stress_script_of(lua_State *L);
 
-/* In the registry: the list of the arguments behind "--"; of a native script the function of
+/* In the registry: the list of the arguments after "--"; of a native script the function of
  * lua/luaserve/stress/vu_ws.lua, and the value of setup(). */
 extern const char ls_stress_script_arguments[], ls_stress_script_vu_ws[], ls_stress_script_data[];
 
@@ -60,12 +61,13 @@ bool ls_stress_script_call(ls_stress_script *s, int n, int r);
 /* The same for an error that is on top of the stack. */
 void ls_stress_script_failed(ls_stress_script *s);
 
-/* Copy the value at `index` of a state (nil, boolean, number, string, or a table of these) to the stack of another one.
- * One of them is L, which runs, protected. Raises in L for other types, unless `types`: then they become values of
- * these types that have no use; for tables nested too deeply; and without memory. */
+/* Copy the value at `index` of a state (nil, boolean, number, string, or a table of these) to the stack of another
+ * one. One of them is L, which runs, protected. Raises in L for other types, unless `types`: then they become values
+ * of these types that have no use; for tables nested too deeply; and without memory. */
 void ls_stress_script_copy(lua_State *L, lua_State *from, int index, lua_State *to, bool types);
 
-/* Call the function and its n arguments on the stack of `other`, protected, for r results; its error is raised in L. */
+/* Call the function and its n arguments on the stack of `other`, protected, for r results; its error is raised in
+ * L. */
 void ls_stress_script_call_in(lua_State *L, lua_State *other, int n, int r);
 
 /* These functions run protected. Arguments: the script as a light userdata, and the value at AT_TABLE, of
@@ -88,8 +90,8 @@ typedef struct ls_stress_script_response_args {
     size_t body_len;
 } ls_stress_script_response_args;
 
-/* script_sock.c, script_ws.c: define the methods of sock and of ws, and add those of vu that wait to the table on top of
- * the stack. */
+/* script_sock.c, script_ws.c: define the methods of sock and of ws, and add those of vu that wait to the table on top
+ * of the stack. */
 void ls_stress_script_sock_define(lua_State *L);
 void ls_stress_script_ws_define(lua_State *L);
 

@@ -25,7 +25,7 @@ static struct ls_stress_scenario *check_sock(lua_State *L)
     return sc;
 }
 
-/* Push the next datagram, cut to `want_bytes` if the caller gave a limit. */
+/* Push the next datagram, truncated to `want_bytes` if the caller gave a limit. */
 static bool push_datagram(lua_State *L, struct ls_stress_scenario *sc)
 {
     uint32_t size;

@@ -151,7 +151,8 @@ void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, con
     if (body != NULL) ls_stress_script_put(L, s, body, len);
 }
 
-/* ---- values of other states -------------------------------------------------------------------------------------- */
+/* ---- values of other states
+ * -------------------------------------------------------------------------------------- */
 
 typedef struct source {
     lua_State *from;

@@ -48,8 +48,8 @@ static int continue_upgrade(lua_State *L, int status, lua_KContext context)
     return lua_yieldk(L, 0, context, continue_upgrade);
 }
 
-/* open(vu, path, fields, protocols): vu:ws with the checked arguments of lua/luaserve/stress/vu_ws.lua, or nil for those
- * of the plan. fields: header lines; protocols: a list of strings. */
+/* open(vu, path, fields, protocols): vu:ws with the checked arguments of lua/luaserve/stress/vu_ws.lua, or nil for
+ * those of the plan. fields: header lines; protocols: a list of strings. */
 static int vu_ws_open(lua_State *L)
 {
     struct ls_stress_scenario *sc = ls_stress_scenario_running(L, "vu:ws");

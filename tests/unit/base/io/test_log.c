@@ -11,7 +11,7 @@
 #include "base/os/thread.h"
 
 enum { LINE_BYTES_MAX = 16 * 1024 };
-static const char cut_mark[] = " [cut]";
+static const char truncated_mark[] = " [truncated]";
 
 typedef struct seen {
     int count;
@@ -113,21 +113,21 @@ TEST_IN(seen, s, a_long_line_is_cut_at_its_limit)
 
     ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX + 1);
     assert_int_equal(s->len, LINE_BYTES_MAX);
-    assert_string_equal(s->line + LINE_BYTES_MAX - (sizeof cut_mark - 1), cut_mark);
+    assert_string_equal(s->line + LINE_BYTES_MAX - (sizeof truncated_mark - 1), truncated_mark);
     ls_log(LS_LOG_INFO, "%.*s", (int)LINE_BYTES_MAX + 1, text);
     assert_int_equal(s->len, LINE_BYTES_MAX);
-    assert_string_equal(s->line + LINE_BYTES_MAX - (sizeof cut_mark - 1), cut_mark);
+    assert_string_equal(s->line + LINE_BYTES_MAX - (sizeof truncated_mark - 1), truncated_mark);
 
     memset(text, '\1', LINE_BYTES_MAX); /* becomes four times as long */
     ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX);
     assert_true(s->len <= LINE_BYTES_MAX);
-    assert_string_equal(s->line + s->len - (sizeof cut_mark - 1), cut_mark);
+    assert_string_equal(s->line + s->len - (sizeof truncated_mark - 1), truncated_mark);
 
     memset(text, 'x', LINE_BYTES_MAX + 1); /* a character across the limit is left out as a whole */
-    memcpy(text + LINE_BYTES_MAX - sizeof cut_mark, "\xe4\xb8\xad", 3);
+    memcpy(text + LINE_BYTES_MAX - sizeof truncated_mark, "\xe4\xb8\xad", 3);
     ls_log_text(LS_LOG_INFO, text, LINE_BYTES_MAX + 1);
     assert_int_equal(s->len, LINE_BYTES_MAX - 1);
-    assert_string_equal(s->line + LINE_BYTES_MAX - sizeof cut_mark, cut_mark);
+    assert_string_equal(s->line + LINE_BYTES_MAX - sizeof truncated_mark, truncated_mark);
     free(text);
 }
 
