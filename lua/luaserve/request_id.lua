@@ -7,7 +7,7 @@ local usage = require "luaserve.usage"
 local guard = require("luaserve.router").guard
 usage.mark_internal()
 
-local lower, type = string.lower, type
+local lower = string.lower
 local name_request = core.request_id
 
 -- request_id is a RequestId: middleware that names requests, `require "luaserve.request_id"`.

@@ -8,7 +8,6 @@
  * The second and the third process have no signal handlers: they end when the pipe from their parent closes
  * (parent.h). Each is a process of its own so that a crash or os.exit of a site ends neither the run nor the report about
  * it. */
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <lua.h>
 
 #include "base/io/terminal.h"
+#include "base/os/thread.h"
 #include "cli/main.h"
 #include "cli/options.h"
 #include "cli/parent.h"
@@ -142,33 +142,27 @@ static int run_file(ls_server_options *options)
 
 /* ---- a server of a file ---------------------------------------------------------------------------------------- */
 
-/* The server: taken by the thread that uses it, so that the watcher of the pipe does not stop one that is closed. */
-static _Atomic(ls_server *) shared_server;
-static atomic_flag stop_begun = ATOMIC_FLAG_INIT;
-static atomic_bool parent_gone;
-
-static ls_server *take_server(void)
-{
+/* The server, for the watcher of the pipe; NULL: it loads, or has ended. */
+static struct {
+    ls_mutex mutex;
     ls_server *server;
-    do {
-        server = atomic_exchange(&shared_server, NULL);
-    } while (server == NULL);
-    return server;
-}
-
-/* A second stop would end the server at once. */
-static void stop_once(ls_server *server)
-{
-    if (!atomic_flag_test_and_set(&stop_begun)) ls_server_stop(server);
-}
+    bool parent_gone;
+} serving;
 
 static void drain_server(void)
 {
-    atomic_store(&parent_gone, true);
-    ls_server *server = atomic_exchange(&shared_server, NULL);
-    if (server == NULL) return; /* it still loads, and serve_site stops it; or it has ended */
-    stop_once(server);
-    atomic_store(&shared_server, server);
+    ls_mutex_lock(&serving.mutex);
+    serving.parent_gone = true;
+    if (serving.server != NULL) ls_server_stop(serving.server);
+    ls_mutex_unlock(&serving.mutex);
+}
+
+static void set_serving(ls_server *server)
+{
+    ls_mutex_lock(&serving.mutex);
+    serving.server = server;
+    if (server != NULL && serving.parent_gone) ls_server_stop(server);
+    ls_mutex_unlock(&serving.mutex);
 }
 
 static void report_addresses(void *user)
@@ -184,7 +178,8 @@ static void report_addresses(void *user)
 static int serve_site(ls_server_options *options)
 {
     char message[2048];
-    if ((session.channel = ls_parent_open(drain_server)) == NULL) return LS_STATUS_FAILED;
+    if (ls_mutex_open(&serving.mutex) < 0 || (session.channel = ls_parent_open(drain_server)) == NULL)
+        return LS_STATUS_FAILED;
     options->signals = 0;
     options->listen_on = ANY_PORT;
     options->serving = report_addresses;
@@ -192,14 +187,14 @@ static int serve_site(ls_server_options *options)
         fprintf(session.channel, "error %s\n", message);
         return LS_STATUS_FAILED;
     }
-    atomic_store(&shared_server, session.server);
-    if (atomic_load(&parent_gone)) stop_once(session.server);
+    set_serving(session.server);
     if (ls_server_run(session.server) < 0) {
         (void)fflush(NULL);
         _Exit(LS_STATUS_FAILED);
     }
+    set_serving(NULL);
     ls_command_end_within(CLOSE_SECONDS_MAX, LS_STATUS_OK);
-    ls_server_close(take_server());
+    ls_server_close(session.server);
     return LS_STATUS_OK;
 }
 

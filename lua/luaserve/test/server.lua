@@ -7,7 +7,6 @@ local child = require "luaserve.test.child"
 local client = require "luaserve.test.client"
 local system = require "luaserve.test.system"
 local tcp = require "luaserve.tcp"
-local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 

@@ -243,16 +243,18 @@ static void write_input(process *p)
         close_stream(p, LS_CHILD_IN); /* all of it is written, or the child does not read it */
 }
 
-/* If the leader has exited, its group is killed. May run the task, and free the process. */
-static void process_look(ls_thread_ctx *ctx, process *p)
+/* If the leader has exited, its group is killed. May free the process. true: a task may have run, which frees others. */
+static bool process_look(ls_thread_ctx *ctx, process *p)
 {
-    if (!reap(p, 0)) return;
+    if (!reap(p, 0)) return false;
     close_stream(p, LS_CHILD_IN);
     close_stream(p, LS_CHILD_EXIT);
-    if (p->object == NULL)
+    if (p->object == NULL) {
         process_free(p);
-    else
-        wake(ctx, p);
+        return false;
+    }
+    wake(ctx, p);
+    return true;
 }
 
 static void process_event(ls_thread_ctx *ctx, ls_poll *poll, uint32_t events)
@@ -265,7 +267,7 @@ static void process_event(ls_thread_ctx *ctx, ls_poll *poll, uint32_t events)
         write_input(p);
     } else if (n == LS_CHILD_EXIT) {
         watch(p, n); /* if it has not exited */
-        process_look(ctx, p);
+        (void)process_look(ctx, p);
     } else {
         wake(ctx, p);
     }
@@ -282,7 +284,7 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
             ls_child_end(&p->child, true);
             p->kill_ns = UINT64_MAX;
         }
-        if (p->child.pid != 0 && p->polls[LS_CHILD_EXIT] == NULL) process_look(ctx, p);
+        if (p->child.pid != 0 && p->polls[LS_CHILD_EXIT] == NULL && process_look(ctx, p)) break;
     }
     arm_timer(state);
 }
