@@ -97,6 +97,9 @@ static void push_program(lua_State *L)
     lua_newtable(L);
     luaL_setfuncs(L, ls_repl_functions, 0);
     lua_setfield(L, -2, "repl");
+    lua_newtable(L);
+    luaL_setfuncs(L, ls_service_functions, 0);
+    lua_setfield(L, -2, "service");
     lua_pushstring(L, ls_server_version());
     lua_setfield(L, -2, "version");
     lua_pushstring(L, ls_server_backends());

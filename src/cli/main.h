@@ -3,6 +3,8 @@
 #ifndef LS_CLI_MAIN_H
 #define LS_CLI_MAIN_H
 
+#include <lauxlib.h>
+
 #include "luaserve.h"
 
 enum { LS_STATUS_OK = 0, LS_STATUS_FAILED = 1, LS_STATUS_USAGE = 2 }; /* exit statuses of the program */
@@ -26,6 +28,7 @@ int ls_command_dev(int argc, char **argv);
 int ls_command_repl(int argc, char **argv);
 int ls_command_test(int argc, char **argv);
 int ls_command_service(int argc, char **argv); /* install, uninstall and run-as-service */
+extern const luaL_Reg ls_service_functions[];  /* for Lua; none where the system has no such services */
 int ls_command_lua(int argc, char **argv);     /* the others, which are written in Lua */
 
 /* Print what is wrong with a command line that ls_line_read refuses, or what it asks for. line: "serve", "dev", ...

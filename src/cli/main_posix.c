@@ -89,6 +89,8 @@ const char *ls_main_site_hint(const char *site)
     return "";
 }
 
+const luaL_Reg ls_service_functions[] = {{NULL, NULL}};
+
 int ls_command_service(int argc, char **argv)
 {
     fprintf(stderr,

@@ -9,13 +9,9 @@
 
 enum { LS_COMMAND_CHARS_MAX = 32767 }; /* of a process, including the terminator (CreateProcess) */
 
-/* Convert between UTF-16 and UTF-8; the caller frees the result. NULL: invalid Unicode, or out of memory. */
+/* The text in UTF-8, as base/os/wide_win32.h for the other direction; the caller frees it. NULL: invalid Unicode, or out of
+ * memory. */
 char *ls_main_utf8(const wchar_t *wide);
-wchar_t *ls_main_wide(const char *utf8);
-
-/* Append an argument to a command line of `room` characters, after a space if it is not the first, quoted so that
- * CommandLineToArgvW and the C library return it unchanged. 0; -1: it does not fit, and the line is unchanged. */
-int ls_main_quote(wchar_t *line, size_t room, const wchar_t *argument);
 
 /* The complete path; the caller frees it. NULL: see GetLastError. */
 wchar_t *ls_main_full_path(const char *path);
@@ -34,7 +30,6 @@ const char *ls_main_reason(unsigned long error, char *out, size_t bytes);
 /* Print "luaserve: WHAT: " and the reason to standard error. Returns LS_STATUS_FAILED. */
 int ls_main_fail(const char *what, unsigned long error);
 
-enum { LS_SERVICE_NAME_CHARS_MAX = 256 };
 #define LS_SERVICE_NAME "luaserve" /* the default of --name */
 
 #endif

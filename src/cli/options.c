@@ -161,10 +161,10 @@ int ls_line_read(int argc, char **argv, unsigned line, ls_arguments *args)
     if (at < 0 || args->version) return at < 0 ? -1 : 0;
     args->server.size = sizeof args->server;
     if (args->server.source == NULL && at < argc) {
-        if (line == LS_LINE_UNINSTALL || (strcmp(argv[at], "-") == 0 && line != LS_LINE_SERVE)) return -1;
+        if (strcmp(argv[at], "-") == 0 && line != LS_LINE_SERVE) return -1;
         args->server.site = argv[at++];
     }
-    if (args->server.site == NULL && (line & (LS_LINE_REPL | LS_LINE_UNINSTALL)) == 0) return -1;
+    if (args->server.site == NULL && line != LS_LINE_REPL) return -1;
     if (args->attach != NULL && (args->server.site != NULL || args->listen)) return -1;
     args->server.argc = argc - at;
     args->server.argv = argv + at;

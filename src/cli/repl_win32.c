@@ -10,6 +10,7 @@
 #include <string.h>
 #include <windows.h>
 
+#include "base/os/wide_win32.h"
 #include "cli/main_win32.h"
 
 static HANDLE interrupted; /* an event: Ctrl-C was pressed; NULL: Ctrl-C ends the program */
@@ -121,7 +122,7 @@ int ls_repl_private_path(char *path, size_t path_bytes, char *why, size_t why_by
 
 void ls_repl_private_remove(char *path)
 {
-    wchar_t *wide = ls_main_wide(path);
+    wchar_t *wide = ls_wide_of(path);
     if (wide != NULL) (void)DeleteFileW(wide);
     free(wide);
 }

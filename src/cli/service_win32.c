@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/wide_win32.h"
+
 enum {
     PROGRESS_MS = 1000,
     HINT_MS = 10000, /* the manager considers the service hung after this time without a report */
@@ -75,7 +77,7 @@ unsigned long ls_main_log_to(const wchar_t *path)
 /* Write to the system's event log, where an administrator looks when a service does not start, and to the log. */
 static void report_failure(const char *message)
 {
-    wchar_t *wide = ls_main_wide(message);
+    wchar_t *wide = ls_wide_of(message);
     HANDLE source = RegisterEventSourceW(NULL, running.name);
     const wchar_t *texts[] = {wide != NULL ? wide : L"luaserve cannot serve"};
     char line[2176];
@@ -279,7 +281,7 @@ static void WINAPI service_main(DWORD argc, LPWSTR *argv)
 int ls_main_run_service(const ls_arguments *args)
 {
     running.args = args;
-    running.name = ls_main_wide(args->name);
+    running.name = ls_wide_of(args->name);
     if (running.name == NULL) return ls_main_fail("run-as-service", ERROR_INVALID_NAME);
     const SERVICE_TABLE_ENTRYW table[] = {{running.name, service_main}, {NULL, NULL}};
     if (!StartServiceCtrlDispatcherW(table)) {

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/os/wide_win32.h"
+
 char *ls_main_utf8(const wchar_t *wide)
 {
     const int bytes = WideCharToMultiByte(CP_UTF8, WC_ERR_INVALID_CHARS, wide, -1, NULL, 0, NULL, NULL);
@@ -14,17 +16,9 @@ char *ls_main_utf8(const wchar_t *wide)
     return out;
 }
 
-wchar_t *ls_main_wide(const char *utf8)
-{
-    const int chars = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, utf8, -1, NULL, 0);
-    wchar_t *out = chars > 0 ? malloc((size_t)chars * sizeof *out) : NULL;
-    if (out != NULL) (void)MultiByteToWideChar(CP_UTF8, 0, utf8, -1, out, chars);
-    return out;
-}
-
 wchar_t *ls_main_full_path(const char *path)
 {
-    wchar_t *wide = ls_main_wide(path), *full = NULL;
+    wchar_t *wide = ls_wide_of(path), *full = NULL;
     const DWORD room = wide != NULL ? GetFullPathNameW(wide, 0, NULL, NULL) : 0;
     if (room > 0 && (full = malloc(room * sizeof *full)) != NULL && GetFullPathNameW(wide, room, full, NULL) == 0) {
         free(full);
@@ -36,7 +30,7 @@ wchar_t *ls_main_full_path(const char *path)
 
 void ls_main_set_env(const char *value, int replace)
 {
-    wchar_t *wide = ls_main_wide(value);
+    wchar_t *wide = ls_wide_of(value);
     if (wide != NULL && (replace || _wgetenv(L"LUASERVE_ENV") == NULL)) (void)_wputenv_s(L"LUASERVE_ENV", wide);
     free(wide);
 }

@@ -2,11 +2,12 @@
 --
 -- `program` has what src/cli/command.c defines: backend; build, the text of --version; options, the table of options.c;
 -- commands, a list of { name, help }; files() (of lua/CMakeLists.txt); kind, list, make_folder, write_new (lua_folder.h);
--- owner, reload, stop (pid.h); version; repl, the functions of src/cli/repl.c.
+-- owner, reload, stop (pid.h); version; repl and service, the functions of src/cli/repl.c and
+-- install_win32.c.
 
 local run = {} -- each: (program, arguments) -> the exit status
 
-for _, line in ipairs { "serve", "dev", "repl", "service", "uninstall" } do
+for _, line in ipairs { "serve", "dev", "repl", "service" } do
   run[line] = function(program, arguments)
     return require("luaserve.command.server").explain(program, line, arguments)
   end
@@ -14,6 +15,10 @@ end
 
 function run.suggest(program, arguments)
   return require("luaserve.command.server").suggest(program, arguments[1], arguments[2])
+end
+
+for _, name in ipairs { "install", "uninstall" } do
+  run[name] = function(program, arguments) return require("luaserve.command.service").run(program, name, arguments) end
 end
 
 function run.prompt(program, arguments) return require("luaserve.command.prompt").run(program, arguments[1]) end

@@ -1,10 +1,11 @@
 /* test_install_win32.c - the properties of the service that luaserve install creates, as the service manager receives
- * them: no program can read them back under Wine. The manager's calls and the reading of the command line are replaced.
- */
+ * them: no program can read them back under Wine. The manager's calls are replaced. */
 /* sanitizers: asan; no thread starts */
 #include <winsock2.h>
 
 #include <windows.h>
+
+#include <lauxlib.h>
 
 #include "cli/main_win32.h"
 #include "cli/options.h"
@@ -16,22 +17,34 @@ static struct {
     DWORD levels; /* a bit for each property that was set */
 } made;
 
+/* What the command line needs besides. */
 int ls_line_read(int argc, char **argv, unsigned line, ls_arguments *args)
 {
-    assert_int_equal(line, LS_LINE_SERVICE);
-    args->server.site = argv[1];
+    fail();
     return 0;
 }
 
 int ls_command_explain(const char *line, int argc, char **argv)
 {
-    (void)line, (void)argc, (void)argv;
+    fail();
+    return 0;
+}
+
+int ls_command_lua(int argc, char **argv)
+{
     fail();
     return 0;
 }
 
 int ls_main_run_service(const ls_arguments *args)
 {
+    fail();
+    return 0;
+}
+
+int ls_parent_program(char *path, size_t bytes)
+{
+    fail();
     return 0;
 }
 
@@ -45,8 +58,10 @@ static SC_HANDLE WINAPI fake_create(SC_HANDLE manager, LPCWSTR name, LPCWSTR sho
                                     DWORD start, DWORD control, LPCWSTR line, LPCWSTR group, LPDWORD tag,
                                     LPCWSTR needs, LPCWSTR user, LPCWSTR password)
 {
-    (void)name, (void)shown, (void)access, (void)type, (void)start, (void)control, (void)line, (void)group, (void)tag;
+    (void)shown, (void)access, (void)type, (void)start, (void)control, (void)line, (void)group, (void)tag;
+    (void)password;
     assert_ptr_equal(manager, &made);
+    assert_int_equal(wcscmp(name, L"n\u00e4me"), 0);
     assert_int_equal(wcscmp(user, L"NT AUTHORITY\\LocalService"), 0);
     for (; *needs != L'\0'; needs += wcslen(needs) + 1) {
         wcscat(made.needs, needs);
@@ -73,6 +88,7 @@ static LSTATUS WINAPI fake_key(HKEY root, LPCWSTR path, DWORD reserved, LPWSTR c
                                const LPSECURITY_ATTRIBUTES security, PHKEY key, LPDWORD created)
 {
     (void)root, (void)path, (void)reserved, (void)class, (void)options, (void)access, (void)security, (void)key;
+    (void)created;
     return ERROR_ACCESS_DENIED;
 }
 
@@ -87,23 +103,41 @@ LSTATUS(WINAPI *__wrap___imp_RegCreateKeyExW)
 
 static void install(void)
 {
-    char path[MAX_PATH];
-    char *argv[] = {"install", path, NULL};
+    lua_State *L = luaL_newstate();
+    assert_non_null(L);
     memset(&made, 0, sizeof made);
-    assert_in_range(GetModuleFileNameA(NULL, path, sizeof path), 1, sizeof path - 1); /* a file that exists */
-    assert_int_equal(ls_command_service(2, argv), LS_STATUS_OK);
+    lua_newtable(L);
+    luaL_setfuncs(L, ls_service_functions, 0);
+    lua_getfield(L, -1, "create");
+    lua_pushliteral(L, "n\xc3\xa4me");
+    lua_pushliteral(L, "luaserve.exe run-as-service site.lua");
+    lua_pushliteral(L, "Serves site.lua.");
+    assert_int_equal(lua_pcall(L, 3, LUA_MULTRET, 0), LUA_OK);
+    assert_true(lua_toboolean(L, -1));
+    lua_close(L);
 }
 
 /* "If the result is NONE, then a firewall rule cannot be applied to that service", and NONE is what it would be. */
-TEST(a_firewall_rule_can_name_the_service)
+static void a_firewall_rule_can_name_the_service(void **state)
 {
+    (void)state;
     install();
     assert_true(made.levels & 1u << SERVICE_CONFIG_SERVICE_SID_INFO);
     assert_int_equal(made.sid_type, SERVICE_SID_TYPE_UNRESTRICTED);
 }
 
-TEST(a_disabled_http_driver_does_not_stop_the_service)
+static void a_disabled_http_driver_does_not_stop_the_service(void **state)
 {
+    (void)state;
     install();
     assert_int_equal(wcscmp(made.needs, L"Tcpip,Afd,"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_firewall_rule_can_name_the_service),
+        cmocka_unit_test(a_disabled_http_driver_does_not_stop_the_service),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,4 +135,45 @@ function tests.new_writes_the_store_that_the_program_can_run()
   check.equal(written("TLS: OpenSSL\nSQLite: not built in\n"), { ["x/store.lua"] = "dicts", ["x/a.lua"] = "a" })
 end
 
+-- The arguments of a command line, by "Parsing C command-line arguments" (Microsoft C documentation).
+local function parsed(line)
+  local words, word, quoted, i = {}, nil, false, 1
+  while i <= #line do
+    local slashes, mark = line:match('^(\\*)("?)', i)
+    i = i + #slashes + #mark
+    if mark == "" then
+      local char = line:sub(i, i)
+      i = i + 1
+      if char == " " and not quoted or char == "" then
+        if slashes ~= "" then word = (word or "") .. slashes end
+        words[#words + 1], word = word, nil
+      else
+        word = (word or "") .. slashes .. char
+      end
+    else
+      word = (word or "") .. ("\\"):rep(#slashes // 2)
+      if #slashes % 2 == 1 then word = word .. '"' else quoted = not quoted end
+    end
+  end
+  words[#words + 1] = word
+  return words
+end
+
+function tests.a_command_line_of_windows()
+  local service = require "luaserve.command.service"
+  check.equal(service.quote "a\\b", "a\\b")
+  check.equal(service.quote 'a "b\\"\\', [["a \"b\\\"\\"]])
+  local texts = { "" }
+  for at = 1, 1365 do -- all of up to 5 of these characters
+    for char in ('\\" a'):gmatch "." do texts[#texts + 1] = #texts[at] < 5 and texts[at] .. char or nil end
+  end
+  check.equal(#texts, 1365)
+  for _, text in ipairs(texts) do
+    check.equal(parsed(service.quote "p" .. " " .. service.quote(text) .. " " .. service.quote(text)), { "p", text, text })
+  end
+  check.equal(parsed(service.line("C:\\a b.exe", "n", { threads = 3, log_level = "off" }, "C:\\s.lua", "C:\\s.lua.log", { "", "\t" })),
+    { "C:\\a b.exe", "run-as-service", "--name", "n", "--log", "C:\\s.lua.log", "--threads", "3", "--log-level", "off",
+      "C:\\s.lua", "", "\t" })
+end
+
 return tests
