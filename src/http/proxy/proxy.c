@@ -50,12 +50,6 @@ void ls_proxy_close_stream(ls_thread_ctx *ctx, ls_stream **s, ls_block *block)
     ls_stream_close(ctx, closing);
 }
 
-static void drop_in(ls_proxy *p)
-{
-    if (p->in != NULL) ls_block_drop(p->in);
-    p->in = NULL;
-}
-
 static void drop_fields(ls_proxy *p)
 {
     if (p->own != NULL) ls_block_drop(p->own);
@@ -86,16 +80,16 @@ static void give_back(ls_proxy *p)
 
 static void close_both(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    ls_proxy_close_stream(ctx, &p->up, p->in);
-    p->in = NULL;
+    ls_proxy_close_stream(ctx, &p->up, p->c.in.block);
+    p->c.in = (ls_slice){0};
     ls_proxy_close_stream(ctx, &p->client, NULL);
 }
 
 /* Another request may follow on the connection to the server. */
 static bool can_keep(const ls_proxy *p)
 {
-    return p->response == LS_PROXY_WHOLE && p->reader.head.keep_alive && p->request == LS_PROXY_SENT &&
-           p->in == NULL && !ls_stream_receiving(p->up) && ls_stream_queued(p->up) == 0;
+    return ls_http_client_may_keep(&p->c) && p->request == LS_PROXY_SENT && !ls_stream_receiving(p->up) &&
+           ls_stream_queued(p->up) == 0;
 }
 
 /* Drop what was taken from the head of the response. */
@@ -123,7 +117,7 @@ static void keep_stream(ls_thread_ctx *ctx, ls_proxy *p)
 void ls_proxy_refuse(ls_thread_ctx *ctx, ls_proxy *p)
 {
     undo(p);
-    if (p->reader.head.framing == LS_FRAMING_NONE) p->response = LS_PROXY_WHOLE;
+    if (p->c.reader.head.framing == LS_FRAMING_NONE) p->c.phase = LS_CLIENT_WHOLE;
     if (p->up != NULL && can_keep(p)) keep_stream(ctx, p);
 }
 
@@ -132,14 +126,14 @@ void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err)
     ls_exchange *x = p->with.x;
     p->err = err;
     give_back(p);
-    if (p->response == LS_PROXY_PAUSED) return;
+    if (p->life == LS_PROXY_PAUSED) return;
     if (err < 0 && x->response == LS_RESPONSE_NONE) undo(p);
     drop_fields(p);
     if (err == LS_OK && p->up != NULL && can_keep(p)) keep_stream(ctx, p);
     close_both(ctx, p);
     /* Behind the pool: the next request of the client finds the connection there. */
     if (err == LS_OK) (void)ls_exchange_flush(ctx, x);
-    if (err < 0 && p->response != LS_PROXY_TUNNEL && x->response == LS_RESPONSE_OPEN) ls_exchange_abort(ctx, x);
+    if (err < 0 && p->life != LS_PROXY_TUNNEL && x->response == LS_RESPONSE_OPEN) ls_exchange_abort(ctx, x);
 }
 
 void ls_proxy_drop(ls_thread_ctx *ctx, ls_proxy *p)
@@ -147,7 +141,7 @@ void ls_proxy_drop(ls_thread_ctx *ctx, ls_proxy *p)
     give_back(p);
     close_both(ctx, p);
     drop_fields(p);
-    p->response = LS_PROXY_DROPPED;
+    p->life = LS_PROXY_DROPPED;
 }
 
 static void abandon(ls_stream *s)
@@ -162,7 +156,7 @@ void ls_proxy_abandon(ls_proxy *p)
 {
     abandon(p->up);
     abandon(p->client);
-    drop_in(p);
+    ls_http_client_drop(&p->c);
     drop_fields(p);
     p->up = p->client = NULL;
 }
@@ -268,56 +262,17 @@ static int send_request(ls_thread_ctx *ctx, ls_proxy *p)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
-/* Take the result of a receive. LS_DONE, or LS_E*: LS_ECLOSED at the end. */
-static int store(ls_proxy *p, int64_t result)
-{
-    if (result <= 0) return result == 0 ? LS_ECLOSED : (int)result;
-    if (p->response == LS_PROXY_SILENT) p->response = LS_PROXY_HEAD;
-    p->waited_ms = 0;
-    if (p->in == NULL) {
-        const ls_slice slice = ls_stream_take(p->up);
-        p->in = slice.block;
-        p->in->from = p->in->to = (uint32_t)(slice.ptr - slice.block->data);
-        p->large = result >= LS_BLOCK_SMALL;
-    }
-    p->in->to += (uint32_t)result;
-    p->filled = p->in->to == p->in->cap;
-    return LS_DONE;
-}
-
-/* A head that fills its block moves to a large one. */
-static int make_room(ls_thread_ctx *ctx, ls_proxy *p)
-{
-    const uint32_t have = p->in->to - p->in->from;
-    if (p->in->to < p->in->cap) return LS_OK;
-    ls_block *next = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
-    if (next == NULL) return LS_ENOMEM;
-    memcpy(next->data, p->in->data + p->in->from, have);
-    ls_pool_copied(ctx->pool, have);
-    next->from = 0;
-    next->to = have;
-    drop_in(p);
-    p->in = next;
-    return LS_OK;
-}
-
-/* LS_DONE: there are more bytes in p->in; LS_PENDING; LS_E*. */
+/* As ls_http_client_receive, within the limit. */
 static int receive(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    int64_t result;
-    int err;
     if (ls_stream_receiving(p->up)) return LS_PENDING;
     const uint32_t left_ms = p->with.timeout_ms - p->waited_ms;
     const bool limited = p->with.timeout_ms > 0 && !p->patient;
     p->wait_ms = !p->watching && (!limited || left_ms > LS_PROXY_LOOK_MS) ? LS_PROXY_LOOK_MS : limited ? left_ms : 0;
     ls_stream_recv_within(p->up, p->wait_ms);
-    if (p->in == NULL) {
-        err = ls_stream_recv(ctx, p->up, NULL, p->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, &result);
-    } else {
-        if ((err = make_room(ctx, p)) < 0) return err;
-        err = ls_stream_recv(ctx, p->up, p->in->data + p->in->to, p->in->cap - p->in->to, &result);
-    }
-    return err == LS_PENDING ? err : store(p, err < 0 ? err : result);
+    const int err = ls_http_client_receive(ctx, &p->c, p->up);
+    if (err == LS_DONE) p->waited_ms = 0;
+    return err;
 }
 
 /* The pending receive has ended without a byte. LS_OK: wait on. */
@@ -327,7 +282,7 @@ static int waited(ls_thread_ctx *ctx, ls_proxy *p)
     p->progressed = false;
     body_may_follow(p); /* a server that does not know it: RFC 9110 section 10.1.1 */
     if (p->with.timeout_ms > 0 && !p->patient && p->waited_ms >= p->with.timeout_ms) return LS_ETIMEDOUT;
-    if (p->watching || !is_sent(p) || !p->with.x->body_done || p->reader.asked == LS_ASKED_UPGRADE) return LS_OK;
+    if (p->watching || !is_sent(p) || !p->with.x->body_done || p->c.reader.asked == LS_ASKED_UPGRADE) return LS_OK;
     p->watching = true;
     return ls_exchange_expect_end(ctx, p->with.x) < 0 ? p->with.x->error : LS_OK;
 }
@@ -363,18 +318,14 @@ static bool overrules(const ls_proxy *p, const char *bytes, const ls_http_respon
 /* LS_DONE: the head was taken; LS_EAGAIN: it is incomplete; LS_PENDING: the proxy is a tunnel; LS_E*. */
 static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    size_t skip = 0;
-    const char *bytes = p->in->data + p->in->from;
-    const int length =
-        ls_http1_read_head(&p->reader, bytes, p->in->to - p->in->from, LS_PROXY_HEAD_BYTES_MAX, &skip, &p->why);
-    if (skip > 0) take_interims(ctx, p, bytes, skip);
-    p->in->from += (uint32_t)skip;
-    if (p->in->from == p->in->to) drop_in(p);
+    size_t skip;
+    const int length = ls_http_client_head(&p->c, &skip);
+    if (skip > 0) take_interims(ctx, p, p->c.in.ptr, skip);
+    ls_http_client_consume(&p->c, skip);
     if (length <= 0) return length < 0 ? length : LS_EAGAIN;
-    bytes += skip;
-    const ls_http_response *head = &p->reader.head;
+    const char *const bytes = p->c.in.ptr;
+    const ls_http_response *head = &p->c.reader.head;
     ls_text text = {NULL, 0};
-    p->response = LS_PROXY_BODY;
     body_may_follow(p);
     p->own_fields_len = p->with.x->fields_len;
     p->own_type = p->with.x->has_type;
@@ -385,8 +336,7 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     p->overruled =
         p->with.pauses && (overrules(p, bytes, head, "cache-control") || overrules(p, bytes, head, "expires"));
     if (err == LS_OK && head->status == 101) return ls_proxy_tunnel(ctx, p);
-    p->in->from += (uint32_t)length;
-    if (p->in->from == p->in->to) drop_in(p);
+    ls_http_client_consume(&p->c, (size_t)length);
     return err;
 }
 
@@ -402,45 +352,31 @@ static int take_trailers(ls_thread_ctx *ctx, ls_proxy *p, const char *lines, siz
     return LS_OK;
 }
 
-/* Pass on what p->in has of the body. LS_DONE, LS_E*. */
+/* Pass on what was received of the body. LS_DONE, LS_E*. */
 static int pass_body(ls_thread_ctx *ctx, ls_proxy *p)
 {
     ls_exchange *x = p->with.x;
-    ls_slice slices[SLICES];
+    ls_slice slices[SLICES], part;
+    ls_text trailers;
     unsigned count = 0;
-    bool last = false;
-    int err = LS_OK;
+    int err;
     do {
-        const size_t have = p->in != NULL ? p->in->to - p->in->from : 0;
-        const char *const bytes = have > 0 ? p->in->data + p->in->from : "";
-        ls_chunk_run part;
-        if (have == 0 && p->reader.head.framing != LS_FRAMING_NONE) break;
-        if ((err = ls_http1_read_body(&p->reader, bytes, have, &part, &p->why)) < 0) break;
-        if (part.trailers > 0) err = take_trailers(ctx, p, bytes + part.used - part.trailers, part.trailers, part.end);
-        if (part.len > 0) slices[count++] = ls_slice_of(p->in, p->in->from + part.from, part.len);
-        if (p->in != NULL) p->in->from += (uint32_t)part.used;
-        last = part.end;
-    } while (err == LS_OK && count < SLICES && !last);
-    if (err == LS_OK && p->in != NULL && p->in->from == p->in->to) drop_in(p);
+        err = ls_http_client_next(&p->c, &part, &trailers);
+        if (err < 0) break;
+        if (part.len > 0) slices[count++] = part;
+        if (trailers.len > 0) err = take_trailers(ctx, p, trailers.ptr, trailers.len, p->c.phase == LS_CLIENT_WHOLE);
+    } while (err >= 0 && count < SLICES && p->c.phase == LS_CLIENT_BODY);
+    const bool last = p->c.phase == LS_CLIENT_WHOLE;
+    if (err == LS_EAGAIN) err = LS_OK;
     if (err < 0) {
         ls_slices_drop(slices, count);
         return err;
     }
-    if (last) p->response = LS_PROXY_WHOLE;
     if (p->tap != NULL) p->tap->take(p->tap, slices, count, last);
     if (last && x->response == LS_RESPONSE_NONE && x->head.method != LS_HTTP_HEAD && ls_status_has_content(x->status))
         return ls_exchange_respond(ctx, x, slices, count);
     if (count > 0 || x->response == LS_RESPONSE_NONE) err = ls_exchange_write(ctx, x, slices, count);
     return err < 0 ? err : LS_DONE;
-}
-
-/* The server has closed the connection. LS_OK: so the body is whole; LS_ECLOSED, LS_ETRUNCATED. */
-static int stream_ended(ls_proxy *p)
-{
-    if (!ls_proxy_has_head(p) || ls_http1_read_end(&p->reader) < 0)
-        return p->response == LS_PROXY_SILENT ? LS_ECLOSED : LS_ETRUNCATED;
-    p->response = LS_PROXY_WHOLE;
-    return LS_OK;
 }
 
 /* LS_DONE: the response is complete, or paused; LS_PENDING; LS_E*. */
@@ -450,33 +386,32 @@ static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
     for (;;) {
         int err = LS_DONE;
         if (!ls_proxy_has_head(p)) {
-            err = p->in != NULL ? take_head(ctx, p) : LS_EAGAIN;
+            err = p->c.in.len > 0 ? take_head(ctx, p) : LS_EAGAIN;
             if (err == LS_DONE && p->with.pauses) {
-                p->response = LS_PROXY_PAUSED;
+                p->life = LS_PROXY_PAUSED;
                 return LS_DONE;
             }
-        } else if (p->response == LS_PROXY_BODY) {
+        } else if (p->c.phase == LS_CLIENT_BODY) {
             err = pass_body(ctx, p);
             if (err < 0 && x->error != 0) p->of_client = true;
         }
         if (err < 0 && err != LS_EAGAIN) return err;
         if (err == LS_PENDING) return err;
-        if (p->response == LS_PROXY_WHOLE) {
+        if (p->c.phase == LS_CLIENT_WHOLE) {
             err = x->response == LS_RESPONSE_DONE ? LS_DONE : ls_exchange_finish(ctx, x);
             if (err < 0) p->of_client = true;
             return err < 0 ? err : LS_DONE;
         }
         /* A part leaves at once, such as an event; behind a receive that filled its block, with what can be received now. */
-        if (x->response != LS_RESPONSE_NONE && (!p->filled || ls_exchange_queued(x) >= LS_PROXY_QUEUE_BYTES)) {
+        if (x->response != LS_RESPONSE_NONE && (!p->c.filled || ls_exchange_queued(x) >= LS_PROXY_QUEUE_BYTES)) {
             err = ls_exchange_flush(ctx, x);
             if (err < 0) p->of_client = true;
             if (err != LS_DONE) return err;
         }
-        if (ls_proxy_has_head(p) && p->in != NULL) continue; /* more slices than SLICES, or the start of the body */
-        if (ls_proxy_has_head(p) && x->response == LS_RESPONSE_NONE && p->reader.head.framing == LS_FRAMING_NONE)
+        if (ls_proxy_has_head(p) && p->c.in.len > 0) continue; /* more slices than SLICES, or the start of the body */
+        if (ls_proxy_has_head(p) && x->response == LS_RESPONSE_NONE && p->c.reader.head.framing == LS_FRAMING_NONE)
             continue;
         err = receive(ctx, p);
-        if (err == LS_ECLOSED) err = stream_ended(p);
         if (err == LS_OK) continue;
         if (err == LS_PENDING && ls_proxy_has_head(p) &&
             (x->response == LS_RESPONSE_NONE || ls_exchange_queued(x) > 0)) {
@@ -495,10 +430,10 @@ static int move(ls_thread_ctx *ctx, ls_proxy *p)
 {
     int err = p->with.x->error;
     if (err != 0) p->of_client = true;
-    const bool upgrading = p->response == LS_PROXY_UPGRADING;
+    const bool upgrading = p->life == LS_PROXY_UPGRADING;
     if (err == 0 && !upgrading) err = send_request(ctx, p);
     if (err >= 0) err = upgrading ? ls_proxy_tunnel(ctx, p) : take_response(ctx, p);
-    if (err == LS_PENDING && p->response >= LS_PROXY_UPGRADING) return err;
+    if (err == LS_PENDING && p->life >= LS_PROXY_UPGRADING) return err;
     if (err >= 0 && !ls_proxy_has_head(p) && p->request == LS_PROXY_SENDING) { /* 100 may have come just now */
         err = send_request(ctx, p);
         if (err >= 0) err = LS_PENDING;
@@ -518,8 +453,8 @@ static void run(ls_thread_ctx *ctx, ls_proxy *p)
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_proxy *p = ((ls_proxy_room *)ls_stream_user(s))->proxy;
-    int err = result == LS_ETIMEDOUT ? waited(ctx, p) : store(p, result);
-    if (err == LS_ECLOSED) err = stream_ended(p);
+    int err = result == LS_ETIMEDOUT ? waited(ctx, p) : ls_http_client_received(&p->c, s, result);
+    if (result > 0) p->waited_ms = 0;
     if (err < 0) {
         if (p->with.x->error != 0) p->of_client = true;
         ls_proxy_end(ctx, p, err);
@@ -534,7 +469,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
     ls_proxy *p = ((ls_proxy_room *)ls_stream_user(s))->proxy;
     if (err < 0) (void)truncate_request(p);
     p->progressed = true;
-    if (p->response != LS_PROXY_PAUSED) run(ctx, p);
+    if (p->life != LS_PROXY_PAUSED) run(ctx, p);
 }
 
 static void client_ready(ls_thread_ctx *ctx, ls_exchange *x)
@@ -567,9 +502,11 @@ int ls_proxy_start(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *up, const ls_prox
     p->up = up;
     p->chunked = chunked;
     p->request = x->continue_due ? LS_PROXY_AWAITS_100 : LS_PROXY_SENDING;
-    ls_http1_reader_init(&p->reader, x->head.method == LS_HTTP_HEAD ? LS_ASKED_HEAD
-                                     : ls_proxy_upgrade(x) != NULL  ? LS_ASKED_UPGRADE
-                                                                    : LS_ASKED_BODY);
+    ls_http_client_init(&p->c,
+                        x->head.method == LS_HTTP_HEAD ? LS_ASKED_HEAD
+                        : ls_proxy_upgrade(x) != NULL  ? LS_ASKED_UPGRADE
+                                                       : LS_ASKED_BODY,
+                        LS_PROXY_HEAD_BYTES_MAX);
     take_exchange(p);
     if (x->continue_due && ls_stream_flush(ctx, up) < 0) (void)truncate_request(p);
     return move(ctx, p);
@@ -577,8 +514,8 @@ int ls_proxy_start(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *up, const ls_prox
 
 int ls_proxy_resume(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    assert(p->response == LS_PROXY_PAUSED);
-    p->response = LS_PROXY_BODY;
+    assert(p->life == LS_PROXY_PAUSED);
+    p->life = LS_PROXY_RUNS;
     p->with.pauses = false;
     take_exchange(p);
     return move(ctx, p);
@@ -607,21 +544,21 @@ void ls_proxy_free(ls_proxy *p)
 ls_proxy_result ls_proxy_result_of(const ls_proxy *p)
 {
     return (ls_proxy_result){.err = p->err,
-                             .why = p->why,
+                             .why = p->c.why,
                              .of_client = p->of_client,
-                             .unanswered = p->response == LS_PROXY_SILENT && !p->body_read,
+                             .unanswered = p->c.phase == LS_CLIENT_SILENT && !p->body_read,
                              .body_read = p->body_read,
-                             .upgraded = p->response == LS_PROXY_TUNNEL};
+                             .upgraded = p->life == LS_PROXY_TUNNEL};
 }
 
 bool ls_proxy_has_head(const ls_proxy *p)
 {
-    return p->response >= LS_PROXY_PAUSED;
+    return p->c.phase >= LS_CLIENT_BODY;
 }
 
 bool ls_proxy_is_paused(const ls_proxy *p)
 {
-    return p->response == LS_PROXY_PAUSED;
+    return p->life == LS_PROXY_PAUSED;
 }
 
 ls_exchange *ls_proxy_exchange(const ls_proxy *p)
@@ -641,7 +578,7 @@ bool ls_proxy_is_overruled(const ls_proxy *p)
 
 bool ls_proxy_ends_with_stream(const ls_proxy *p)
 {
-    return p->reader.head.framing == LS_FRAMING_TO_END;
+    return p->c.reader.head.framing == LS_FRAMING_TO_END;
 }
 
 void ls_proxy_tap_set(ls_proxy *p, ls_proxy_tap *tap)

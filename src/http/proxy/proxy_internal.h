@@ -2,9 +2,9 @@
 #ifndef LS_HTTP_PROXY_INTERNAL_H
 #define LS_HTTP_PROXY_INTERNAL_H
 
-#include "codec/http1/http1_reader.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
+#include "http/http_client.h"
 #include "http/proxy/proxy.h"
 
 /* The room of the user of an upstream stream, and of the stream of a client that has become a tunnel. It outlives the
@@ -24,13 +24,10 @@ enum ls_proxy_request {
     LS_PROXY_TRUNCATED   /* the server takes no more of it */
 };
 
-enum ls_proxy_response {
-    LS_PROXY_SILENT,    /* no byte was received */
-    LS_PROXY_HEAD,      /* the head is incomplete */
+enum ls_proxy_life {
+    LS_PROXY_RUNS,
     LS_PROXY_PAUSED,    /* the head was taken, and the caller decides */
-    LS_PROXY_BODY,      /* the head was taken */
-    LS_PROXY_WHOLE,     /* and all of the body */
-    LS_PROXY_UPGRADING, /* a response 101 waits until the exchange can be upgraded */
+    LS_PROXY_UPGRADING, /* a response 101 waits until the exchange can be upgraded; p->c.in begins with its head */
     LS_PROXY_TUNNEL,
     LS_PROXY_DROPPED
 };
@@ -45,15 +42,13 @@ struct ls_proxy {
     ls_proxy_options with;
     ls_proxy_tap *tap; /* NULL: none */
     int err;           /* see ls_proxy_result */
-    const char *why;
     enum ls_proxy_request request;
-    enum ls_proxy_response response;
+    enum ls_proxy_life life;
+    ls_http_client c; /* the response */
     bool of_client;
     bool body_read;
     bool chunked;            /* the request has the chunked coding */
     bool progressed;         /* bytes of the request were queued since the receive began */
-    bool large;              /* the first receive into p->in filled a small block */
-    bool filled;             /* the last receive filled its block */
     bool patient;            /* events: no limit between parts */
     bool watching;           /* ls_exchange_expect_end was called */
     bool overruled;          /* see ls_proxy_is_overruled */
@@ -65,9 +60,7 @@ struct ls_proxy {
     ls_stream *client;       /* of a tunnel */
     void *task;              /* those of x */
     void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
-    ls_http1_reader reader;
     ls_block *trailers; /* of the response, as received so far; NULL: none */
-    ls_block *in;       /* received: data[from .. to); NULL: nothing */
     uint32_t waited_ms; /* for the server, without the pending receive */
     uint32_t wait_ms;   /* of the pending receive */
 };
@@ -75,7 +68,7 @@ struct ls_proxy {
 void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err);
 void ls_proxy_closed(ls_thread_ctx *ctx, ls_stream *s); /* ls_stream_handler.closed */
 void ls_proxy_close_stream(ls_thread_ctx *ctx, ls_stream **s, ls_block *block);
-/* A response 101 was taken, and p->in begins with its head. LS_PENDING: LS_PROXY_UPGRADING or LS_PROXY_TUNNEL; LS_E*;
+/* A response 101 was taken. LS_PENDING: LS_PROXY_UPGRADING or LS_PROXY_TUNNEL; LS_E*;
  * LS_ECLOSED also when both sides of the tunnel have ended. */
 int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p);
 

@@ -23,7 +23,7 @@ static int pass(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to,
 {
     if (result <= 0) return result == 0 ? LS_ECLOSED : (int)result;
     ls_slice slice = ls_stream_take(from);
-    p->large = result >= LS_BLOCK_SMALL;
+    p->c.large = result >= LS_BLOCK_SMALL;
     const int err = ls_stream_push(ctx, to, &slice);
     if (err < 0) ls_slice_drop(&slice);
     return err;
@@ -45,7 +45,7 @@ static int move(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to)
         }
         if (ls_stream_queued(to) >= LS_PROXY_QUEUE_BYTES || ls_stream_receiving(from)) return LS_PENDING;
         ls_stream_recv_within(from, 0);
-        err = ls_stream_recv(ctx, from, NULL, p->large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, &result);
+        err = ls_stream_recv(ctx, from, NULL, p->c.large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, &result);
         if (err == LS_PENDING) return err;
         err = pass(ctx, p, from, to, err < 0 ? err : result);
         if (err == LS_ECLOSED)
@@ -90,32 +90,26 @@ int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p)
     ls_text protocol;
     int err = ls_exchange_unexpect_end(ctx, p->with.x);
     if (err == LS_DONE && ls_stream_sending(p->up)) err = LS_PENDING; /* its packet comes behind the response */
-    p->response = LS_PROXY_UPGRADING;
+    p->life = LS_PROXY_UPGRADING;
     if (err != LS_DONE) return err;
-    if (!ls_proxy_response_field(p->in->data + p->in->from, &p->reader.head, "upgrade", &protocol)) {
-        p->why = "a response 101 without Upgrade";
+    if (!ls_proxy_response_field(p->c.in.ptr, &p->c.reader.head, "upgrade", &protocol)) {
+        p->c.why = "a response 101 without Upgrade";
         return LS_EPROTO;
     }
     err = ls_exchange_upgrade(ctx, p->with.x, protocol.ptr, protocol.len, &handler, sizeof(ls_proxy_room), &client);
-    if (err == LS_EINVAL) p->why = "a response 101 for a protocol that was not asked for";
+    if (err == LS_EINVAL) p->c.why = "a response 101 for a protocol that was not asked for";
     if (err < 0) return err == LS_EINVAL ? LS_EPROTO : err;
-    p->response = LS_PROXY_TUNNEL;
-    p->in->from += p->reader.head.bytes;
+    p->life = LS_PROXY_TUNNEL;
+    ls_http_client_consume(&p->c, p->c.reader.head.bytes);
     p->client = client.stream;
     *(ls_proxy_room *)ls_stream_user(p->client) =
         (ls_proxy_room){.proxy = p, .live = p->with.live, .limit = client.limit};
     atomic_fetch_add(p->with.live, 1);
     ls_stream_handover(p->up, &handler);
-    if (p->in->from < p->in->to) {
-        ls_slice rest = {p->in, p->in->data + p->in->from, p->in->to - p->in->from};
-        p->in = NULL;
-        if (ls_stream_push(ctx, p->client, &rest) < 0) {
-            ls_slice_drop(&rest);
-            return LS_ENOMEM;
-        }
-    } else {
-        ls_block_drop(p->in);
-        p->in = NULL;
+    if (p->c.in.len > 0) {
+        if ((err = ls_stream_push(ctx, p->client, &p->c.in)) < 0) return err;
+        p->c.in = (ls_slice){0}; /* the queue has the reference */
     }
+    ls_http_client_drop(&p->c);
     return move_both(ctx, p);
 }

@@ -3,7 +3,7 @@
  *
  * lua/luaserve/fetch.lua decides: it takes an idle connection from the pool of the server (net/stream/stream_pool.h) or dials
  * (connect.c), which gives a sock, writes the request with sock:send, and makes a call of the sock, which reads the
- * response: codec/http1/http1_reader.h finds the payload in the received blocks, codec/http_coding.h decodes it. At
+ * response: http/http_client.h finds the payload in the received blocks, codec/http_coding.h decodes it. At
  * the end the connection goes back to the pool.
  *
  * The call belongs to the task that makes it: when that task ends first, by an error, its time limit or the loss of its
@@ -14,17 +14,17 @@
 
 #include "base/clock.h"
 #include "codec/coding/http_coding.h"
-#include "codec/http1/http1_reader.h"
+#include "http/http_client.h"
 #include "net/stream/stream_pool.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/core/wait.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/core/runtime.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
+#include "script/core/runtime.h"
+#include "script/core/wait.h"
 
 enum {
-    HEAD_BYTES_MAX = 65536,             /* of a response */
+    HEAD_BYTES_MAX = LS_BLOCK_LARGE,    /* of a response */
     STRING_BYTES_MAX = LS_BLOCK_SMALL,  /* a piece of this many bytes or more is a buffer, as for sock:chunks */
     SENDING_BYTES_MAX = LS_BLOCK_SMALL, /* of a request that was answered while its send was pending */
     COPY_BYTES_MAX = LS_BLOCK_SMALL / 2 /* a shorter piece of a body is copied: it would keep a whole block */
@@ -38,19 +38,13 @@ typedef struct client_call {
     ls_state *state;
     ls_task_end end;      /* of the task that made the call */
     uint64_t deadline_ns; /* of ls_clock_ns; 0: none */
-    const char *why;      /* of LS_EPROTO */
     const char *damaged;  /* the name of the content coding, if that is why */
-    char *copy;           /* the received bytes of a head that is spread over several blocks; NULL: not needed */
-    size_t copy_len, copy_room;
-    ls_http1_reader reader;
+    ls_http_client c;
     ls_slice piece;           /* of the body, on its way to Lua */
     ls_decoder *decoder;      /* NULL: the body is taken as it is */
-    size_t pending;           /* leading received bytes that are payload and not delivered yet */
-    uint64_t payload;         /* bytes that were found so far */
+    ls_slice payload;         /* found, and not delivered yet */
+    uint64_t found;           /* bytes of it so far */
     bool of_client;           /* its waits end when the client of the task leaves */
-    bool begun;               /* a byte of the response was received */
-    bool answered;            /* the head is complete */
-    bool last;                /* no payload follows `pending` */
     bool released;            /* the connection is not the call's any more */
     bool decoded_whole_block; /* the decoder may hold more output */
 } client_call;
@@ -70,12 +64,11 @@ static void call_drop(client_call *call)
     ls_state *state = call->state;
     ls_task_end_remove(&call->end);
     ls_slice_drop(&call->piece);
+    ls_slice_drop(&call->payload);
+    ls_http_client_drop(&call->c);
     ls_decoder_close(call->decoder);
-    free(call->copy);
     call->decoder = NULL;
-    call->copy = NULL;
     call->decoded_whole_block = false;
-    call->pending = 0;
     if (!call->released && call->sock->tcp != NULL && state->port != NULL) ls_tcp_abort(state->ctx, call->sock->tcp);
 }
 
@@ -87,8 +80,8 @@ static void task_ended(ls_task_end *end)
 /* nil, message, code, and whether no byte of the response was received. Closes the connection. */
 static int fail(lua_State *L, client_call *call, int err)
 {
-    const bool begun = call->begun;
-    const char *why = call->why != NULL ? call->why : ls_err_text(err);
+    const bool begun = call->c.phase != LS_CLIENT_SILENT;
+    const char *why = call->c.why != NULL ? call->c.why : ls_err_text(err);
     call_drop(call);
     if (err == LS_EPROTO && call->damaged != NULL)
         (void)ls_push_failure_text(L, err, "invalid response: the content coding %s is damaged", call->damaged);
@@ -99,7 +92,7 @@ static int fail(lua_State *L, client_call *call, int err)
     else if (err == LS_ECLOSED)
         (void)ls_push_failure_text(L, err, "the server closed the connection without a response");
     else if (err == LS_EMSGSIZE)
-        (void)ls_push_failure_text(L, err, "%s", call->why != NULL ? why : "the body is too large");
+        (void)ls_push_failure_text(L, err, "%s", call->c.why != NULL ? why : "the body is too large");
     else
         (void)ls_push_failure(L, err);
     lua_pushboolean(L, !begun);
@@ -108,16 +101,20 @@ static int fail(lua_State *L, client_call *call, int err)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Receive more. LS_DONE; LS_PENDING: wait; LS_E*: no more bytes follow, LS_ECLOSED at the end of the stream. */
-static int receive(lua_State *L, client_call *call)
+/* Have bytes in the sock. LS_DONE; LS_PENDING: wait; LS_E*: no more bytes follow, LS_ECLOSED at the end of the stream. */
+static int fill(lua_State *L, const client_call *call, ls_tcp *tcp)
 {
-    ls_tcp *tcp = call->sock->tcp;
-    if (tcp->receive_end != LS_OK) return tcp->receive_end;
-    const int err = ls_tcp_fill(call->state->ctx, tcp);
-    if (err != LS_ENOMEM) return err;
-    (void)lua_gc(L, LUA_GCCOLLECT); /* the collector does not count the blocks of buffers */
-    if (call->sock->tcp != tcp) return LS_ECLOSED;
-    return tcp->receive_end != LS_OK ? tcp->receive_end : ls_tcp_fill(call->state->ctx, tcp);
+    int err = LS_DONE;
+    for (bool collected = false; err == LS_DONE && tcp->received == 0;) {
+        if (tcp->receive_end != LS_OK) return tcp->receive_end;
+        err = ls_tcp_fill(call->state->ctx, tcp);
+        if (err != LS_ENOMEM || collected) continue;
+        collected = true;
+        (void)lua_gc(L, LUA_GCCOLLECT); /* the collector does not count the blocks of buffers */
+        if (call->sock->tcp != tcp) return LS_ECLOSED;
+        err = LS_DONE;
+    }
+    return err;
 }
 
 /* Suspend the task until bytes arrive, the deadline passes, or the client of the task leaves (call->of_client). */
@@ -156,65 +153,30 @@ static int resume(lua_State *L, client_call *call, int status)
 
 /* ---- the head ---------------------------------------------------------------------------------------------------- */
 
-/* Append the received bytes behind those that were copied. false: out of memory. */
-static bool copy_received(client_call *call, const ls_tcp *tcp)
+/* Look for the head in what the sock has received. Its length (> 0); 0: it is incomplete; LS_E*. What follows the head stays in
+ * the sock: the connection may be used in another way. */
+static int find_head(client_call *call, ls_tcp *tcp)
 {
-    const size_t len = tcp->received < HEAD_BYTES_MAX ? tcp->received : HEAD_BYTES_MAX;
-    if (len > call->copy_room) {
-        const size_t room = 2 * len;
-        char *copy = realloc(call->copy, room);
-        if (copy == NULL) return false;
-        call->copy = copy;
-        call->copy_room = room;
-    }
-    size_t at = 0; /* of the slice */
-    for (uint32_t n = 0; at < len; n++) {
-        const ls_slice *slice = ls_tcp_slice(tcp, n);
-        const size_t end = at + slice->len < len ? at + slice->len : len;
-        if (end > call->copy_len) {
-            memcpy(call->copy + call->copy_len, slice->ptr + (call->copy_len - at), end - call->copy_len);
-            call->copy_len = end;
-        }
-        at += slice->len;
-    }
-    return true;
-}
-
-/* Look for the head in what was received. Its length (> 0), and *bytes: where it begins; 0: incomplete; LS_E*. */
-static int find_head(client_call *call, ls_tcp *tcp, const char **bytes)
-{
-    size_t skip = 0, len = tcp->head.len;
-    *bytes = tcp->head.ptr;
-    if (tcp->more != NULL || call->copy != NULL) {
-        if (!copy_received(call, tcp)) return LS_ENOMEM;
-        *bytes = call->copy;
-        len = call->copy_len;
-    }
-    const int length = ls_http1_read_head(&call->reader, *bytes, len, HEAD_BYTES_MAX, &skip, &call->why);
-    if (skip > 0) ls_tcp_consume(tcp, skip);
-    *bytes += skip;
-    if (skip > 0 && call->copy != NULL && length == 0) {
-        call->copy_len -= skip;
-        memmove(call->copy, call->copy + skip, call->copy_len);
-    }
+    size_t skip;
+    const int64_t added = ls_http_client_add(call->state->ctx, &call->c, &tcp->head);
+    if (added < 0) return (int)added;
+    const int length = ls_http_client_head(&call->c, &skip);
+    ls_http_client_consume(&call->c, skip);
+    ls_tcp_consume(tcp, (size_t)added - (length > 0 ? call->c.in.len - (size_t)length : 0));
     return length;
 }
 
 /* The head is complete: push the status, the text, and the number of the coding if there is a body that can be decoded. */
-static int push_head(lua_State *L, client_call *call, ls_tcp *tcp, const char *bytes, size_t length)
+static int push_head(lua_State *L, client_call *call, size_t length)
 {
-    lua_pushinteger(L, call->reader.head.status);
-    lua_pushlstring(L, bytes, length); /* copies before it collects, and a finalizer may close the sock */
-    const int coding = call->reader.head.coding;
-    if (coding >= 0 && ls_coding_built((enum ls_coding)coding) && call->reader.head.framing != LS_FRAMING_NONE)
-        lua_pushinteger(L, coding);
+    const ls_http_response *head = &call->c.reader.head;
+    lua_pushinteger(L, head->status);
+    lua_pushlstring(L, call->c.in.ptr, length);
+    ls_http_client_drop(&call->c);
+    if (head->coding >= 0 && ls_coding_built((enum ls_coding)head->coding) && head->framing != LS_FRAMING_NONE)
+        lua_pushinteger(L, head->coding);
     else
         lua_pushboolean(L, 0);
-    if (call->sock->tcp != tcp) return fail(L, call, LS_ECLOSED);
-    ls_tcp_consume(tcp, length);
-    free(call->copy);
-    call->copy = NULL;
-    call->answered = true;
     return 3;
 }
 
@@ -222,16 +184,10 @@ static int head_continue(lua_State *L, int status, lua_KContext context)
 {
     client_call *call = lua_touserdata(L, 1);
     int err = resume(L, call, status);
-    while (err == LS_OK) {
-        ls_tcp *tcp = call->sock->tcp;
-        if (tcp->received > 0) {
-            const char *bytes;
-            call->begun = true;
-            const int length = find_head(call, tcp, &bytes);
-            if (length > 0) return push_head(L, call, tcp, bytes, (size_t)length);
-            if (length < 0) return fail(L, call, length);
-        }
-        err = receive(L, call);
+    while (err == LS_OK && (err = fill(L, call, call->sock->tcp)) == LS_DONE) {
+        const int length = find_head(call, call->sock->tcp);
+        if (length > 0) return push_head(L, call, (size_t)length);
+        if (length < 0) return fail(L, call, length);
     }
     return err == LS_PENDING ? wait_for_more(L, call, context, head_continue) : fail(L, call, err);
 }
@@ -240,58 +196,59 @@ static int head_continue(lua_State *L, int status, lua_KContext context)
 static int call_head(lua_State *L)
 {
     const client_call *call = check_call(L);
-    if (call->answered) return luaL_error(L, "the head was read already");
+    if (call->c.phase >= LS_CLIENT_BODY) return luaL_error(L, "the head was read already");
     lua_settop(L, 1);
     return head_continue(L, LUA_OK, 0);
 }
 
 /* ---- the body ---------------------------------------------------------------------------------------------------- */
 
-/* Find payload. LS_DONE: `pending`, or `last`, is set; LS_PENDING: wait; LS_E*. */
+/* Find payload. LS_DONE: there is some, or the body is whole; LS_PENDING: wait; LS_E*. */
 static int find_payload(lua_State *L, client_call *call)
 {
-    while (call->pending == 0 && !call->last) {
+    ls_text trailers;
+    while (call->payload.len == 0 && call->c.phase != LS_CLIENT_WHOLE) {
+        int err = ls_http_client_next(&call->c, &call->payload, &trailers);
+        call->found += call->payload.len;
+        if (err == LS_DONE) continue;
         ls_tcp *tcp = call->sock->tcp;
-        ls_chunk_run run;
-        if (tcp == NULL) return LS_ECLOSED;
-        if (tcp->received == 0 && call->reader.head.framing != LS_FRAMING_NONE) {
-            int err = receive(L, call);
-            if (err == LS_ECLOSED && (err = ls_http1_read_end(&call->reader)) == LS_OK) call->last = true;
-            if (err != LS_DONE) return err;
-            continue;
-        }
-        const size_t len = tcp->received > 0 ? tcp->head.len : 0;
-        const int err = ls_http1_read_body(&call->reader, len > 0 ? tcp->head.ptr : "", len, &run, &call->why);
-        if (err < 0) return err;
-        ls_tcp_consume(tcp, run.used - run.len); /* of the chunked coding */
-        call->pending = run.len;
-        call->payload += run.len;
-        call->last = run.end;
+        if (err != LS_EAGAIN || tcp == NULL) return err != LS_EAGAIN ? err : LS_ECLOSED;
+        err = fill(L, call, tcp);
+        if (err == LS_ECLOSED && call->sock->tcp == tcp) err = ls_http_client_ended(&call->c);
+        if (err != LS_DONE) return err;
+        if (tcp->received == 0) continue; /* the end of the stream is that of the body */
+        const int64_t added = ls_http_client_add(call->state->ctx, &call->c, &tcp->head);
+        if (added < 0) return (int)added;
+        ls_tcp_consume(tcp, (size_t)added);
     }
     return LS_DONE;
 }
 
-static void consume_payload(client_call *call, size_t n)
+/* The slice with its reference; *from has none any more. */
+static ls_slice moved(ls_slice *from)
 {
-    ls_tcp_consume(call->sock->tcp, n);
-    call->pending -= n;
+    const ls_slice slice = *from;
+    *from = (ls_slice){0};
+    return slice;
 }
 
 /* Decode into a new block. LS_DONE: call->piece, or nothing came out; LS_E*. */
 static int decode_piece(lua_State *L, client_call *call)
 {
-    ls_block *block = ls_state_block(L, call->pending > STRING_BYTES_MAX / 8 || call->decoded_whole_block
+    ls_slice *payload = &call->payload;
+    ls_block *block = ls_state_block(L, payload->len > STRING_BYTES_MAX / 8 || call->decoded_whole_block
                                             ? LS_BLOCK_LARGE
                                             : LS_BLOCK_SMALL); /* may run finalizers */
-    ls_tcp *tcp = call->sock->tcp;
-    size_t in = call->pending, len = block->cap;
-    int err = call->decoder == NULL || (in > 0 && tcp == NULL)
+    size_t in = payload->len, len = block->cap;
+    int err = call->decoder == NULL
                   ? LS_ECLOSED
-                  : ls_decoder_run(call->decoder, in > 0 ? tcp->head.ptr : "", &in, block->data, &len);
+                  : ls_decoder_run(call->decoder, in > 0 ? payload->ptr : "", &in, block->data, &len);
     if (err == LS_EPROTO) call->damaged = ls_decoder_name(call->decoder);
-    if (err == LS_EMSGSIZE) call->why = "the compressed body grows too much";
+    if (err == LS_EMSGSIZE) call->c.why = "the compressed body grows too much";
     if (err == LS_OK) {
-        if (in > 0) consume_payload(call, in);
+        payload->ptr += in;
+        payload->len -= in;
+        if (payload->len == 0) ls_slice_drop(payload);
         call->decoded_whole_block = len == block->cap;
         if (len > 0) {
             call->piece = (ls_slice){block, block->data, len};
@@ -309,14 +266,12 @@ static int take_piece(lua_State *L, client_call *call)
     for (;;) {
         int err = call->decoded_whole_block ? LS_DONE : find_payload(L, call);
         if (err != LS_DONE) return err;
-        if (call->pending == 0 && !call->decoded_whole_block) {
-            if (call->decoder == NULL || call->payload == 0 || ls_decoder_ended(call->decoder)) return LS_DONE;
+        if (call->payload.len == 0 && !call->decoded_whole_block) {
+            if (call->decoder == NULL || call->found == 0 || ls_decoder_ended(call->decoder)) return LS_DONE;
             return LS_ETRUNCATED;
         }
         if (call->decoder == NULL) {
-            const ls_slice *head = &call->sock->tcp->head;
-            call->piece = (ls_slice){ls_block_hold(head->block), head->ptr, call->pending};
-            consume_payload(call, call->pending);
+            call->piece = moved(&call->payload);
             return LS_DONE;
         }
         err = decode_piece(L, call);
@@ -324,19 +279,12 @@ static int take_piece(lua_State *L, client_call *call)
     }
 }
 
-/* The slice with its reference; *from has none any more. */
-static ls_slice moved(ls_slice *from)
-{
-    const ls_slice slice = *from;
-    *from = (ls_slice){0};
-    return slice;
-}
-
 static int read_continue(lua_State *L, int status, lua_KContext context)
 {
     client_call *call = lua_touserdata(L, 1);
     int err = resume(L, call, status);
-    if (err == LS_ECLOSED && call->last && call->pending == 0) err = LS_OK; /* it has ended before */
+    if (err == LS_ECLOSED && call->c.phase == LS_CLIENT_WHOLE && call->payload.len == 0)
+        err = LS_OK; /* it has ended before */
     if (err == LS_OK) err = take_piece(L, call);
     if (err == LS_PENDING) return wait_for_more(L, call, context, read_continue);
     if (err != LS_DONE) return fail(L, call, err);
@@ -399,12 +347,14 @@ static int all_continue(lua_State *L, int status, lua_KContext context)
     client_call *call = lua_touserdata(L, 1);
     const uint64_t bytes_max = (uint64_t)lua_tointeger(L, ALL_MAX);
     int err = resume(L, call, status);
-    if (err == LS_OK && call->decoder == NULL && call->reader.left > bytes_max) err = LS_EMSGSIZE; /* Content-Length */
+    if (err == LS_OK && call->decoder == NULL && call->c.reader.left > bytes_max)
+        err = LS_EMSGSIZE; /* Content-Length */
     while (err == LS_OK && (err = take_piece(L, call)) == LS_DONE) {
         const ls_buffer *all = lua_touserdata(L, ALL_BUFFER);
         if (call->piece.len > bytes_max - (all != NULL ? all->len : 0))
             err = LS_EMSGSIZE;
-        else if (call->piece.len == 0 || (call->decoder == NULL && call->last && call->pending == 0))
+        else if (call->piece.len == 0 ||
+                 (call->decoder == NULL && call->c.phase == LS_CLIENT_WHOLE && call->payload.len == 0))
             return push_all(L, call);
         else
             add_piece(L, call);
@@ -448,8 +398,7 @@ static int keep_continue(lua_State *L, int status, lua_KContext context)
     ls_state *state = call->state;
     ls_tcp *tcp = state->port != NULL ? call->sock->tcp : NULL;
     const bool ended =
-        call->answered && call->last && call->pending == 0 && call->reader.head.keep_alive &&
-        !ls_state_is_ending(state, LS_END_STOP);
+        ls_http_client_may_keep(&call->c) && call->payload.len == 0 && !ls_state_is_ending(state, LS_END_STOP);
     ls_stream *s = NULL;
     size_t len;
     const char *key = lua_tolstring(L, 2, &len);
@@ -531,7 +480,7 @@ static int client_new(lua_State *L)
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, -2, 1);
     call->of_client = lua_toboolean(L, 3);
-    ls_http1_reader_init(&call->reader, asked);
+    ls_http_client_init(&call->c, asked, HEAD_BYTES_MAX);
     call->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &call->end);
     return 1;
