@@ -48,6 +48,18 @@ int test_run(CMFixtureFunction set_up, CMFixtureFunction tear_down); /* all of t
     TEST_ENTRY(name, name##_in)                \
     static void name(type *fixture)
 
+/* TEST_WITH(place, p, name, open(...)) { ... } has a fixture that open(...) returns; place_close(p) closes it. */
+#define TEST_WITH(type, fixture, name, opened)   \
+    static void name(type *fixture);             \
+    static void name##_with(void **unused_state) \
+    {                                            \
+        type *fixture = opened;                  \
+        name(fixture);                           \
+        type##_close(fixture);                   \
+    }                                            \
+    TEST_ENTRY(name, name##_with)                \
+    static void name(type *fixture)
+
 /* Patterns of mkdtemp(3) and mkstemp(3), which replace the X: relative to a directory, and in /tmp. */
 #define TEST_SCRATCH_NAME "luaserve-test-XXXXXX"
 #define TEST_SCRATCH_PATH "/tmp/" TEST_SCRATCH_NAME

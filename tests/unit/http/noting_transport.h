@@ -55,7 +55,6 @@ static inline void noting_add(char *to, size_t *len, ls_slice *slices, unsigned 
 static int noting_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
     noting *n = noting_of(x);
-    (void)ctx;
     NOTING_HOLDS(n->lasts == 0 && n->upgrades == 0 && n->heads == (how & LS_DATA_HINTS ? 0 : 1));
     const enum noting_call call = how & LS_DATA_HINTS    ? NOTING_HINTS
                                   : how & LS_DATA_LAST   ? NOTING_LAST
@@ -88,7 +87,6 @@ static int noting_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_sl
 {
     noting *n = noting_of(x);
     const bool no_content = x->status < 200 || x->status == 204 || x->status == 205 || x->status == 304;
-    (void)ctx;
     NOTING_HOLDS(n->heads++ == 0 && n->upgrades == 0);
     const int err = noting_result(n, NOTING_HEAD);
     NOTING_HOLDS(x->no_body == (no_content || x->head.method == LS_HTTP_HEAD));
@@ -110,7 +108,6 @@ static int noting_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_sl
 static int noting_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
     noting *n = noting_of(x);
-    (void)ctx;
     if (x->error == 0) return noting_result(n, NOTING_FLUSH);
     NOTING_HOLDS(x->error == LS_ECANCELED && n->aborts++ == 0); /* an abort, of an exchange that had no error */
     return x->error;
@@ -119,7 +116,6 @@ static int noting_flush(ls_thread_ctx *ctx, ls_exchange *x)
 static int noting_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
     noting *n = noting_of(x);
-    (void)ctx;
     NOTING_HOLDS(x->body_done == (out == NULL));
     return out == NULL || n->more == NULL ? LS_OK : n->more(n, out);
 }

@@ -18,16 +18,12 @@ static void set_up_limited(fixture *f, size_t bytes_max)
     ls_pool_enter(f->ctx.pool);
 }
 
-static int set_up(void **state)
+static void fixture_open(fixture *f)
 {
-    fixture *f = malloc(sizeof *f);
-    assert_non_null(f);
     set_up_limited(f, 1 << 20);
-    *state = f;
-    return 0;
 }
 
-static void take_down(fixture *f)
+static void fixture_close(fixture *f)
 {
     ls_pools_stats stats;
     ls_exchange_drop_fields(&f->x);
@@ -35,13 +31,6 @@ static void take_down(fixture *f)
     assert_true(stats.blocks_live == 0);
     ls_pool_close(f->ctx.pool);
     ls_pools_close(f->pools);
-}
-
-static int tear_down(void **state)
-{
-    take_down(*state);
-    free(*state);
-    return 0;
 }
 
 static int add(fixture *f, const char *name, const char *value, bool replace)
@@ -55,9 +44,8 @@ static void lines_are(const fixture *f, const char *text)
     if (f->x.fields != NULL) assert_memory_equal(f->x.fields->data, text, f->x.fields_len);
 }
 
-static void lines_are_added_in_order(void **state)
+TEST_IN(fixture, f, lines_are_added_in_order)
 {
-    fixture *f = *state;
     assert_int_equal(add(f, "X-A", "1", false), LS_OK);
     assert_int_equal(add(f, "x-a", "", false), LS_OK);
     assert_int_equal(add(f, "B", "\xff\t c", true), LS_OK);
@@ -65,9 +53,8 @@ static void lines_are_added_in_order(void **state)
     assert_false(f->x.has_type || f->x.close);
 }
 
-static void replacing_removes_all_lines_of_the_name(void **state)
+TEST_IN(fixture, f, replacing_removes_all_lines_of_the_name)
 {
-    fixture *f = *state;
     assert_int_equal(add(f, "A", "1", false), LS_OK);
     assert_int_equal(add(f, "AB", "2", false), LS_OK);
     assert_int_equal(add(f, "a", "3", false), LS_OK);
@@ -80,22 +67,20 @@ static void replacing_removes_all_lines_of_the_name(void **state)
     lines_are(f, "b: 6\r\nab: 7\r\nA: 8\r\n");
 }
 
-static void one_content_type(void **state)
+TEST_IN(fixture, f, one_content_type)
 {
-    fixture *f = *state;
     assert_int_equal(add(f, "content-type", "text/html", false), LS_OK);
     assert_true(f->x.has_type);
     assert_int_equal(add(f, "Content-Type", "text/csv", false), LS_OK);
     lines_are(f, "Content-Type: text/csv\r\n");
 }
 
-static void content_of_a_replaced_response_is_dropped(void **state)
+TEST_IN(fixture, f, content_of_a_replaced_response_is_dropped)
 {
     static const char *const content[] = {
         "Cache-Control",    "content-disposition", "CONTENT-ENCODING", "Content-Language",
         "Content-Location", "Content-Range",       "Content-Type",     "ETag",
         "Expires",          "Last-Modified"};
-    fixture *f = *state;
     ls_exchange_drop_content(&f->x); /* no lines */
     assert_int_equal(add(f, "A", "1", false), LS_OK);
     for (size_t i = 0; i < sizeof content / sizeof content[0]; i++)
@@ -113,11 +98,10 @@ static void content_of_a_replaced_response_is_dropped(void **state)
     assert_int_equal(f->x.status, 200);
 }
 
-static void bad_names_and_values(void **state)
+TEST_IN(fixture, f, bad_names_and_values)
 {
     static const char *const names[] = {"", " ", "a b", "a:", "a\r\nb", "\xc3\xa9", "a\t"};
     static const char *const values[] = {"\r", "\n", "a\r\nSet-Cookie: x", "a\n b", "\x01", "\x7f", "\x1b[0m"};
-    fixture *f = *state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_int_equal(add(f, names[i], "v", false), LS_EINVAL);
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
@@ -128,11 +112,10 @@ static void bad_names_and_values(void **state)
     assert_null(f->x.fields);
 }
 
-static void framing_belongs_to_the_transport(void **state)
+TEST_IN(fixture, f, framing_belongs_to_the_transport)
 {
     static const char *const names[] = {"Content-Length", "transfer-encoding", "CONNECTION",
                                         "Date",           "Keep-Alive",        "Trailer"};
-    fixture *f = *state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_int_equal(add(f, names[i], "1", true), LS_EACCES);
         assert_int_equal(add(f, names[i], "keep-alive", false), LS_EACCES);
@@ -145,9 +128,8 @@ static void framing_belongs_to_the_transport(void **state)
 }
 
 /* RFC 9110 section 7.8: a sender of Upgrade also sends the option "upgrade" of Connection. */
-static void upgrade_comes_with_connection(void **state)
+TEST_IN(fixture, f, upgrade_comes_with_connection)
 {
-    fixture *f = *state;
     assert_int_equal(add(f, "upgrade", "a/1", true), LS_OK);
     lines_are(f, "Connection: upgrade\r\nupgrade: a/1\r\n");
     assert_int_equal(add(f, "Upgrade", "b", false), LS_OK);
@@ -165,11 +147,10 @@ static void upgrade_comes_with_connection(void **state)
 }
 
 /* The line and the one of Connection fill the block exactly; one byte more changes nothing. */
-static void upgrade_at_the_limit(void **state)
+TEST_IN(fixture, f, upgrade_at_the_limit)
 {
     enum { OTHERS = sizeof "Connection: upgrade\r\nUpgrade: \r\n" - 1 };
     static char value[LS_BLOCK_LARGE];
-    fixture *f = *state;
     memset(value, 'x', sizeof value);
     assert_int_equal(ls_exchange_header(&f->ctx, &f->x, "Upgrade", 7, value, LS_BLOCK_LARGE - OTHERS + 1, true),
                      LS_ELIMIT);
@@ -178,9 +159,8 @@ static void upgrade_at_the_limit(void **state)
     assert_int_equal(f->x.fields_len, LS_BLOCK_LARGE);
 }
 
-static void no_lines_after_the_head(void **state)
+TEST_IN(fixture, f, no_lines_after_the_head)
 {
-    fixture *f = *state;
     f->x.response = LS_RESPONSE_OPEN;
     assert_int_equal(add(f, "A", "1", false), LS_EBUSY);
     f->x.response = LS_RESPONSE_DONE;
@@ -201,9 +181,8 @@ static int add_line(fixture *f, char name, size_t bytes, bool replace)
     return err;
 }
 
-static void from_a_small_block_to_a_large_one(void **state)
+TEST_IN(fixture, f, from_a_small_block_to_a_large_one)
 {
-    fixture *f = *state;
     assert_int_equal(add_line(f, 'A', LS_BLOCK_SMALL, false), LS_OK);
     assert_int_equal(f->x.fields->cap, LS_BLOCK_SMALL);
     assert_int_equal(add_line(f, 'B', 100, false), LS_OK);
@@ -213,9 +192,8 @@ static void from_a_small_block_to_a_large_one(void **state)
     assert_memory_equal(f->x.fields->data + LS_BLOCK_SMALL - 3, "v\r\nB: v", 7);
 }
 
-static void limit_of_the_lines(void **state)
+TEST_IN(fixture, f, limit_of_the_lines)
 {
-    fixture *f = *state;
     assert_int_equal(add_line(f, 'A', LS_BLOCK_LARGE + 1, false), LS_ELIMIT);
     assert_int_equal(add_line(f, 'A', 2 * LS_BLOCK_LARGE, false), LS_ELIMIT);
     assert_null(f->x.fields);
@@ -230,25 +208,23 @@ static void limit_of_the_lines(void **state)
     assert_memory_equal(f->x.fields->data, "B: vvvvv\r\nA: v", 14);
 }
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
     fixture f;
-    (void)state;
     set_up_limited(&f, 0);
     assert_int_equal(add(&f, "A", "1", false), LS_ENOMEM);
     assert_null(f.x.fields);
-    take_down(&f);
+    fixture_close(&f);
 
     set_up_limited(&f, LS_BLOCK_SMALL);
     assert_int_equal(add(&f, "A", "1", false), LS_OK);
     assert_int_equal(add_line(&f, 'A', LS_BLOCK_SMALL + 1, true), LS_ENOMEM);
     lines_are(&f, "A: 1\r\n");
-    take_down(&f);
+    fixture_close(&f);
 }
 
-static void ready_lines_are_added_behind(void **state)
+TEST_IN(fixture, f, ready_lines_are_added_behind)
 {
-    fixture *f = *state;
     size_t len = 99;
     assert_null(ls_exchange_find(&f->x, "a", 1, &len));
     assert_int_equal(ls_exchange_lines(&f->ctx, &f->x, "A: 1\r\n", 6), LS_OK);
@@ -264,9 +240,8 @@ static void ready_lines_are_added_behind(void **state)
     assert_null(ls_exchange_find(&f->x, "cache", 5, &len));
 }
 
-static void ready_lines_are_limited(void **state)
+TEST_IN(fixture, f, ready_lines_are_limited)
 {
-    fixture *f = *state;
     char *line = malloc(LS_BLOCK_LARGE);
     assert_non_null(line);
     memset(line, 'x', LS_BLOCK_LARGE);
@@ -302,14 +277,13 @@ static void longest_path(char *out)
     out[len] = '\0';
 }
 
-static void a_copy_keeps_the_addresses(void **state)
+TEST_IN(fixture, f, a_copy_keeps_the_addresses)
 {
     static const ls_transport transport = {.local = local_of};
     char text[sizeof "unix:" + sizeof((ls_addr *)NULL)->bytes] = "unix:";
     longest_path(text + 5);
     const char *const hosts[] = {"127.0.0.1", "::1", text};
     const char *const texts[] = {"127.0.0.1:80", "[::1]:80", text};
-    fixture *f = *state;
     for (size_t n = 0; n < sizeof hosts / sizeof hosts[0]; n++) {
         ls_addr remote, local;
         const size_t other = (n + 1) % 3;
@@ -329,10 +303,9 @@ static void a_copy_keeps_the_addresses(void **state)
     }
 }
 
-static void a_copy_may_have_no_addresses(void **state)
+TEST_IN(fixture, f, a_copy_may_have_no_addresses)
 {
     static const ls_transport transport = {.local = local_of};
-    fixture *f = *state;
     f->x.bytes = "";
     f->x.transport = &transport;
     ls_exchange *copy = ls_exchange_keep(&f->x);
@@ -354,9 +327,8 @@ static void trailers_are(const fixture *f, const char *text)
     assert_memory_equal(f->x.end_fields->data, text, strlen(text));
 }
 
-static void trailers_are_announced(void **state)
+TEST_IN(fixture, f, trailers_are_announced)
 {
-    fixture *f = *state;
     ls_pair field;
     size_t at = 0;
     assert_false(ls_exchange_next_end_field(&f->x, &at, &field));
@@ -373,9 +345,8 @@ static void trailers_are_announced(void **state)
     assert_null(f->x.end_fields);
 }
 
-static void bad_trailers(void **state)
+TEST_IN(fixture, f, bad_trailers)
 {
-    fixture *f = *state;
     assert_int_equal(add_trailer(f, "a b", "1"), LS_EINVAL);
     assert_int_equal(add_trailer(f, "A", "1\r\nB: 2"), LS_EINVAL);
     assert_int_equal(add_trailer(f, "Content-Length", "1\n"), LS_EINVAL);
@@ -390,10 +361,9 @@ static void bad_trailers(void **state)
 }
 
 /* The names fit into the field Trailer at the limit as well. */
-static void limit_of_the_trailers(void **state)
+TEST_IN(fixture, f, limit_of_the_trailers)
 {
     static char name[LS_TRAILER_BYTES_MAX];
-    fixture *f = *state;
     memset(name, 'n', sizeof name);
     assert_int_equal(ls_exchange_trailer(&f->ctx, &f->x, name, sizeof name - 3, "", 0), LS_ELIMIT);
     assert_int_equal(ls_exchange_trailer(&f->ctx, &f->x, name, sizeof name - 4 - 5, "", 0), LS_OK);
@@ -405,11 +375,10 @@ static void limit_of_the_trailers(void **state)
     assert_int_equal(f->x.fields_len, sizeof "Trailer: , A\r\n" - 1 + sizeof name - 9);
 }
 
-static void limit_of_early_hints(void **state)
+TEST(limit_of_early_hints)
 {
     static char value[LS_HINTS_BYTES_MAX];
     ls_hints hints = {.len = 0};
-    (void)state;
     memset(value, 'v', sizeof value);
     assert_int_equal(ls_hints_add(&hints, "Link", 4, "a\n", 2), LS_EINVAL);
     assert_int_equal(ls_hints_add(&hints, "Content-Length", 14, "1", 1), LS_EACCES);
@@ -422,45 +391,16 @@ static void limit_of_early_hints(void **state)
     assert_int_equal(ls_hints_add(&hints, "C", 1, "", 0), LS_ELIMIT);
 }
 
-static void no_memory_for_trailers(void **state)
+TEST(no_memory_for_trailers)
 {
     fixture f;
-    (void)state;
     set_up_limited(&f, 0);
     assert_int_equal(add_trailer(&f, "A", "1"), LS_ENOMEM);
-    take_down(&f);
+    fixture_close(&f);
 
     set_up_limited(&f, LS_BLOCK_SMALL);
     assert_int_equal(add_trailer(&f, "A", "1"), LS_OK);
     ls_exchange_announce_trailers(&f.ctx, &f.x); /* no more than a help */
     lines_are(&f, "");
-    take_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(lines_are_added_in_order, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(replacing_removes_all_lines_of_the_name, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_content_type, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(content_of_a_replaced_response_is_dropped, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_names_and_values, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(framing_belongs_to_the_transport, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(upgrade_comes_with_connection, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(upgrade_at_the_limit, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(no_lines_after_the_head, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(from_a_small_block_to_a_large_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(limit_of_the_lines, set_up, tear_down),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test_setup_teardown(ready_lines_are_added_behind, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(ready_lines_are_limited, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(trailers_are_announced, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bad_trailers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(limit_of_the_trailers, set_up, tear_down),
-        cmocka_unit_test(limit_of_early_hints),
-        cmocka_unit_test(no_memory_for_trailers),
-        cmocka_unit_test_setup_teardown(a_copy_keeps_the_addresses, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_copy_may_have_no_addresses, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    fixture_close(&f);
 }

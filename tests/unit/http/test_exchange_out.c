@@ -52,14 +52,13 @@ static table_seen serve_noting(const table_row *row)
     return seen;
 }
 
-static void what_a_transport_is_told(void **state)
+TEST(what_a_transport_is_told)
 {
-    (void)state;
     assert_true(table_run(serve_noting, true, 0) >= 200);
 }
 
 /* The connection is kept if both sides allow it, and the next request is near. */
-static void what_of_the_request_is_unread(void **state)
+TEST(what_of_the_request_is_unread)
 {
     enum { MAX = 100 };
     static const struct {
@@ -80,7 +79,6 @@ static void what_of_the_request_is_unread(void **state)
         {.continue_due = true, .closes = true},
     };
     static noting n;
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         memset(&n, 0, offsetof(noting, x) + offsetof(ls_exchange, head));
         fill(&n.x, &(table_row){.method = "POST", .version = 1});
@@ -122,19 +120,17 @@ static table_seen serve_memory(const table_row *row)
     return seen;
 }
 
-static void responses_in_memory(void **state)
+TEST(responses_in_memory)
 {
-    (void)state;
     (void)table_run(serve_memory, false, 0);
 }
 
 /* The owner of the exchange gets the reason. */
-static void a_response_in_memory_that_fails(void **state)
+TEST(a_response_in_memory_that_fails)
 {
     static ls_memory_exchange m;
     static const char path[] = "test_exchange_out.short";
     ls_shared_file *file;
-    (void)state;
     FILE *out = fopen(path, "wb");
     assert_non_null(out);
     assert_int_equal(fclose(out), 0);
@@ -165,9 +161,8 @@ static table_seen serve_kept(const table_row *row)
     return seen;
 }
 
-static void a_kept_request_has_no_response(void **state)
+TEST(a_kept_request_has_no_response)
 {
-    (void)state;
     (void)table_run(serve_kept, false, LS_ECLOSED);
 }
 
@@ -238,15 +233,13 @@ static table_seen serve_http1(const table_row *row)
     return seen;
 }
 
-static void responses_of_http1(void **state)
+TEST(responses_of_http1)
 {
-    (void)state;
     (void)table_run(serve_http1, true, 0);
 }
 
 static int set_up(void **state)
 {
-    (void)state;
     place = fixture_open(handle, 0);
     fixture_serve(place);
     return 0;
@@ -254,20 +247,11 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     fixture_close(place);
     return 0;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_transport_is_told),
-        cmocka_unit_test(what_of_the_request_is_unread),
-        cmocka_unit_test(responses_in_memory),
-        cmocka_unit_test(a_response_in_memory_that_fails),
-        cmocka_unit_test(a_kept_request_has_no_response),
-        cmocka_unit_test(responses_of_http1),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return test_run(set_up, tear_down);
 }

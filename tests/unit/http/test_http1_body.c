@@ -94,9 +94,8 @@ static void check(fixture_run *run, const char *request, const char *response, b
 static const char two_requests[] =
     POST "Content-Length: 5\r\n\r\nhello" POST CHUNKED "2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nX-Trailer: 1\r\n\r\n";
 
-static void every_framing(void **state)
+TEST(every_framing)
 {
-    (void)state;
     check(echo, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", NOTHING, false);
     check(echo, POST "Content-Length: 0\r\n\r\n", NOTHING, false);
     check(echo, POST "Content-Length: 5\r\n\r\nhello", HELLO, false);
@@ -107,10 +106,9 @@ static void every_framing(void **state)
     check(echo, two_requests, HELLO HELLO, false);
 }
 
-static void every_split(void **state)
+TEST(every_split)
 {
     const size_t len = sizeof two_requests - 1;
-    (void)state;
     for (size_t split = 1; split < len; split++) {
         fixture *r = connected(echo);
         fixture_send(r, two_requests, split);
@@ -120,21 +118,17 @@ static void every_split(void **state)
     }
 }
 
-static void byte_by_byte(void **state)
+TEST_WITH(fixture, r, byte_by_byte, connected(echo))
 {
-    fixture *r = connected(echo);
-    (void)state;
     for (size_t i = 0; i < sizeof two_requests - 1; i++) fixture_send(r, two_requests + i, 1);
     assert_string_equal(fixture_take(r), HELLO HELLO);
-    fixture_close(r);
 }
 
 /* Heads with lengths around the size of a receive block: the body begins before, at and behind the end of the
  * block. */
-static void a_body_behind_a_head_that_fills_the_block(void **state)
+TEST(a_body_behind_a_head_that_fills_the_block)
 {
     static char request[LS_BLOCK_SMALL + 200];
-    (void)state;
     for (int head = LS_BLOCK_SMALL - 3; head <= LS_BLOCK_SMALL + 3; head++) {
         fixture *r = connected(echo);
         const int fixed = (int)sizeof(POST "Content-Length: 5\r\nX-Fill: \r\n\r\n") - 1;
@@ -148,11 +142,10 @@ static void a_body_behind_a_head_that_fills_the_block(void **state)
     }
 }
 
-static void a_long_body(void **state)
+TEST(a_long_body)
 {
     static char request[700000], expected[700000];
     const size_t body = 600000;
-    (void)state;
     for (int chunked = 0; chunked <= 1; chunked++) {
         fixture *r = connected(echo);
         int at = chunked ? snprintf(request, sizeof request, POST CHUNKED)
@@ -177,9 +170,8 @@ static void a_long_body(void **state)
 #define TOO_LARGE \
     "HTTP/1.1 413 Content Too Large\r\nServer: luaserve\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
-static void the_limit_is_exact(void **state)
+TEST(the_limit_is_exact)
 {
-    (void)state;
     for (int past = 0; past <= 1; past++)
         for (int chunked = 0; chunked <= 1; chunked++) {
             fixture *r = fixture_open(echo, 0);
@@ -204,22 +196,18 @@ static void without_limit(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     echo(r, ctx, x);
 }
 
-static void a_handler_may_change_the_limit(void **state)
+TEST_WITH(fixture, r, a_handler_may_change_the_limit, fixture_open(without_limit, 0))
 {
-    fixture *r = fixture_open(without_limit, 0);
-    (void)state;
     r->config.body_bytes_max = 1;
     fixture_connect(r);
     fixture_send(r, two_requests, sizeof two_requests - 1);
     assert_string_equal(fixture_take(r), HELLO HELLO);
-    fixture_close(r);
 }
 
-static void an_invalid_chunk_is_a_400(void **state)
+TEST(an_invalid_chunk_is_a_400)
 {
     static const char response[] =
         "HTTP/1.1 400 Bad Request\r\nServer: luaserve\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    (void)state;
     check(echo, POST CHUNKED "x\r\n", response, true);
     check(echo, POST CHUNKED "5\r\nhello!\r\n0\r\n\r\n", response, true);
 }
@@ -229,10 +217,9 @@ static void an_invalid_chunk_is_a_400(void **state)
 #define EXPECT   POST "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"
 #define CONTINUE "HTTP/1.1 100 Continue\r\n\r\n"
 
-static void continue_is_sent_when_the_handler_reads(void **state)
+TEST(continue_is_sent_when_the_handler_reads)
 {
     fixture *r = connected(echo);
-    (void)state;
     for (int i = 0; i < 2; i++) {
         fixture_send(r, EXPECT, strlen(EXPECT));
         assert_string_equal(fixture_take(r), CONTINUE);
@@ -244,9 +231,8 @@ static void continue_is_sent_when_the_handler_reads(void **state)
     check(echo, POST "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", NOTHING, false);
 }
 
-static void continue_is_not_sent_when_the_handler_does_not_read(void **state)
+TEST(continue_is_not_sent_when_the_handler_does_not_read)
 {
-    (void)state;
     check(ignore, EXPECT, OK "Content-Length: 0\r\nConnection: close\r\n\r\n", true);
     fixture *r = fixture_open(echo, 0);
     r->config.body_bytes_max = 4;
@@ -270,26 +256,21 @@ static void read_without_memory(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 }
 
 /* A client that has its response need not send the body. The server must not take the next bytes for the body. */
-static void an_unsent_continue_ends_the_connection(void **state)
+TEST_WITH(fixture, r, an_unsent_continue_ends_the_connection,
+          fixture_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL))
 {
-    fixture *r = fixture_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL);
-    (void)state;
     fixture_connect(r);
     fixture_send(r, EXPECT, strlen(EXPECT));
     assert_string_equal(fixture_take(r), OK "Content-Length: 0\r\nConnection: close\r\n\r\n");
-    fixture_close(r);
 }
 
-static void without_memory_for_the_trailers(void **state)
+TEST_WITH(fixture, r, without_memory_for_the_trailers, fixture_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL))
 {
     static const char request[] = POST CHUNKED "0\r\nX-A: 1\r\n\r\n" POST "Content-Length: 0\r\n\r\n";
-    fixture *r = fixture_open(read_without_memory, (size_t)32 * LS_BLOCK_SMALL);
-    (void)state;
     fixture_connect(r);
     fixture_send(r, request, sizeof request - 1);
     assert_string_equal(fixture_take(r), OK "Content-Length: 0\r\nConnection: close\r\n\r\n");
     assert_int_equal(r->starts, 1);
-    fixture_close(r);
 }
 
 /* Write a part of the response, then the body as another part. */
@@ -309,24 +290,20 @@ static void write_then_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 }
 
 /* There it would be part of the response body. */
-static void continue_is_not_sent_behind_the_response_head(void **state)
+TEST_WITH(fixture, r, continue_is_not_sent_behind_the_response_head, connected(write_then_read))
 {
     static const char head[] = OK "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nfirst\r\n";
-    fixture *r = connected(write_then_read);
-    (void)state;
     fixture_send(r, EXPECT, strlen(EXPECT));
     assert_string_equal(fixture_take(r), head);
     fixture_send(r, "hello", 5); /* clients do not wait for 100 Continue indefinitely */
     assert_string_equal(fixture_take(r), "5\r\nhello\r\n0\r\n\r\n");
-    fixture_close(r);
 }
 
 /* ---- unread bodies ------------------------------------------------------------------------------------------ */
 
-static void a_short_body_is_skipped(void **state)
+TEST(a_short_body_is_skipped)
 {
     const size_t len = sizeof two_requests - 1;
-    (void)state;
     check(ignore, two_requests, NOTHING NOTHING, false);
     for (size_t split = 1; split < len; split++) {
         fixture *r = connected(ignore);
@@ -338,15 +315,12 @@ static void a_short_body_is_skipped(void **state)
     }
 }
 
-static void the_response_does_not_wait_for_the_rest_of_the_body(void **state)
+TEST_WITH(fixture, r, the_response_does_not_wait_for_the_rest_of_the_body, connected(ignore))
 {
-    fixture *r = connected(ignore);
-    (void)state;
     fixture_send(r, POST "Content-Length: 5\r\n\r\nhe", sizeof(POST "Content-Length: 5\r\n\r\nhe") - 1);
     assert_string_equal(fixture_take(r), NOTHING);
     fixture_send(r, "llo" POST "Content-Length: 0\r\n\r\n", 3 + sizeof(POST "Content-Length: 0\r\n\r\n") - 1);
     assert_string_equal(fixture_take(r), NOTHING);
-    fixture_close(r);
 }
 
 enum { PARTS_QUEUED = 12, PART_BYTES = LS_BLOCK_LARGE };
@@ -380,13 +354,11 @@ static void parts_then_wait(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 /* The first response is sent while the handler of the second request waits. Until that handler ends, all packets of
  * the connection are pinned to its actor, also those of several sends. */
-static void sends_while_the_next_handler_waits_are_pinned_to_its_actor(void **state)
+TEST_WITH(fixture, r, sends_while_the_next_handler_waits_are_pinned_to_its_actor, fixture_open(parts_then_wait, 0))
 {
     static const char requests[] = POST "Content-Length: 5\r\n\r\nhello" POST "Content-Length: 0\r\n\r\n";
-    fixture *r = fixture_open(parts_then_wait, 0);
     ls_packet packet;
     int sends = 0;
-    (void)state;
     r->config.write_bytes_high = FIXTURE_TEXT_MAX;
     fixture_connect(r);
     net_write(r->theirs, requests, sizeof requests - 1);
@@ -408,16 +380,14 @@ static void sends_while_the_next_handler_waits_are_pinned_to_its_actor(void **st
     (void)fixture_take(r);
     fixture_resume(r);
     assert_string_equal(fixture_take(r), NOTHING);
-    fixture_close(r);
 }
 
-static void trailers_of_a_body(void **state)
+TEST(trailers_of_a_body)
 {
     static const char request[] =
         POST CHUNKED "2\r\nhe\r\n0\r\nX-A:1\r\nhost: other\r\nX-B:\t \t\r\n"
                      "Content-Length: 9\r\nx-a: \t2 3\t \r\n\r\n" POST "Content-Length: 5\r\n\r\nhello";
     const size_t len = sizeof request - 1;
-    (void)state;
     check(list_trailers, POST CHUNKED "0\r\n\r\n", NOTHING, false);
     for (size_t split = 1; split <= len; split++) {
         fixture *r = connected(list_trailers);
@@ -429,11 +399,10 @@ static void trailers_of_a_body(void **state)
 }
 
 /* The section, which is longer than a small block, has at most LS_CHUNK_TRAILER_BYTES_MAX bytes. */
-static void limit_of_the_trailers(void **state)
+TEST(limit_of_the_trailers)
 {
     static const char before[] = POST CHUNKED "0\r\nX-A: 1\r\nX: ", around[] = "X-A: 1\r\nX: \r\n\r\n";
     static char request[sizeof before + LS_CHUNK_TRAILER_BYTES_MAX];
-    (void)state;
     for (size_t past = 0; past <= 1; past++) {
         fixture *r = connected(list_trailers);
         const size_t fill = LS_CHUNK_TRAILER_BYTES_MAX - (sizeof around - 1) + past;
@@ -452,9 +421,8 @@ static void limit_of_the_trailers(void **state)
     }
 }
 
-static void a_long_unread_body_ends_the_connection(void **state)
+TEST(a_long_unread_body_ends_the_connection)
 {
-    (void)state;
     for (int past = 0; past <= 1; past++) { /* with Content-Length: decided with the response head */
         fixture *r = fixture_open(ignore, 0);
         char request[100];
@@ -489,9 +457,8 @@ static void read_once(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     ignore(r, ctx, x);
 }
 
-static void only_unread_bytes_count_for_the_limit(void **state)
+TEST(only_unread_bytes_count_for_the_limit)
 {
-    (void)state;
     for (int chunked = 0; chunked <= 1; chunked++) {
         fixture *r = fixture_open(read_once, 0);
         char request[400];
@@ -511,10 +478,8 @@ static void only_unread_bytes_count_for_the_limit(void **state)
 
 /* ---- slow clients, and clients that close early ------------------------------------------------------------- */
 
-static void a_slow_body_times_out(void **state)
+TEST_WITH(fixture, r, a_slow_body_times_out, fixture_open(echo, 0))
 {
-    fixture *r = fixture_open(echo, 0);
-    (void)state;
     r->config.body_grace_ms = 10;
     r->config.body_rate_min = 0; /* the whole body within body_grace_ms */
     r->config.linger_ms_max = 10;
@@ -524,7 +489,6 @@ static void a_slow_body_times_out(void **state)
     assert_int_equal(r->error, LS_ETIMEDOUT);
     assert_string_equal(fixture_take(r), "HTTP/1.1 408 Request Timeout\r\nServer: luaserve\r\nContent-Length: 0\r\n"
                                          "Connection: close\r\n\r\n");
-    fixture_close(r);
 }
 
 /* Queue more than the system takes, then read the body. */
@@ -549,11 +513,9 @@ static uint32_t from_now_ms(const _Atomic uint32_t *deadline)
 }
 
 /* While a send is pending, its deadline applies beside that of the body. */
-static void the_body_and_the_send_have_deadlines_of_their_own(void **state)
+TEST_WITH(fixture, r, the_body_and_the_send_have_deadlines_of_their_own, fixture_open(parts_then_read, 0))
 {
     enum { STALL_MS = 60000, GRACE_MS = 600000 };
-    fixture *r = fixture_open(parts_then_read, 0);
-    (void)state;
     r->config.write_bytes_high = FIXTURE_TEXT_MAX;
     r->config.send_stall_ms_max = STALL_MS;
     r->config.body_grace_ms = GRACE_MS;
@@ -572,25 +534,20 @@ static void the_body_and_the_send_have_deadlines_of_their_own(void **state)
     assert_null(r->x);
     assert_int_equal(r->error, LS_DONE);
     assert_memory_equal(r->body, "hello", 5);
-    fixture_close(r);
 }
 
-static void a_slow_unread_body_ends_the_connection(void **state)
+TEST_WITH(fixture, r, a_slow_unread_body_ends_the_connection, fixture_open(ignore, 0))
 {
-    fixture *r = fixture_open(ignore, 0);
-    (void)state;
     r->config.body_grace_ms = 10;
     r->config.linger_ms_max = 10;
     fixture_connect(r);
     fixture_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
     fixture_until_ended(r);
     assert_string_equal(fixture_take(r), NOTHING);
-    fixture_close(r);
 }
 
-static void a_client_that_closes_early(void **state)
+TEST(a_client_that_closes_early)
 {
-    (void)state;
     for (int closes = 0; closes <= 1; closes++) {
         fixture *r = connected(echo);
         fixture_send(r, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
@@ -631,10 +588,8 @@ static void mirror(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_body_is_echoed_while_it_arrives(void **state)
+TEST_WITH(fixture, r, a_body_is_echoed_while_it_arrives, connected(mirror))
 {
-    fixture *r = connected(mirror);
-    (void)state;
     fixture_send(r, POST "Content-Length: 10\r\n\r\n", sizeof(POST "Content-Length: 10\r\n\r\n") - 1);
     assert_string_equal(fixture_take(r), "");
     fixture_send(r, "hello", 5);
@@ -644,37 +599,4 @@ static void a_body_is_echoed_while_it_arrives(void **state)
     ls_pools_stats stats;
     ls_pools_stat(r->place.pools, &stats);
     assert_int_equal(stats.bytes_copied, 0);
-    fixture_close(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_framing),
-        cmocka_unit_test(every_split),
-        cmocka_unit_test(byte_by_byte),
-        cmocka_unit_test(a_body_behind_a_head_that_fills_the_block),
-        cmocka_unit_test(a_long_body),
-        cmocka_unit_test(the_limit_is_exact),
-        cmocka_unit_test(a_handler_may_change_the_limit),
-        cmocka_unit_test(an_invalid_chunk_is_a_400),
-        cmocka_unit_test(continue_is_sent_when_the_handler_reads),
-        cmocka_unit_test(continue_is_not_sent_when_the_handler_does_not_read),
-        cmocka_unit_test(an_unsent_continue_ends_the_connection),
-        cmocka_unit_test(continue_is_not_sent_behind_the_response_head),
-        cmocka_unit_test(a_short_body_is_skipped),
-        cmocka_unit_test(the_response_does_not_wait_for_the_rest_of_the_body),
-        cmocka_unit_test(sends_while_the_next_handler_waits_are_pinned_to_its_actor),
-        cmocka_unit_test(without_memory_for_the_trailers),
-        cmocka_unit_test(trailers_of_a_body),
-        cmocka_unit_test(limit_of_the_trailers),
-        cmocka_unit_test(a_long_unread_body_ends_the_connection),
-        cmocka_unit_test(only_unread_bytes_count_for_the_limit),
-        cmocka_unit_test(a_slow_body_times_out),
-        cmocka_unit_test(the_body_and_the_send_have_deadlines_of_their_own),
-        cmocka_unit_test(a_slow_unread_body_ends_the_connection),
-        cmocka_unit_test(a_client_that_closes_early),
-        cmocka_unit_test(a_body_is_echoed_while_it_arrives),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,11 +43,9 @@ static void send_text(fixture *r, const char *text)
 
 /* ---- requests in sequence ----------------------------------------------------------------------------------- */
 
-static void requests_in_sequence(void **state)
+TEST_WITH(fixture, r, requests_in_sequence, connected(hi))
 {
-    fixture *r = connected(hi);
     ls_pools_stats pools;
-    (void)state;
     for (int i = 1; i <= 3; i++) {
         send_text(r, GET);
         assert_string_equal(fixture_take(r), HI);
@@ -61,7 +59,6 @@ static void requests_in_sequence(void **state)
     assert_int_equal(stats.responses, 3);
     assert_int_equal(stats.refused, 0);
     assert_int_equal(stats.open, 1);
-    fixture_close(r);
 }
 
 static uint64_t last_id;
@@ -81,12 +78,10 @@ static void check_exchange(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     hi(r, ctx, x);
 }
 
-static void the_exchange_that_a_handler_gets(void **state)
+TEST_WITH(fixture, r, the_exchange_that_a_handler_gets, fixture_open(check_exchange, 0))
 {
     static const char request[] = "GET /abc?d=e HTTP/1.1\r\nHost: h\r\n\r\n";
-    fixture *r = fixture_open(check_exchange, 0);
     ls_addr local;
-    (void)state;
     assert_int_equal(ls_addr_parse("127.0.0.1", 8080, &local), LS_OK);
     fixture_serve(r);
     ls_http1_local(r->http, &local);
@@ -96,13 +91,10 @@ static void the_exchange_that_a_handler_gets(void **state)
     send_text(r, request + 10);
     send_text(r, request);
     assert_string_equal(fixture_take(r), HI HI HI);
-    fixture_close(r);
 }
 
-static void the_next_request_waits_for_the_response(void **state)
+TEST_WITH(fixture, r, the_next_request_waits_for_the_response, connected(later))
 {
-    fixture *r = connected(later);
-    (void)state;
     send_text(r, GET GET);
     assert_string_equal(fixture_take(r), "");
     assert_int_equal(r->starts, 1);
@@ -115,7 +107,6 @@ static void the_next_request_waits_for_the_response(void **state)
     fixture_resume(r);
     assert_string_equal(fixture_take(r), HI HI);
     assert_int_equal(r->starts, 3);
-    fixture_close(r);
 }
 
 static ls_op waiting; /* a packet for the actor, such as the end of a sleep; its result is when it ran */
@@ -143,9 +134,8 @@ static void hi_beside_a_packet(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 /* A connection that always has a next request lets the packets of its actor run: also when the thread is inside the
  * actor because a handler was woken. */
-static void pipelined_requests_give_way(void **state)
+TEST(pipelined_requests_give_way)
 {
-    (void)state;
     for (int suspends = 0; suspends <= 1; suspends++) {
         fixture *r = connected(hi_beside_a_packet);
         waiting = (ls_op){0};
@@ -189,10 +179,8 @@ static void replace_handler(fixture *r)
     r->http->ops->replace(r->http, &other.handler);
 }
 
-static void an_open_connection_gets_the_new_handler(void **state)
+TEST_WITH(fixture, r, an_open_connection_gets_the_new_handler, connected(hi))
 {
-    fixture *r = connected(hi);
-    (void)state;
     send_text(r, GET);
     assert_string_equal(fixture_take(r), HI);
     replace_handler(r);
@@ -200,21 +188,17 @@ static void an_open_connection_gets_the_new_handler(void **state)
     assert_string_equal(fixture_take(r), HO HO);
     assert_int_equal(r->starts, 1);
     assert_int_equal(fixture_stats(r).connections, 1);
-    fixture_close(r);
 }
 
 /* A request that waits is answered by its handler; those behind it in the same packet by the new one. */
-static void a_suspended_request_stays_with_its_handler(void **state)
+TEST_WITH(fixture, r, a_suspended_request_stays_with_its_handler, connected(later))
 {
-    fixture *r = connected(later);
-    (void)state;
     send_text(r, GET GET GET);
     assert_int_equal(r->starts, 1);
     replace_handler(r);
     fixture_resume(r);
     assert_string_equal(fixture_take(r), HI HO HO);
     assert_int_equal(r->starts, 1);
-    fixture_close(r);
 }
 
 static void hi_and_replace(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -223,42 +207,31 @@ static void hi_and_replace(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     hi(r, ctx, x);
 }
 
-static void a_request_behind_the_replacement_runs_outside_of_the_old_actor(void **state)
+TEST_WITH(fixture, r, a_request_behind_the_replacement_runs_outside_of_the_old_actor, connected(hi_and_replace))
 {
-    fixture *r = connected(hi_and_replace);
-    (void)state;
     send_text(r, GET GET);
     assert_string_equal(fixture_take(r), HI HO);
-    fixture_close(r);
 }
 
 /* The rest of a body that the old handler did not read is skipped, then the new one gets the next request. */
-static void a_body_is_skipped_across_the_replacement(void **state)
+TEST_WITH(fixture, r, a_body_is_skipped_across_the_replacement, connected(hi_and_replace))
 {
-    fixture *r = connected(hi_and_replace);
-    (void)state;
     send_text(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n");
     send_text(r, "ab");
     send_text(r, "cd" GET);
     assert_string_equal(fixture_take(r), HI HO);
-    fixture_close(r);
 }
 
-static void requests_after_close_get_no_response(void **state)
+TEST_WITH(fixture, r, requests_after_close_get_no_response, connected(hi))
 {
-    fixture *r = connected(hi);
-    (void)state;
     send_text(r, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" GET "nonsense\r\n\r\n");
     assert_string_equal(fixture_take(r), HI_CLOSE); /* no second response, no 400 */
     assert_true(r->ended);
     assert_int_equal(r->starts, 1);
-    fixture_close(r);
 }
 
-static void a_half_closed_client_gets_its_response(void **state)
+TEST_WITH(fixture, r, a_half_closed_client_gets_its_response, connected(later))
 {
-    fixture *r = connected(later);
-    (void)state;
     send_text(r, GET);
     assert_int_equal(shutdown(r->theirs, SHUT_WR), 0);
     fixture_settle(r);
@@ -266,13 +239,11 @@ static void a_half_closed_client_gets_its_response(void **state)
     fixture_resume(r);
     assert_string_equal(fixture_take(r), HI);
     assert_true(r->ended);
-    fixture_close(r);
 }
 
-static void a_head_split_at_every_byte(void **state)
+TEST(a_head_split_at_every_byte)
 {
     static const char text[] = "\r\nGET /abc HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n" GET;
-    (void)state;
     for (size_t split = 1; split < sizeof text - 1; split++) {
         fixture *r = connected(hi);
         fixture_send(r, text, split);
@@ -283,10 +254,9 @@ static void a_head_split_at_every_byte(void **state)
 }
 
 /* Heads longer than a receive block move to a larger block, together with the bytes behind them. */
-static void long_heads(void **state)
+TEST(long_heads)
 {
     static char text[40000];
-    (void)state;
     for (int fill = 3000; fill < 16000; fill += 1237) {
         fixture *r = connected(hi);
         snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\nX-Fill: %0*d\r\n\r\n" GET, fill, 0);
@@ -322,10 +292,9 @@ static void refused(const char *request, const char *before, const char *status_
     fixture_close(r);
 }
 
-static void a_refused_request_gets_the_reason_and_ends_the_connection(void **state)
+TEST(a_refused_request_gets_the_reason_and_ends_the_connection)
 {
     static char text[20000];
-    (void)state;
     refused("nonsense\r\n\r\n", "", "HTTP/1.1 400 Bad Request");
     refused(GET "GET / HTTP/1.1\r\n\r\n" GET, HI,
             "HTTP/1.1 400 Bad Request"); /* no Host; the request behind it is ignored */
@@ -341,12 +310,10 @@ static void a_refused_request_gets_the_reason_and_ends_the_connection(void **sta
     refused(text, HI, "HTTP/1.1 431 Request Header Fields Too Large");
 }
 
-static void limits_out_of_range(void **state)
+TEST_WITH(fixture, r, limits_out_of_range, connected(hi))
 {
-    fixture *r = connected(hi);
     ls_http_engine *http = NULL;
     ls_http_config config;
-    (void)state;
     test_http_config(&config);
     config.head.head_bytes_max = LS_BLOCK_LARGE + 1;
     assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_EINVAL);
@@ -358,29 +325,24 @@ static void limits_out_of_range(void **state)
     config.head.head_bytes_max = LS_BLOCK_LARGE;
     assert_int_equal(ls_http1_open(&config, &r->handler, &r->conn_limit, 1, &http), LS_OK);
     http->ops->close(http);
-    fixture_close(r);
 }
 
 /* ---- deadlines ---------------------------------------------------------------------------------------------- */
 
 #define TOO_SLOW "HTTP/1.1 408 Request Timeout\r\n"
 
-static void a_silent_client_is_disconnected(void **state)
+TEST_WITH(fixture, r, a_silent_client_is_disconnected, fixture_open(hi, 0))
 {
-    fixture *r = fixture_open(hi, 0);
-    (void)state;
     r->config.head_ms_max = 10;
     fixture_connect(r);
     fixture_until_ended(r);
     assert_string_equal(fixture_take(r), "");
-    fixture_close(r);
 }
 
 /* A client whose first bytes arrive after the deadline is disconnected without a 408: on a machine that stood still for this
  * time, try again with a longer one. */
-static void a_slow_head_is_a_408(void **state)
+TEST(a_slow_head_is_a_408)
 {
-    (void)state;
     for (int second = 0; second <= 1; second++) {
         const char *got = "";
         for (uint32_t ms = 10; *got == '\0'; ms *= 2) {
@@ -403,23 +365,19 @@ static void a_slow_head_is_a_408(void **state)
     }
 }
 
-static void an_idle_connection_is_closed(void **state)
+TEST_WITH(fixture, r, an_idle_connection_is_closed, fixture_open(hi, 0))
 {
-    fixture *r = fixture_open(hi, 0);
-    (void)state;
     r->config.idle_ms_max = 10;
     fixture_connect(r);
     send_text(r, GET);
     fixture_until_ended(r);
     assert_string_equal(fixture_take(r), HI); /* without a 408 */
-    fixture_close(r);
 }
 
-static void a_handler_that_waits_has_no_deadline(void **state)
+TEST(a_handler_that_waits_has_no_deadline)
 {
     fixture *r;
     uint32_t ms = 5;
-    (void)state;
     for (;; ms *= 2) {
         r = fixture_open(later, 0);
         assert_true(ms < 10000);
@@ -456,10 +414,9 @@ static void expecting(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         fixture_end(r, ctx, x);
 }
 
-static void the_end_of_the_client_wakes_the_handler(void **state)
+TEST(the_end_of_the_client_wakes_the_handler)
 {
     enum { CLOSED, HALF, PIPELINED, BEFORE, ABORTED, WAYS };
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         fixture *r = connected(expecting);
         r->error = 1;
@@ -506,12 +463,11 @@ static void woken(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_reset_wakes_the_handler(void **state)
+TEST(a_reset_wakes_the_handler)
 {
     int ours, theirs;
     ls_stream *s;
     const struct linger reset = {1, 0};
-    (void)state;
     if (!system_watches_connections()) {
         print_message("skipped: of another system: the loss of a connection without a receive\n");
         skip();
@@ -551,22 +507,17 @@ static uint32_t drain(fixture *r, bool all)
     return open;
 }
 
-static void a_drain_closes_idle_connections(void **state)
+TEST_WITH(fixture, r, a_drain_closes_idle_connections, connected(hi))
 {
-    fixture *r = connected(hi);
-    (void)state;
     send_text(r, GET);
     assert_string_equal(fixture_take(r), HI);
     assert_int_equal(drain(r, false), 0);
     assert_true(r->ended);
     assert_string_equal(fixture_take(r), "");
-    fixture_close(r);
 }
 
-static void a_drain_spares_connections_without_a_request(void **state)
+TEST_WITH(fixture, r, a_drain_spares_connections_without_a_request, connected(hi))
 {
-    fixture *r = connected(hi);
-    (void)state;
     fixture_settle(r);
     assert_int_equal(drain(r, false), 1);
     send_text(r, GET);
@@ -578,13 +529,11 @@ static void a_drain_spares_connections_without_a_request(void **state)
     assert_int_equal(drain(r, false), 1);
     assert_int_equal(drain(r, true), 0);
     assert_true(r->ended);
-    fixture_close(r);
 }
 
-static void a_drain_lets_requests_end(void **state)
+TEST(a_drain_lets_requests_end)
 {
     fixture *r = connected(later);
-    (void)state;
     send_text(r, GET GET);
     assert_int_equal(drain(r, true), 1);
     fixture_resume(r);
@@ -612,10 +561,9 @@ static void reader(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void an_abort_ends_waiting_connections(void **state)
+TEST(an_abort_ends_waiting_connections)
 {
     fixture *r = connected(reader);
-    (void)state;
     send_text(r, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
     assert_non_null(r->x);
     r->http->ops->abort(r->http);
@@ -665,21 +613,16 @@ static void echo_in_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 static void quiet_sink(int level, const char *line, size_t len, void *user)
 {
-    (void)user;
-    (void)level;
-    (void)line;
-    (void)len;
 }
 
 /* The same requests with a pool limit of 1, 2, 3, ... blocks: each time the responses are complete or the connection
  * ends. No block leaks. */
-static void out_of_memory_at_every_step(void **state)
+TEST(out_of_memory_at_every_step)
 {
     static const char head[] = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     static const char tail[] = "0\r\n\r\n";
     static char chunk[6000];
     unsigned complete = 0, refused_503 = 0, closed = 0;
-    (void)state;
     ls_log_set_sink(quiet_sink, NULL);
     snprintf(chunk, sizeof chunk, "1000\r\n%04096d\r\n", 0);
     for (size_t blocks = 1; blocks < 80; blocks += blocks < 24 ? 1 : 7) {
@@ -707,36 +650,4 @@ static void out_of_memory_at_every_step(void **state)
     ls_log_set_sink(NULL, NULL);
     assert_true(complete > 0); /* with the highest limits */
     assert_true(refused_503 + closed > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_in_sequence),
-        cmocka_unit_test(the_exchange_that_a_handler_gets),
-        cmocka_unit_test(the_next_request_waits_for_the_response),
-        cmocka_unit_test(pipelined_requests_give_way),
-        cmocka_unit_test(an_open_connection_gets_the_new_handler),
-        cmocka_unit_test(a_suspended_request_stays_with_its_handler),
-        cmocka_unit_test(a_request_behind_the_replacement_runs_outside_of_the_old_actor),
-        cmocka_unit_test(a_body_is_skipped_across_the_replacement),
-        cmocka_unit_test(requests_after_close_get_no_response),
-        cmocka_unit_test(a_half_closed_client_gets_its_response),
-        cmocka_unit_test(a_head_split_at_every_byte),
-        cmocka_unit_test(long_heads),
-        cmocka_unit_test(a_refused_request_gets_the_reason_and_ends_the_connection),
-        cmocka_unit_test(limits_out_of_range),
-        cmocka_unit_test(a_silent_client_is_disconnected),
-        cmocka_unit_test(a_slow_head_is_a_408),
-        cmocka_unit_test(an_idle_connection_is_closed),
-        cmocka_unit_test(a_handler_that_waits_has_no_deadline),
-        cmocka_unit_test(the_end_of_the_client_wakes_the_handler),
-        cmocka_unit_test(a_reset_wakes_the_handler),
-        cmocka_unit_test(a_drain_closes_idle_connections),
-        cmocka_unit_test(a_drain_spares_connections_without_a_request),
-        cmocka_unit_test(a_drain_lets_requests_end),
-        cmocka_unit_test(an_abort_ends_waiting_connections),
-        cmocka_unit_test(out_of_memory_at_every_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

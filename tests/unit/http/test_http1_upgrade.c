@@ -42,15 +42,12 @@ static void echo_received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 
 static void echo_sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
-    (void)ctx;
-    (void)err;
     ((echo *)ls_stream_user(s))->sends++;
 }
 
 static void echo_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_conn_limit *limit = ((echo *)ls_stream_user(s))->limit;
-    (void)ctx;
     last_echo = NULL;
     ls_stream_free(s);
     ls_conn_limit_leave(limit);
@@ -116,10 +113,9 @@ static void send_text(fixture *r, const char *text)
 
 /* ---- tests ---------------------------------------------------------------------------------------------------- */
 
-static void an_upgrade(void **state)
+TEST(an_upgrade)
 {
     fixture *r = connected(upgrading);
-    (void)state;
     send_text(r, UPGRADE);
     assert_int_equal(r->error, LS_OK);
     assert_string_equal(fixture_take(r), SWITCHING "\r\n");
@@ -137,10 +133,9 @@ static void an_upgrade(void **state)
     assert_null(last_echo);
 }
 
-static void bytes_behind_the_head(void **state)
+TEST(bytes_behind_the_head)
 {
     fixture *r = connected(upgrading);
-    (void)state;
     send_text(r, UPGRADE "at once" GET);
     assert_string_equal(fixture_take(r), SWITCHING "\r\nat once" GET);
     fixture_close(r);
@@ -150,13 +145,10 @@ static void bytes_behind_the_head(void **state)
     fixture_close(r);
 }
 
-static void earlier_responses_leave_first(void **state)
+TEST_WITH(fixture, r, earlier_responses_leave_first, connected(upgrading))
 {
-    fixture *r = connected(upgrading);
-    (void)state;
     send_text(r, GET GET UPGRADE "!");
     assert_string_equal(fixture_take(r), HI HI SWITCHING "\r\n!");
-    fixture_close(r);
 }
 
 static void flushed_before(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -180,10 +172,8 @@ static void flushed_before(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     }
 }
 
-static void a_pending_send_of_an_earlier_response(void **state)
+TEST_WITH(fixture, r, a_pending_send_of_an_earlier_response, fixture_open(flushed_before, 0))
 {
-    fixture *r = fixture_open(flushed_before, 0);
-    (void)state;
     r->config.write_bytes_high = 64 << 20;
     fixture_connect(r);
     /* both requests in one receive; the response is longer than the socket takes */
@@ -206,16 +196,12 @@ static void a_pending_send_of_an_earlier_response(void **state)
     assert_int_equal(r->error, LS_OK);
     assert_non_null(strstr(tail, "!"));
     assert_true(last_echo->sends > 0);
-    fixture_close(r);
 }
 
-static void a_tunnel(void **state)
+TEST_WITH(fixture, r, a_tunnel, connected(upgrading))
 {
-    fixture *r = connected(upgrading);
-    (void)state;
     send_text(r, CONNECT "through");
     assert_string_equal(fixture_take(r), OK "\r\nthrough");
-    fixture_close(r);
 }
 
 static void with_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -225,15 +211,12 @@ static void with_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     upgrading(r, ctx, x);
 }
 
-static void the_fields_of_the_response(void **state)
+TEST_WITH(fixture, r, the_fields_of_the_response, connected(with_fields))
 {
-    fixture *r = connected(with_fields);
-    (void)state;
     send_text(r, UPGRADE);
     assert_string_equal(fixture_take(r),
                         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo/2\r\n"
                         "X-A: 1\r\nServer: mine\r\n\r\n");
-    fixture_close(r);
 }
 
 static void at_the_end_of_a_body(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -250,19 +233,16 @@ static void at_the_end_of_a_body(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     upgrading(r, ctx, x);
 }
 
-static void a_body_comes_first(void **state)
+TEST_WITH(fixture, r, a_body_comes_first, connected(at_the_end_of_a_body))
 {
-    fixture *r = connected(at_the_end_of_a_body);
-    (void)state;
     send_text(r,
               "POST /u HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo/2\r\nContent-Length: 5\r\n\r\nab");
     assert_string_equal(fixture_take(r), "");
     send_text(r, "cdebehind");
     assert_string_equal(fixture_take(r), SWITCHING "\r\nbehind");
-    fixture_close(r);
 }
 
-static void refusals(void **state)
+TEST_WITH(fixture, r, refusals, connected(upgrading))
 {
     static const char *const requests[] = {
         "GET /u HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -271,8 +251,6 @@ static void refusals(void **state)
         "GET /u HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo/22\r\n\r\n",
         "GET /u HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade:\r\n\r\n",
     };
-    fixture *r = connected(upgrading);
-    (void)state;
     for (size_t n = 0; n < sizeof requests / sizeof requests[0]; n++) {
         send_text(r, requests[n]);
         assert_int_equal(r->error, LS_EINVAL);
@@ -281,7 +259,6 @@ static void refusals(void **state)
     send_text(r, "GET /u HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: echo/2\r\n\r\n");
     assert_int_equal(r->error, LS_EINVAL);
     fixture_until_ended(r);
-    fixture_close(r);
 }
 
 static void begun(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -308,10 +285,8 @@ static void aborted(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void it_is_too_late(void **state)
+TEST_WITH(fixture, r, it_is_too_late, connected(begun))
 {
-    fixture *r = connected(begun);
-    (void)state;
     send_text(r, UPGRADE);
     assert_int_equal(r->error, LS_EBUSY);
     assert_string_equal(fixture_take(r), OK "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
@@ -325,7 +300,6 @@ static void it_is_too_late(void **state)
     send_text(r, UPGRADE);
     assert_int_equal(r->error, LS_ECANCELED);
     fixture_until_ended(r);
-    fixture_close(r);
 }
 
 /* The handler keeps the exchange. */
@@ -361,9 +335,8 @@ static void await_the_loss(fixture *r)
     }
 }
 
-static void the_exchange_stays_until_its_release(void **state)
+TEST(the_exchange_stays_until_its_release)
 {
-    (void)state;
     for (int lost = 0; lost < 2; lost++) {
         fixture *r = fixture_open(staying, 0);
         ls_addr any;
@@ -393,10 +366,9 @@ static void after_a_wait(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     r->started = true;
 }
 
-static void after_a_wait_the_connection_may_be_lost(void **state)
+TEST(after_a_wait_the_connection_may_be_lost)
 {
     const struct linger reset = {1, 0};
-    (void)state;
     fixture *r = connected(after_a_wait);
     send_text(r, UPGRADE "behind");
     assert_string_equal(fixture_take(r), "");
@@ -421,10 +393,8 @@ static void after_a_wait_the_connection_may_be_lost(void **state)
     fixture_close(r);
 }
 
-static void drain_and_abort_leave_it_alone(void **state)
+TEST_WITH(fixture, r, drain_and_abort_leave_it_alone, connected(upgrading))
 {
-    fixture *r = connected(upgrading);
-    (void)state;
     send_text(r, UPGRADE);
     assert_int_equal(r->http->ops->drain(r->http, true), 0);
     r->http->ops->abort(r->http);
@@ -432,7 +402,6 @@ static void drain_and_abort_leave_it_alone(void **state)
     (void)fixture_take(r);
     send_text(r, "on");
     assert_string_equal(fixture_take(r), "on");
-    fixture_close(r);
 }
 
 static void abort_first(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -442,15 +411,12 @@ static void abort_first(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void an_abort_comes_first(void **state)
+TEST_WITH(fixture, r, an_abort_comes_first, connected(abort_first))
 {
-    fixture *r = connected(abort_first);
-    (void)state;
     send_text(r, UPGRADE);
     assert_int_equal(r->error, LS_ECLOSED);
     fixture_until_ended(r);
     assert_string_equal(fixture_take(r), "");
-    fixture_close(r);
 }
 
 /* ---- a copy that stays -------------------------------------------------------------------------------------------- */
@@ -468,10 +434,9 @@ static bool span_is(const ls_exchange *x, ls_span span, const char *text)
     return span.len == strlen(text) && memcmp(x->bytes + span.at, text, span.len) == 0;
 }
 
-static void a_copy_of_the_request_stays(void **state)
+TEST(a_copy_of_the_request_stays)
 {
     fixture *r = connected(keeping);
-    (void)state;
     send_text(r, "\r\nPOST /p?q=1 HTTP/1.1\r\nHost: h:1\r\nX-A: b \r\nContent-Length: 0\r\n\r\n");
     ls_exchange_release(&r->place.ctx, copy);
     send_text(r, GET);
@@ -504,25 +469,4 @@ static void a_copy_of_the_request_stays(void **state)
     assert_int_equal(ls_exchange_upgrade(&ctx, x, "a", 1, NULL, 0, NULL), LS_ECLOSED);
     ls_exchange_abort(&ctx, x);
     ls_exchange_release(&ctx, x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_upgrade),
-        cmocka_unit_test(bytes_behind_the_head),
-        cmocka_unit_test(earlier_responses_leave_first),
-        cmocka_unit_test(a_pending_send_of_an_earlier_response),
-        cmocka_unit_test(a_tunnel),
-        cmocka_unit_test(the_fields_of_the_response),
-        cmocka_unit_test(a_body_comes_first),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(it_is_too_late),
-        cmocka_unit_test(the_exchange_stays_until_its_release),
-        cmocka_unit_test(after_a_wait_the_connection_may_be_lost),
-        cmocka_unit_test(drain_and_abort_leave_it_alone),
-        cmocka_unit_test(an_abort_comes_first),
-        cmocka_unit_test(a_copy_of_the_request_stays),
-    };
-    return cmocka_run_group_tests_name("http/http1_upgrade", tests, NULL, NULL);
 }

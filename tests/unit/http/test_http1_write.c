@@ -82,9 +82,8 @@ static void respond_unknown(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 #define TEXT OK "Content-Type: text/plain\r\nContent-Length: 5\r\n"
 
-static void whole_responses(void **state)
+TEST(whole_responses)
 {
-    (void)state;
     check(respond_text, GET, TEXT "\r\nhello", false);
     check(respond_text, GET_CLOSE, TEXT "Connection: close\r\n\r\nhello", true);
     check(respond_text, GET_OLD, TEXT "Connection: close\r\n\r\nhello", true);
@@ -98,9 +97,8 @@ static void whole_responses(void **state)
     check(respond_unknown, GET, "HTTP/1.1 599 \r\nServer: luaserve\r\nContent-Length: 0\r\n\r\n", false);
 }
 
-static void responses_without_a_body(void **state)
+TEST(responses_without_a_body)
 {
-    (void)state;
     check(respond_text, HEAD HEAD, TEXT "\r\n" TEXT "\r\n", false);
     check(respond_201, HEAD,
           "HTTP/1.1 201 Created\r\nServer: luaserve\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n"
@@ -112,17 +110,14 @@ static void responses_without_a_body(void **state)
     check(respond_304, GET, "HTTP/1.1 304 Not Modified\r\nServer: luaserve\r\n\r\n", false);
 }
 
-static void pipelined_responses_leave_in_one_send(void **state)
+TEST_WITH(fixture, r, pipelined_responses_leave_in_one_send, connected(respond_text))
 {
-    fixture *r = connected(respond_text);
-    (void)state;
     fixture_send(r, GET, strlen(GET));
     const uint64_t before = atomic_load(&r->place.ctx.stats.send_inline);
     fixture_send(r, GET GET GET, 3 * strlen(GET));
     assert_int_equal(atomic_load(&r->place.ctx.stats.send_inline) - before, 1);
     assert_string_equal(fixture_take(r), TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello" TEXT "\r\nhello");
     assert_int_equal(r->starts, 4);
-    fixture_close(r);
 }
 
 /* The extra fields are copied behind the head, or sent from their own block. */
@@ -139,9 +134,8 @@ static void respond_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void extra_fields(void **state)
+TEST(extra_fields)
 {
-    (void)state;
     for (int is_long = 0; is_long <= 1; is_long++) {
         fixture *r = connected(respond_fields);
         char expected[20000];
@@ -188,9 +182,8 @@ static void respond_with_a_server(fixture *r, ls_thread_ctx *ctx, ls_exchange *x
     fixture_end(r, ctx, x);
 }
 
-static void a_server_field_of_the_site_replaces_the_default(void **state)
+TEST(a_server_field_of_the_site_replaces_the_default)
 {
-    (void)state;
     check(respond_with_a_server, "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
           "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1\r\nX-Server: no\r\nserver: mine\r\n\r\nx",
           false);
@@ -227,11 +220,9 @@ static void respond_big(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_block_is_sent_without_a_copy_and_then_released(void **state)
+TEST_WITH(fixture, r, a_block_is_sent_without_a_copy_and_then_released, connected(respond_big))
 {
-    fixture *r = connected(respond_big);
     ls_pools_stats stats;
-    (void)state;
     fill_big();
     big_released = 0;
     net_write(r->theirs, GET, strlen(GET));
@@ -242,7 +233,6 @@ static void a_block_is_sent_without_a_copy_and_then_released(void **state)
     assert_int_equal(big_released, 1);
     ls_pools_stat(r->place.pools, &stats);
     assert_int_equal(stats.bytes_copied, 0);
-    fixture_close(r);
 }
 
 static size_t block_len;
@@ -256,13 +246,12 @@ static void respond_block(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_small_block_is_copied_beside_the_head(void **state)
+TEST(a_small_block_is_copied_beside_the_head)
 {
     static const struct {
         size_t len;
         bool copied;
     } rows[] = {{1, true}, {2047, true}, {2048, false}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         fixture *r = connected(respond_block);
         fill_big();
@@ -277,10 +266,8 @@ static void a_small_block_is_copied_beside_the_head(void **state)
     }
 }
 
-static void a_block_is_released_when_the_connection_is_lost(void **state)
+TEST_WITH(fixture, r, a_block_is_released_when_the_connection_is_lost, connected(respond_big))
 {
-    fixture *r = connected(respond_big);
-    (void)state;
     big_released = 0;
     net_write(r->theirs, GET, strlen(GET));
     fixture_pump(r);
@@ -289,7 +276,6 @@ static void a_block_is_released_when_the_connection_is_lost(void **state)
     r->theirs = -1;
     fixture_settle(r);
     assert_int_equal(big_released, 1);
-    fixture_close(r);
 }
 
 static size_t static_len;
@@ -303,7 +289,7 @@ static void respond_static(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void bytes_without_a_block_are_copied_before_the_call_returns(void **state)
+TEST(bytes_without_a_block_are_copied_before_the_call_returns)
 {
     static const size_t lengths[] = {0,
                                      16383,
@@ -311,7 +297,6 @@ static void bytes_without_a_block_are_copied_before_the_call_returns(void **stat
                                      LS_BLOCK_LARGE, /* below 16384 beside the head */
                                      LS_BLOCK_LARGE + 1,
                                      sizeof big};
-    (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         fixture *r = connected(respond_static);
         static_len = lengths[i];
@@ -402,10 +387,8 @@ static void check_calls(const char *list, const char *request, const char *respo
 #define LAST    "0\r\n\r\n"
 
 /* Parts stay queued until something sends them. */
-static void parts_are_collected_until_the_handler_waits(void **state)
+TEST_WITH(fixture, r, parts_are_collected_until_the_handler_waits, connected(make_calls))
 {
-    fixture *r = connected(make_calls);
-    (void)state;
     memcpy(r->body, "swsbfws.", 9);
     fixture_send(r, GET, strlen(GET));
     assert_string_equal(fixture_take(r), CHUNKED ABC); /* sent because the handler waits */
@@ -413,12 +396,10 @@ static void parts_are_collected_until_the_handler_waits(void **state)
     assert_string_equal(fixture_take(r), ABC "5\r\nbytes\r\n");
     fixture_resume(r);
     assert_string_equal(fixture_take(r), ABC LAST);
-    fixture_close(r);
 }
 
-static void parts_become_chunks(void **state)
+TEST(parts_become_chunks)
 {
-    (void)state;
     check_calls("s.", GET, CHUNKED ABC LAST, false, 0);
     check_calls("ss0em.", GET, CHUNKED ABC ABC ABC "2\r\nde\r\n" LAST, false, 0); /* a chunk for each slice */
     check_calls("sfs.", GET, CHUNKED ABC ABC LAST, false, 0);
@@ -430,18 +411,16 @@ static void parts_become_chunks(void **state)
     check_calls("swsfws.", GET, CHUNKED ABC ABC ABC LAST, false, 0);
 }
 
-static void parts_without_the_chunked_coding(void **state)
+TEST(parts_without_the_chunked_coding)
 {
-    (void)state;
     check_calls("sm.", GET_OLD, OK "Connection: close\r\n\r\nabcabcde", true, 0);
     check_calls("s.", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", OK "Connection: close\r\n\r\nabc", true, 0);
     check_calls("sb.", GET_OLD, OK "Connection: close\r\n\r\nabcbytes", true, 0);
     check_calls("slbe.", HEAD, OK "Transfer-Encoding: chunked\r\n\r\n", false, 0);
 }
 
-static void parts_with_a_content_length(void **state)
+TEST(parts_with_a_content_length)
 {
-    (void)state;
     check_calls("5m.", GET, OK "Content-Length: 5\r\n\r\nabcde", false, 0);
     check_calls("5b.", GET, OK "Content-Length: 5\r\n\r\nbytes", false, 0);
     check_calls("5m.", HEAD, OK "Content-Length: 5\r\n\r\n", false, 0);
@@ -451,10 +430,8 @@ static void parts_with_a_content_length(void **state)
     check_calls("5sf.", GET, OK "Content-Length: 5\r\n\r\nabc", true, LS_EMSGSIZE);
 }
 
-static void parts_are_sent_while_the_handler_waits(void **state)
+TEST_WITH(fixture, r, parts_are_sent_while_the_handler_waits, connected(make_calls))
 {
-    fixture *r = connected(make_calls);
-    (void)state;
     memcpy(r->body, "sws.", 5);
     fixture_send(r, GET GET, 2 * strlen(GET));
     assert_string_equal(fixture_take(r), CHUNKED ABC);
@@ -464,19 +441,16 @@ static void parts_are_sent_while_the_handler_waits(void **state)
     assert_string_equal(fixture_take(r), ABC LAST CHUNKED ABC);
     fixture_resume(r);
     assert_string_equal(fixture_take(r), ABC LAST);
-    fixture_close(r);
 }
 
-static void an_incomplete_response_ends_with_the_connection(void **state)
+TEST(an_incomplete_response_ends_with_the_connection)
 {
-    (void)state;
     check_calls("sfx", GET, CHUNKED ABC, true, 0); /* no last chunk */
     check_calls("x", GET GET, "", true, 0);        /* not even a head */
 }
 
-static void an_abort_drops_what_is_queued(void **state)
+TEST(an_abort_drops_what_is_queued)
 {
-    (void)state;
     check_calls("ax", GET GET, "", true, 0);
     check_calls("sfsax", GET, CHUNKED ABC, true, 0);
     check_calls("sfas", GET, CHUNKED ABC, true, LS_ECANCELED); /* later calls fail */
@@ -505,15 +479,13 @@ static size_t unchunk(const char *at, char *out)
     }
 }
 
-static void many_parts_of_all_kinds_arrive_complete(void **state)
+TEST_WITH(fixture, r, many_parts_of_all_kinds_arrive_complete, connected(make_calls))
 {
     static char expected[FIXTURE_TEXT_MAX], got[FIXTURE_TEXT_MAX];
     static const char kinds[] = "smhlb";
-    fixture *r = connected(make_calls);
     size_t len = 0;
     uint32_t seed = 3;
     int n = 0;
-    (void)state;
     for (; n < 120 && len < 600000; n++) {
         seed = seed * 1664525u + 1013904223u;
         const char kind = kinds[(seed >> 16) % 5];
@@ -530,7 +502,6 @@ static void many_parts_of_all_kinds_arrive_complete(void **state)
     assert_memory_equal(text, CHUNKED, strlen(CHUNKED));
     assert_int_equal(unchunk(text + strlen(CHUNKED), got), len);
     assert_memory_equal(got, expected, len);
-    fixture_close(r);
 }
 
 /* ---- a client that does not read ---------------------------------------------------------------------------- */
@@ -557,10 +528,8 @@ static void write_forever(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     }
 }
 
-static void above_the_high_water_mark_the_writer_waits(void **state)
+TEST_WITH(fixture, r, above_the_high_water_mark_the_writer_waits, fixture_open(write_forever, 0))
 {
-    fixture *r = fixture_open(write_forever, 0);
-    (void)state;
     r->config.send_stall_ms_max = 60000;
     blocks_written = 0;
     fixture_connect(r);
@@ -586,20 +555,16 @@ static void above_the_high_water_mark_the_writer_waits(void **state)
     fixture_pump(r);
     assert_null(r->x);
     assert_true(r->error == LS_EPIPE || r->error == LS_ERESET);
-    fixture_close(r);
 }
 
-static void a_client_that_does_not_read_is_disconnected(void **state)
+TEST_WITH(fixture, r, a_client_that_does_not_read_is_disconnected, fixture_open(write_forever, 0))
 {
-    fixture *r = fixture_open(write_forever, 0);
-    (void)state;
     r->config.send_stall_ms_max = 20;
     blocks_written = 0;
     fixture_connect(r);
     net_write(r->theirs, GET, strlen(GET));
     FIXTURE_UNTIL(r, r->starts > 0 && r->x == NULL);
     assert_int_equal(r->error, LS_ETIMEDOUT);
-    fixture_close(r);
 }
 
 /* ---- parts that responses share ----------------------------------------------------------------------------- */
@@ -626,10 +591,8 @@ static void sharing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_shared_part_is_framed_for_each_client(void **state)
+TEST_WITH(fixture, r, a_shared_part_is_framed_for_each_client, fixture_open(sharing, 0))
 {
-    fixture *r = fixture_open(sharing, 0);
-    (void)state;
     fixture_connect(r);
     fixture_send(r, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 27);
     const char *got = strstr(fixture_take(r), "\r\n\r\n");
@@ -644,7 +607,6 @@ static void a_shared_part_is_framed_for_each_client(void **state)
     assert_non_null(got);
     assert_string_equal(got + 4, "helloownhellohello");
     fixture_until_ended(r);
-    fixture_close(r);
 }
 
 /* ---- a file that changes ------------------------------------------------------------------------------------ */
@@ -678,9 +640,8 @@ static void respond_changing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 /* A 503 takes the place of a response of which nothing was sent. Behind another one, which is dropped as well, it would be
  * the answer to the request of that. */
-static void a_file_that_changes_behind_another_response(void **state)
+TEST(a_file_that_changes_behind_another_response)
 {
-    (void)state;
     for (int behind = 0; behind < 2; behind++) {
         fixture *r = connected(respond_changing);
         const char *const requests = behind ? GET GET_CLOSE : GET_CLOSE;
@@ -717,14 +678,12 @@ static void hints_without_memory(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     respond_text(r, ctx, x);
 }
 
-static void early_hints_without_memory_change_nothing(void **state)
+TEST_WITH(fixture, r, early_hints_without_memory_change_nothing,
+          fixture_open(hints_without_memory, (size_t)32 * LS_BLOCK_SMALL))
 {
-    fixture *r = fixture_open(hints_without_memory, (size_t)32 * LS_BLOCK_SMALL);
-    (void)state;
     fixture_connect(r);
     fixture_send(r, GET, sizeof GET - 1);
     assert_string_equal(fixture_take(r), OK "Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello");
-    fixture_close(r);
 }
 
 /* Send hints until the queue is full; when it is sent, respond. */
@@ -738,10 +697,8 @@ static void many_hints(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     r->started = true;
 }
 
-static void early_hints_for_a_client_that_does_not_read(void **state)
+TEST_WITH(fixture, r, early_hints_for_a_client_that_does_not_read, connected(many_hints))
 {
-    fixture *r = connected(many_hints);
-    (void)state;
     net_write(r->theirs, GET, sizeof GET - 1);
     fixture_pump(r);
     assert_non_null(r->x);
@@ -750,7 +707,6 @@ static void early_hints_for_a_client_that_does_not_read(void **state)
     const char *at = fixture_take(r);
     for (size_t n = 0; n < hints; n++, at += sizeof HINTS - 1) assert_memory_equal(at, HINTS, sizeof HINTS - 1);
     assert_string_equal(at, OK "Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello");
-    fixture_close(r);
 }
 
 static void hint_then_respond_changing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -760,40 +716,8 @@ static void hint_then_respond_changing(fixture *r, ls_thread_ctx *ctx, ls_exchan
 }
 
 /* Early hints may be sent in part: no 503 takes the place of the response behind them. */
-static void a_file_that_changes_behind_early_hints(void **state)
+TEST(a_file_that_changes_behind_early_hints)
 {
-    (void)state;
     check(hint_then_respond_changing, GET_CLOSE, HINTS, true);
     assert_int_equal(remove(changing), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_responses),
-        cmocka_unit_test(responses_without_a_body),
-        cmocka_unit_test(pipelined_responses_leave_in_one_send),
-        cmocka_unit_test(extra_fields),
-        cmocka_unit_test(a_server_field_of_the_site_replaces_the_default),
-        cmocka_unit_test(a_block_is_sent_without_a_copy_and_then_released),
-        cmocka_unit_test(a_small_block_is_copied_beside_the_head),
-        cmocka_unit_test(a_block_is_released_when_the_connection_is_lost),
-        cmocka_unit_test(a_shared_part_is_framed_for_each_client),
-        cmocka_unit_test(bytes_without_a_block_are_copied_before_the_call_returns),
-        cmocka_unit_test(parts_become_chunks),
-        cmocka_unit_test(parts_are_collected_until_the_handler_waits),
-        cmocka_unit_test(parts_without_the_chunked_coding),
-        cmocka_unit_test(parts_with_a_content_length),
-        cmocka_unit_test(parts_are_sent_while_the_handler_waits),
-        cmocka_unit_test(an_incomplete_response_ends_with_the_connection),
-        cmocka_unit_test(an_abort_drops_what_is_queued),
-        cmocka_unit_test(many_parts_of_all_kinds_arrive_complete),
-        cmocka_unit_test(above_the_high_water_mark_the_writer_waits),
-        cmocka_unit_test(a_client_that_does_not_read_is_disconnected),
-        cmocka_unit_test(a_file_that_changes_behind_another_response),
-        cmocka_unit_test(early_hints_without_memory_change_nothing),
-        cmocka_unit_test(early_hints_for_a_client_that_does_not_read),
-        cmocka_unit_test(a_file_that_changes_behind_early_hints),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

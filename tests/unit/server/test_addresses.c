@@ -10,10 +10,9 @@ static void text_is(const ls_addr *addr, const char *expected)
     assert_string_equal(ls_addr_text(addr, text), expected);
 }
 
-static void no_host_is_both_loopback_addresses(void **state)
+TEST(no_host_is_both_loopback_addresses)
 {
     ls_addresses a;
-    (void)state;
     assert_int_equal(ls_addresses_of("", 80, &a), LS_OK);
     assert_int_equal(a.count, 2);
     assert_false(a.either);
@@ -21,10 +20,9 @@ static void no_host_is_both_loopback_addresses(void **state)
     text_is(&a.at[1], "[::1]:80");
 }
 
-static void a_star_is_all_addresses_of_both_families_or_of_ipv4(void **state)
+TEST(a_star_is_all_addresses_of_both_families_or_of_ipv4)
 {
     ls_addresses a;
-    (void)state;
     assert_int_equal(ls_addresses_of("*", 0, &a), LS_OK);
     assert_int_equal(a.count, 2);
     assert_true(a.either);
@@ -32,32 +30,19 @@ static void a_star_is_all_addresses_of_both_families_or_of_ipv4(void **state)
     text_is(&a.at[1], "0.0.0.0:0");
 }
 
-static void an_address_is_itself(void **state)
+TEST(an_address_is_itself)
 {
     ls_addresses a;
-    (void)state;
     assert_int_equal(ls_addresses_of("::1", 8080, &a), LS_OK);
     assert_int_equal(a.count, 1);
     text_is(&a.at[0], "[::1]:8080");
     assert_int_equal(ls_addresses_of("example.org", 8080, &a), LS_EINVAL);
 }
 
-static void only_a_missing_address_is_missing(void **state)
+TEST(only_a_missing_address_is_missing)
 {
-    (void)state;
     assert_true(ls_address_is_missing(LS_EADDRNOTAVAIL));
     assert_true(ls_address_is_missing(LS_ENOTSUP));
     assert_false(ls_address_is_missing(LS_EADDRINUSE));
     assert_false(ls_address_is_missing(LS_OK));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_host_is_both_loopback_addresses),
-        cmocka_unit_test(a_star_is_all_addresses_of_both_families_or_of_ipv4),
-        cmocka_unit_test(an_address_is_itself),
-        cmocka_unit_test(only_a_missing_address_is_missing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

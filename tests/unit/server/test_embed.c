@@ -118,12 +118,11 @@ static void stop(running *r)
     ls_server_close(r->server);
 }
 
-static void two_servers_in_one_program_one_after_the_other(void **state)
+TEST(two_servers_in_one_program_one_after_the_other)
 {
     place places[2];
     running r[2];
     char response[500];
-    (void)state;
     for (int i = 0; i < 2; i++) place_open(&places[i], site);
     for (int round = 0; round < 2; round++) {
         start(&r[0], &places[0], "one");
@@ -151,12 +150,11 @@ static void stop_when_serving(void *user)
     ls_server_stop(t->server);
 }
 
-static void serving_is_called_once_and_may_stop_it(void **state)
+TEST(serving_is_called_once_and_may_stop_it)
 {
     place p;
     notified t = {NULL, 0};
     char message[300] = "";
-    (void)state;
     place_open(&p, site);
     char *args[] = {p.address, "text"};
     const ls_server_options options = {.size = sizeof options,
@@ -174,12 +172,11 @@ static void serving_is_called_once_and_may_stop_it(void **state)
     place_close(&p);
 }
 
-static void a_stop_may_come_before_the_run(void **state)
+TEST(a_stop_may_come_before_the_run)
 {
     char message[300];
     ls_server *server;
     place p;
-    (void)state;
     place_open(&p, site);
     char *args[] = {p.address};
     const ls_server_options options = {.size = sizeof options, .site = p.site, .argc = 1, .argv = args};
@@ -193,7 +190,7 @@ static void a_stop_may_come_before_the_run(void **state)
     place_close(&p);
 }
 
-static void the_loopback_may_have_one_address(void **state)
+TEST(the_loopback_may_have_one_address)
 {
     static const char two[] = "local ls = require 'luaserve' "
                               "local app = ls.app() "
@@ -204,7 +201,6 @@ static void the_loopback_may_have_one_address(void **state)
     running r;
     place p;
     char response[500];
-    (void)state;
     no_ip6 = true;
     place_open(&p, two);
     start(&r, &p, "text");
@@ -228,12 +224,11 @@ static void check_fails(const ls_server_options *options, const char *part)
     assert_memory_equal(cut, message, sizeof cut - 1);
 }
 
-static void failures_are_described_and_leave_nothing_open(void **state)
+TEST(failures_are_described_and_leave_nothing_open)
 {
     ls_server *server;
     char message[300];
     place p;
-    (void)state;
     const int next = dup(0);
     close(next);
     place_open(&p, site);
@@ -259,7 +254,7 @@ static void failures_are_described_and_leave_nothing_open(void **state)
 }
 
 /* The header of another version has a smaller or a larger struct. */
-static void the_size_of_the_options_is_checked(void **state)
+TEST(the_size_of_the_options_is_checked)
 {
     static const char text[] = "require 'luaserve'.init(function() end)";
     struct {
@@ -269,7 +264,6 @@ static void the_size_of_the_options_is_checked(void **state)
     ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
     ls_server *server;
     char message[300];
-    (void)state;
     check_fails(&options, "options.size is 0: set it to sizeof(ls_server_options)");
     snprintf(message, sizeof message, "options.size is %zu, but the options of luaserve %s have %zu bytes",
              sizeof later, ls_server_version(), sizeof options);
@@ -308,7 +302,7 @@ static int define_answer(lua_State *L, void *user)
     return 1;
 }
 
-static void host_functions_are_defined_in_each_state(void **state)
+TEST(host_functions_are_defined_in_each_state)
 {
     static const char text[] = "#!/usr/bin/luaserve\n"
                                "local ls = require 'luaserve' "
@@ -321,7 +315,6 @@ static void host_functions_are_defined_in_each_state(void **state)
     char message[300] = "", response[500];
     running r;
     place p;
-    (void)state;
     place_open(&p, "");
     char *source = malloc(sizeof text - 4); /* without terminator, and freed before the run */
     assert_non_null(source);
@@ -357,12 +350,11 @@ static int count_hit(lua_State *L)
 
 static int define_hit(lua_State *L, void *user)
 {
-    (void)user;
     lua_register(L, "hit", count_hit);
     return 0;
 }
 
-static void two_servers_call_the_same_program(void **state)
+TEST(two_servers_call_the_same_program)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app = ls.app() "
@@ -372,7 +364,6 @@ static void two_servers_call_the_same_program(void **state)
     running r[2];
     place places[2];
     char message[300], response[500];
-    (void)state;
     hits = 0;
     for (int i = 0; i < 2; i++) {
         place_open(&places[i], "");
@@ -401,8 +392,6 @@ static void two_servers_call_the_same_program(void **state)
 
 static int refuse(lua_State *L, void *user)
 {
-    (void)L;
-    (void)user;
     return -7;
 }
 
@@ -412,13 +401,12 @@ static int refuse_second(lua_State *L, void *user)
     return 0;
 }
 
-static void a_failing_open_function_is_described(void **state)
+TEST(a_failing_open_function_is_described)
 {
     int count = 0;
     static const char text[] = "local ls = require 'luaserve' ls.init(function() end)";
     ls_server_options options = {
         .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .open = refuse};
-    (void)state;
     check_fails(&options, "m.lua: the open function of the program returned -7");
     options.open = refuse_second;
     options.user = &count;
@@ -429,12 +417,11 @@ static void a_failing_open_function_is_described(void **state)
     assert_int_equal(count, 2);
 }
 
-static void a_site_in_memory_has_a_name_in_messages(void **state)
+TEST(a_site_in_memory_has_a_name_in_messages)
 {
     static const char text[] = "\xef\xbb\xbflocal x\nlocal y = = 1";
     ls_server_options options = {
         .size = sizeof options, .site = "memory.lua", .source = text, .source_bytes = sizeof text - 1};
-    (void)state;
     check_fails(&options, "memory.lua:2: unexpected symbol");
     options.source = "x = 1";
     options.source_bytes = 5;
@@ -446,7 +433,7 @@ static void a_site_in_memory_has_a_name_in_messages(void **state)
     check_fails(&options, "nothing to do");
 }
 
-static void a_site_without_listeners_ends_by_itself(void **state)
+TEST(a_site_without_listeners_ends_by_itself)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "ls.config { threads_max = 2 } "
@@ -457,14 +444,13 @@ static void a_site_without_listeners_ends_by_itself(void **state)
         .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
     ls_server *server;
     char message[300];
-    (void)state;
     if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
     assert_int_equal(ls_server_address(server, 0, message, sizeof message), LS_ENOENT);
     assert_int_equal(ls_server_run(server), 0);
     ls_server_close(server);
 }
 
-static void addresses_are_those_bound(void **state)
+TEST(addresses_are_those_bound)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "ls.udp('127.0.0.1:0', function() end) "
@@ -475,7 +461,6 @@ static void addresses_are_those_bound(void **state)
     ls_server *server;
     place p;
     unsigned port, other;
-    (void)state;
     no_ip6 = true;
     place_open(&p, "");
     char *args[] = {p.address};
@@ -524,12 +509,11 @@ static int open_on(const char *listen_on, ls_server **server, char message[300])
     return ls_server_open(&options, server, message, 300);
 }
 
-static void urls_have_the_scheme(void **state)
+TEST(urls_have_the_scheme)
 {
     char message[300], url[128], again[128];
     ls_server *server;
     unsigned port;
-    (void)state;
     if (open_on("127.0.0.1:0", &server, message) < 0) fail_msg("%s", message);
     assert_int_equal(ls_server_url(server, 0, url, sizeof url), 0);
     assert_int_equal(sscanf(url, "http://127.0.0.1:%u", &port), 1);
@@ -546,7 +530,7 @@ static void urls_have_the_scheme(void **state)
     ls_server_close(server);
 }
 
-static void all_listeners_move_to_one_address(void **state)
+TEST(all_listeners_move_to_one_address)
 {
     static const char *const wrong[] = {"",
                                         "127.0.0.1",
@@ -560,7 +544,6 @@ static void all_listeners_move_to_one_address(void **state)
                                         "[]:0"};
     char message[300], expected[300];
     ls_server *server;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(open_on(wrong[i], &server, message), LS_EINVAL);
         snprintf(expected, sizeof expected, "listen_on: invalid address \"%s\": give one such as \"127.0.0.1:0\"",
@@ -587,7 +570,7 @@ static void keep_line(int level, const char *line, size_t bytes, void *user)
     ls_mutex_unlock(&l->mutex);
 }
 
-static void the_log_goes_to_the_program(void **state)
+TEST(the_log_goes_to_the_program)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "ls.log.warn('loading') "
@@ -598,7 +581,6 @@ static void the_log_goes_to_the_program(void **state)
     ls_server *server;
     char message[300];
     unsigned states = 0;
-    (void)state;
     assert_int_equal(ls_mutex_open(&l.mutex), 0);
     assert_int_equal(ls_server_log_level("info"), 0);
     ls_server_log_to(keep_line, &l);
@@ -614,11 +596,10 @@ static void the_log_goes_to_the_program(void **state)
     ls_mutex_close(&l.mutex);
 }
 
-static void the_back_end_is_that_of_the_system(void **state)
+TEST(the_back_end_is_that_of_the_system)
 {
     static const char text[] = "require 'luaserve'.init(function() end)";
     const char *const names[] = {"auto", ls_server_backends(), "uring"};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         const ls_server_options options = {.size = sizeof options,
                                            .site = "m.lua",
@@ -645,7 +626,7 @@ static void the_back_end_is_that_of_the_system(void **state)
     }
 }
 
-static void threads_that_contradict_threads_max_are_refused(void **state)
+TEST(threads_that_contradict_threads_max_are_refused)
 {
     static const char text[] =
         "local ls = require 'luaserve' "
@@ -655,7 +636,6 @@ static void threads_that_contradict_threads_max_are_refused(void **state)
         .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
     ls_server *server;
     char message[300];
-    (void)state;
     for (options.threads = 0; options.threads < 2; options.threads++) {
         if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
         assert_int_equal(ls_server_run(server), 0);
@@ -664,9 +644,8 @@ static void threads_that_contradict_threads_max_are_refused(void **state)
     check_fails(&options, "m.lua: threads = 2 must not exceed threads_max = 1 of ls.config");
 }
 
-static void version_and_build_are_reported(void **state)
+TEST(version_and_build_are_reported)
 {
-    (void)state;
     char version[30];
     snprintf(version, sizeof version, "%d.%d.%d", LS_VERSION_MAJOR, LS_VERSION_MINOR, LS_VERSION_PATCH);
     assert_string_equal(ls_server_version(), version);
@@ -719,13 +698,12 @@ static void end_example(pid_t pid, int in, int out)
 }
 
 /* The site in its memory calls a function of the program, whose counter is shared by all states. */
-static void the_example_serves_its_own_site(void **state)
+TEST(the_example_serves_its_own_site)
 {
     char *argv[] = {(char *)(uintptr_t)embed, NULL};
     char line[200], response[500];
     int in, out;
     unsigned port;
-    (void)state;
     if (embed == NULL) skip();
     const pid_t pid = start_example(argv, &in, &out, line, sizeof line);
     assert_int_equal(sscanf(strstr(line, " serves "), " serves 127.0.0.1:%u", &port), 1);
@@ -742,12 +720,11 @@ static void the_example_serves_its_own_site(void **state)
     end_example(pid, in, out);
 }
 
-static void the_example_serves_until_its_input_ends(void **state)
+TEST(the_example_serves_until_its_input_ends)
 {
     char line[200], response[500], text[] = "from C";
     int in, out;
     place p;
-    (void)state;
     if (embed == NULL) skip();
     place_open(&p, site);
     char *argv[] = {(char *)(uintptr_t)embed, p.site, p.address, text, NULL};
@@ -794,11 +771,10 @@ static void expect_answer(const place *p, const char *body)
     assert_string_equal(found + 4, body);
 }
 
-static void posts_reach_lua(void **state)
+TEST(posts_reach_lua)
 {
     place p;
     running r;
-    (void)state;
     place_open(&p, "");
     open_text(&r.server, hearing, p.address);
     assert_int_equal(ls_server_post(r.server, "before", 6), 0); /* kept until it serves */
@@ -824,14 +800,13 @@ static void post_many(void *arg)
 }
 
 /* Every post that was accepted runs to its end before the drain ends. */
-static void many_threads_post_and_the_drain_waits(void **state)
+TEST(many_threads_post_and_the_drain_waits)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "ls.on('host', function(data) assert(data == 'x') ls.sleep(0.001) hit() end) "
                                "ls.on('host', function() hit() end) ";
     ls_thread posters[POSTERS];
     running r;
-    (void)state;
     hits = 0;
     open_text(&r.server, text, NULL); /* no listener: a site that hears posts does not end by itself */
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
@@ -847,7 +822,7 @@ static void many_threads_post_and_the_drain_waits(void **state)
 }
 
 /* Messages of a thread of the program, before the server serves and meanwhile. */
-static void publications_reach_subscribers(void **state)
+TEST(publications_reach_subscribers)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app, seen = ls.app(), ls.channel('seen') "
@@ -858,7 +833,6 @@ static void publications_reach_subscribers(void **state)
     char name[1026];
     place p;
     running r;
-    (void)state;
     place_open(&p, "");
     open_text(&r.server, text, p.address);
     assert_int_equal(ls_server_publish(r.server, "news", "before", 6), 1); /* kept until it serves */
@@ -884,7 +858,7 @@ static void publications_reach_subscribers(void **state)
     place_close(&p);
 }
 
-static void unfinished_posts_are_limited(void **state)
+TEST(unfinished_posts_are_limited)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app = ls.app() "
@@ -894,7 +868,6 @@ static void unfinished_posts_are_limited(void **state)
                                "ls.listen(..., app)";
     place p;
     running r;
-    (void)state;
     hits = 0;
     place_open(&p, "");
     open_text(&r.server, text, p.address);
@@ -913,11 +886,10 @@ static void unfinished_posts_are_limited(void **state)
     place_close(&p);
 }
 
-static void a_site_that_does_not_hear_refuses_posts(void **state)
+TEST(a_site_that_does_not_hear_refuses_posts)
 {
     place p;
     running r;
-    (void)state;
     place_open(&p, site);
     start(&r, &p, "text");
     assert_int_equal(ls_server_post(r.server, "x", 1), LS_ENOENT);
@@ -931,14 +903,13 @@ static void a_site_that_does_not_hear_refuses_posts(void **state)
     check_fails(&options, "ls.on: more than 16 \"host\" hooks");
 }
 
-static void an_error_in_a_host_function_is_logged(void **state)
+TEST(an_error_in_a_host_function_is_logged)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "ls.on('host', function(data) error('no ' .. data) end) "
                                "ls.on('host', function(data) hit() ls.stop() end) ";
     lines l = {.len = 0};
     ls_server *server;
-    (void)state;
     hits = 0;
     assert_int_equal(ls_mutex_open(&l.mutex), 0);
     assert_int_equal(ls_server_log_level("error"), 0);
@@ -954,13 +925,12 @@ static void an_error_in_a_host_function_is_logged(void **state)
     ls_mutex_close(&l.mutex);
 }
 
-static void counters_are_those_of_ls_stats(void **state)
+TEST(counters_are_those_of_ls_stats)
 {
     static const char *const names[] = {"uptime", "lua_states", "lua_bytes", "threads", "packets"};
     place p;
     running r;
     double value = -1;
-    (void)state;
     place_open(&p, site);
     start(&r, &p, "text");
     for (int n = 0; n < 3; n++) expect_answer(&p, "text");
@@ -982,7 +952,6 @@ static void counters_are_those_of_ls_stats(void **state)
 
 static void on_urgent(int number)
 {
-    (void)number;
     hits++;
 }
 
@@ -1036,7 +1005,7 @@ static void expect_same(const process *a, const process *b)
 
 /* A server that serves, with max_cpu, TLS and a post, and one beside it. While a server is open only SIGURG has another
  * action; it passes foreign signals on. */
-static void the_process_is_left_as_it_was(void **state)
+TEST(the_process_is_left_as_it_was)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app = ls.app() "
@@ -1048,7 +1017,6 @@ static void the_process_is_left_as_it_was(void **state)
     process before, during, after;
     running r[2];
     place places[2];
-    (void)state;
     assert_int_equal(sigaction(SIGURG, &urgent, &old), 0);
     assert_non_null(setlocale(LC_ALL, "C"));
     look(&before);
@@ -1081,14 +1049,13 @@ static void *action_of(int number)
     return (void *)(uintptr_t)action.sa_handler;
 }
 
-static void signals_change_only_when_asked_for(void **state)
+TEST(signals_change_only_when_asked_for)
 {
     static const int numbers[] = {SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     place p, second;
     ls_server *server, *other;
     char message[300] = "";
     void *before[6];
-    (void)state;
     place_open(&p, site);
     place_open(&second, site);
     char *args[] = {p.address, "text"}, *second_args[] = {second.address, "text"};
@@ -1113,38 +1080,7 @@ static void signals_change_only_when_asked_for(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_servers_in_one_program_one_after_the_other),
-        cmocka_unit_test(signals_change_only_when_asked_for),
-        cmocka_unit_test(serving_is_called_once_and_may_stop_it),
-        cmocka_unit_test(a_stop_may_come_before_the_run),
-        cmocka_unit_test(the_loopback_may_have_one_address),
-        cmocka_unit_test(failures_are_described_and_leave_nothing_open),
-        cmocka_unit_test(the_size_of_the_options_is_checked),
-        cmocka_unit_test(host_functions_are_defined_in_each_state),
-        cmocka_unit_test(two_servers_call_the_same_program),
-        cmocka_unit_test(a_failing_open_function_is_described),
-        cmocka_unit_test(a_site_in_memory_has_a_name_in_messages),
-        cmocka_unit_test(a_site_without_listeners_ends_by_itself),
-        cmocka_unit_test(addresses_are_those_bound),
-        cmocka_unit_test(urls_have_the_scheme),
-        cmocka_unit_test(all_listeners_move_to_one_address),
-        cmocka_unit_test(the_log_goes_to_the_program),
-        cmocka_unit_test(the_back_end_is_that_of_the_system),
-        cmocka_unit_test(threads_that_contradict_threads_max_are_refused),
-        cmocka_unit_test(version_and_build_are_reported),
-        cmocka_unit_test(posts_reach_lua),
-        cmocka_unit_test(many_threads_post_and_the_drain_waits),
-        cmocka_unit_test(publications_reach_subscribers),
-        cmocka_unit_test(unfinished_posts_are_limited),
-        cmocka_unit_test(a_site_that_does_not_hear_refuses_posts),
-        cmocka_unit_test(an_error_in_a_host_function_is_logged),
-        cmocka_unit_test(counters_are_those_of_ls_stats),
-        cmocka_unit_test(the_process_is_left_as_it_was),
-        cmocka_unit_test(the_example_serves_its_own_site),
-        cmocka_unit_test(the_example_serves_until_its_input_ends),
-    };
     if (argc > 1) embed = argv[1];
     (void)ls_server_log_level("off");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

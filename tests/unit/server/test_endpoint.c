@@ -145,11 +145,10 @@ static char *with_port(char text[200], const char *format, uint16_t port)
     return text;
 }
 
-static void a_plan_that_is_undone_closes_what_it_opened(void **state)
+TEST(a_plan_that_is_undone_closes_what_it_opened)
 {
     endpoints p;
     uint16_t ports[2];
-    (void)state;
     place_open(&p);
     assert_int_equal(plan(&p, "http(0) udp(0)"), LS_OK);
     assert_int_equal(p.plan.count, 2);
@@ -165,11 +164,10 @@ static void a_plan_that_is_undone_closes_what_it_opened(void **state)
 }
 
 /* Port 0 is the same wish as before: the port stays. So does one that names the port that was chosen. */
-static void the_same_address_is_kept(void **state)
+TEST(the_same_address_is_kept)
 {
     endpoints p;
     char text[200];
-    (void)state;
     place_open(&p);
     assert_int_equal(plan(&p, "http(0)"), LS_OK);
     commit(&p, 0);
@@ -189,11 +187,10 @@ static void the_same_address_is_kept(void **state)
 }
 
 /* Each endpoint is used once: a second listener with port 0 gets another port. TCP and UDP are apart. */
-static void an_endpoint_is_claimed_once(void **state)
+TEST(an_endpoint_is_claimed_once)
 {
     endpoints p;
     char text[200];
-    (void)state;
     place_open(&p);
     assert_int_equal(plan(&p, "http(0)"), LS_OK);
     commit(&p, 0);
@@ -212,11 +209,10 @@ static void an_endpoint_is_claimed_once(void **state)
 }
 
 /* What was prepared on the kept endpoint is forgotten, and what was opened is closed; a later plan succeeds. */
-static void a_plan_that_fails_changes_nothing(void **state)
+TEST(a_plan_that_fails_changes_nothing)
 {
     endpoints p, other;
     char text[200];
-    (void)state;
     place_open(&p);
     place_open(&other);
     ls_log_set_sink(test_sink, p.t);
@@ -241,10 +237,9 @@ static void a_plan_that_fails_changes_nothing(void **state)
     place_close(&other);
 }
 
-static void what_is_not_named_any_more_is_gone_and_then_closed(void **state)
+TEST(what_is_not_named_any_more_is_gone_and_then_closed)
 {
     endpoints p;
-    (void)state;
     place_open(&p);
     assert_int_equal(plan(&p, "http(0) udp(0)"), LS_OK);
     commit(&p, 0);
@@ -263,10 +258,9 @@ static void what_is_not_named_any_more_is_gone_and_then_closed(void **state)
 }
 
 /* Handshakes of the service before may still begin connections of its generation, until a grace period is over. */
-static void a_replaced_service_is_settled(void **state)
+TEST(a_replaced_service_is_settled)
 {
     endpoints p;
-    (void)state;
     place_open(&p);
     assert_int_equal(plan(&p, "tcp(0)"), LS_OK);
     commit(&p, 0);
@@ -281,17 +275,4 @@ static void a_replaced_service_is_settled(void **state)
     commit(&p, 3);
     assert_true(e->ops->free_replaced(e) == UINT64_MAX); /* the engine has no connection */
     place_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_that_is_undone_closes_what_it_opened),
-        cmocka_unit_test(the_same_address_is_kept),
-        cmocka_unit_test(an_endpoint_is_claimed_once),
-        cmocka_unit_test(a_plan_that_fails_changes_nothing),
-        cmocka_unit_test(what_is_not_named_any_more_is_gone_and_then_closed),
-        cmocka_unit_test(a_replaced_service_is_settled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

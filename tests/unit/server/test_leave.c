@@ -32,8 +32,6 @@ static atomic_uint left_servers; /* of which the log tells */
 static void note_line(int level, const char *line, size_t bytes, void *user)
 {
     static const char text[] = "closed before its end";
-    (void)level;
-    (void)user;
     for (size_t at = 0; at + sizeof text - 1 <= bytes; at++)
         if (memcmp(line + at, text, sizeof text - 1) == 0) left_servers++;
 }
@@ -41,7 +39,6 @@ static void note_line(int level, const char *line, size_t bytes, void *user)
 /* block(): as a call of a library that hangs. */
 static int block(lua_State *L)
 {
-    (void)L;
     ls_mutex_lock(&gate.mutex);
     gate.blocked++;
     ls_cond_broadcast(&gate.changed);
@@ -52,8 +49,6 @@ static int block(lua_State *L)
 
 static void block_worker(ls_thread_ctx *ctx, ls_op *op)
 {
-    (void)ctx;
-    (void)op;
     (void)block(NULL);
 }
 
@@ -69,7 +64,6 @@ static void set_gate(bool open)
 /* returned(): the handler goes on behind block(). */
 static int returned(lua_State *L)
 {
-    (void)L;
     ls_mutex_lock(&gate.mutex);
     gate.returned++;
     ls_cond_broadcast(&gate.changed);
@@ -86,7 +80,6 @@ static void await(const unsigned *count, unsigned value)
 
 static int define(lua_State *L, void *user)
 {
-    (void)user;
     lua_register(L, "block", block);
     lua_register(L, "returned", returned);
     lua_pushnumber(L, gate.drain_s);
@@ -173,11 +166,10 @@ static void close_early(place *p, int result)
 }
 
 /* Two threads of the server are inside a C function, which returns only when the next server serves. */
-static void blocked_threads_are_left_behind(void **state)
+TEST(blocked_threads_are_left_behind)
 {
     place p, next;
     int fds[2];
-    (void)state;
     start(&p, "127.0.0.1:0");
     for (unsigned n = 0; n < 2; n++) {
         fds[n] = get(&p, "/block");
@@ -198,10 +190,9 @@ static void blocked_threads_are_left_behind(void **state)
     ls_server_close(next.server);
 }
 
-static void waiting_handlers_are_ended(void **state)
+TEST(waiting_handlers_are_ended)
 {
     place p, next;
-    (void)state;
     gate.returned = 0;
     start(&p, "127.0.0.1:0");
     const int fd = get(&p, "/sleep");
@@ -216,10 +207,9 @@ static void waiting_handlers_are_ended(void **state)
 }
 
 /* The thread of a reload is inside a C function at the second stop, and returns before the close. */
-static void a_load_that_has_ended_is_not_left_behind(void **state)
+TEST(a_load_that_has_ended_is_not_left_behind)
 {
     place p;
-    (void)state;
     set_gate(false);
     left_servers = 0;
     gate.drain_s = 100;
@@ -239,11 +229,10 @@ static void a_load_that_has_ended_is_not_left_behind(void **state)
 }
 
 /* A thread is inside a C function when all else has ended and the threads are stopped. It returns before the close. */
-static void a_thread_that_ends_late_is_not_left_behind(void **state)
+TEST(a_thread_that_ends_late_is_not_left_behind)
 {
     ls_op op = {.done = block_worker};
     place p;
-    (void)state;
     set_gate(false);
     left_servers = 0;
     gate.drain_s = 100; /* this drain reaches its end */
@@ -263,15 +252,9 @@ static void a_thread_that_ends_late_is_not_left_behind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocked_threads_are_left_behind),
-        cmocka_unit_test(waiting_handlers_are_ended),
-        cmocka_unit_test(a_load_that_has_ended_is_not_left_behind),
-        cmocka_unit_test(a_thread_that_ends_late_is_not_left_behind),
-    };
     ls_server_log_to(note_line, NULL);
     gate.drain_s = 0.05;
     assert_int_equal(ls_mutex_open(&gate.mutex), 0);
     assert_int_equal(ls_cond_open(&gate.changed), 0);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -193,10 +193,9 @@ static const char plain[] = "local ls = require 'luaserve' "
 
 /* ---- when it is possible ------------------------------------------------------------------------------------------- */
 
-static void it_is_refused_before_the_run_and_after_the_stop(void **state)
+TEST(it_is_refused_before_the_run_and_after_the_stop)
 {
     place p;
-    (void)state;
     open_place(&p, plain, false);
     check_refused(&p, LS_EBUSY, "the server does not serve yet");
     start(&p);
@@ -209,7 +208,7 @@ static void it_is_refused_before_the_run_and_after_the_stop(void **state)
 }
 
 /* Its plan would replace the one of the start, whose listeners have not been started. */
-static void it_is_refused_during_the_start(void **state)
+TEST(it_is_refused_during_the_start)
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app = ls.app() "
@@ -218,7 +217,6 @@ static void it_is_refused_during_the_start(void **state)
                                "ls.on('start', pass) " /* holds the only thread before the packet of the start */
                                "ls.listen({ host = '127.0.0.1', port = 0, handler = app })";
     place p;
-    (void)state;
     open_place(&p, text, false);
     start(&p);
     gate_await(&p.in_lua);
@@ -232,10 +230,9 @@ static void it_is_refused_during_the_start(void **state)
     close_place(&p);
 }
 
-static void one_at_a_time(void **state)
+TEST(one_at_a_time)
 {
     place p;
-    (void)state;
     open_place(&p, plain, false);
     start(&p);
     gate_pass(&p.serving);
@@ -253,10 +250,9 @@ static void one_at_a_time(void **state)
 }
 
 /* The stop waits for the function of the program, which it cannot interrupt; nothing of the new site is left. */
-static void a_stop_cancels_a_reload_that_loads(void **state)
+TEST(a_stop_cancels_a_reload_that_loads)
 {
     place p;
-    (void)state;
     open_place(&p, plain, false);
     start(&p);
     gate_pass(&p.serving);
@@ -274,10 +270,9 @@ static void a_stop_cancels_a_reload_that_loads(void **state)
 }
 
 /* A reload would open its listeners. */
-static void an_idle_server_is_not_reloaded(void **state)
+TEST(an_idle_server_is_not_reloaded)
 {
     place p;
-    (void)state;
     open_place(&p, plain, true);
     start(&p);
     gate_pass(&p.serving);
@@ -288,11 +283,10 @@ static void an_idle_server_is_not_reloaded(void **state)
 
 /* ---- another text ---------------------------------------------------------------------------------------------------- */
 
-static void a_site_in_memory_gets_another_text(void **state)
+TEST(a_site_in_memory_gets_another_text)
 {
     char text[sizeof plain];
     place p;
-    (void)state;
     memcpy(text, plain, sizeof text);
     memcpy(strstr(text, "served"), "second", 6);
     open_place(&p, plain, false);
@@ -325,11 +319,10 @@ static void reload_often(void *arg)
     for (int i = 0; i < 20 && p->reloaded == 0; i++) reload(p);
 }
 
-static void servers_are_reloaded_at_the_same_time(void **state)
+TEST(servers_are_reloaded_at_the_same_time)
 {
     enum { SERVERS = 3 };
     place places[SERVERS];
-    (void)state;
     for (int i = 0; i < SERVERS; i++) {
         open_place(&places[i], plain, false);
         start(&places[i]);
@@ -362,11 +355,10 @@ static void read_counters(void *arg)
     }
 }
 
-static void counters_are_read_during_reloads(void **state)
+TEST(counters_are_read_during_reloads)
 {
     ls_thread reader;
     place p;
-    (void)state;
     open_place(&p, plain, false);
     start(&p);
     gate_pass(&p.serving);
@@ -381,16 +373,6 @@ static void counters_are_read_during_reloads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_refused_before_the_run_and_after_the_stop),
-        cmocka_unit_test(it_is_refused_during_the_start),
-        cmocka_unit_test(one_at_a_time),
-        cmocka_unit_test(a_stop_cancels_a_reload_that_loads),
-        cmocka_unit_test(an_idle_server_is_not_reloaded),
-        cmocka_unit_test(a_site_in_memory_gets_another_text),
-        cmocka_unit_test(servers_are_reloaded_at_the_same_time),
-        cmocka_unit_test(counters_are_read_during_reloads),
-    };
     (void)ls_server_log_level("off");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -126,7 +126,6 @@ static int forget(lua_State *L)
 
 static int define(lua_State *L, void *user)
 {
-    (void)user;
     lua_register(L, "ask", ask);
     lua_register(L, "now", now);
     lua_register(L, "forget", forget);
@@ -248,11 +247,10 @@ static void expect(int fd, const char *status, const char *body)
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static void a_task_waits_for_its_results(void **state)
+TEST(a_task_waits_for_its_results)
 {
     char path[200];
     place p;
-    (void)state;
     start(&p, "20");
     int fd = get(&p, "/plain");
     assert_int_equal(resume(job_take()), LS_OK);
@@ -282,10 +280,9 @@ static void a_task_waits_for_its_results(void **state)
     assert_int_equal(freed(), 9);
 }
 
-static void it_is_refused_where_a_task_cannot_wait(void **state)
+TEST(it_is_refused_where_a_task_cannot_wait)
 {
     place p;
-    (void)state;
     start(&p, "20");
     expect(get(&p, "/refused"), "200",
            "cannot wait while the site loads; call it in a handler, or in a function of ls.init or ls.on(\"start\"); "
@@ -296,10 +293,9 @@ static void it_is_refused_where_a_task_cannot_wait(void **state)
 }
 
 /* A resume of a suspension for which no task waits releases its data, and wakes nothing. */
-static void a_function_that_does_not_wait_is_not_woken(void **state)
+TEST(a_function_that_does_not_wait_is_not_woken)
 {
     place p;
-    (void)state;
     start(&p, "20");
     int fd = get(&p, "/forget");
     job *forgotten = job_take(), *after = job_take();
@@ -316,10 +312,9 @@ static void a_function_that_does_not_wait_is_not_woken(void **state)
 
 /* ---- a task that ends before ------------------------------------------------------------------------------------- */
 
-static void a_task_may_end_before_the_resume(void **state)
+TEST(a_task_may_end_before_the_resume)
 {
     place p;
-    (void)state;
     start(&p, "20");
     int fd = get(&p, "/timeout");
     job *j = job_take();
@@ -336,10 +331,9 @@ static void a_task_may_end_before_the_resume(void **state)
     stop(&p);
 }
 
-static void a_drain_waits_for_suspended_tasks(void **state)
+TEST(a_drain_waits_for_suspended_tasks)
 {
     place p;
-    (void)state;
     start(&p, "20");
     int fd = get(&p, "/plain");
     job *j = job_take();
@@ -351,10 +345,9 @@ static void a_drain_waits_for_suspended_tasks(void **state)
 }
 
 /* The previous site ends without its suspended task; the task of the new one does not notice. */
-static void a_reload_ends_a_suspended_task_after_drain_timeout(void **state)
+TEST(a_reload_ends_a_suspended_task_after_drain_timeout)
 {
     place p;
-    (void)state;
     start(&p, "0.05");
     int fd = get(&p, "/plain"), after;
     job *old = job_take(), *later;
@@ -380,10 +373,9 @@ static void a_reload_ends_a_suspended_task_after_drain_timeout(void **state)
 }
 
 /* After a stop that timed out the server is closed with a suspended task; the resume follows. */
-static void the_resume_may_follow_the_close(void **state)
+TEST(the_resume_may_follow_the_close)
 {
     place p;
-    (void)state;
     start(&p, "0.05");
     const int fd = get(&p, "/plain"), other = get(&p, "/plain");
     job *j[2] = {job_take(), job_take()};
@@ -405,17 +397,15 @@ enum { CLIENTS = 30, RESUMERS = 3 };
 
 static void resume_all(void *arg)
 {
-    (void)arg;
     for (int n = 0; n < CLIENTS; n++) (void)resume(job_take());
 }
 
 /* Resumes race with the timeouts, with each other, and with a stop. */
-static void many_threads_resume(void **state)
+TEST(many_threads_resume)
 {
     ls_thread resumers[RESUMERS];
     int fds[CLIENTS * RESUMERS];
     place p;
-    (void)state;
     start(&p, "20");
     for (int n = 0; n < CLIENTS * RESUMERS; n++) fds[n] = get(&p, n % 2 == 0 ? "/timeout" : "/inner");
     for (int n = 0; n < RESUMERS; n++) assert_int_equal(ls_thread_start(&resumers[n], "r", resume_all, NULL), 0);
@@ -433,18 +423,8 @@ static void many_threads_resume(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_task_waits_for_its_results),
-        cmocka_unit_test(it_is_refused_where_a_task_cannot_wait),
-        cmocka_unit_test(a_function_that_does_not_wait_is_not_woken),
-        cmocka_unit_test(a_task_may_end_before_the_resume),
-        cmocka_unit_test(a_drain_waits_for_suspended_tasks),
-        cmocka_unit_test(a_reload_ends_a_suspended_task_after_drain_timeout),
-        cmocka_unit_test(the_resume_may_follow_the_close),
-        cmocka_unit_test(many_threads_resume),
-    };
     (void)ls_server_log_level("off");
     assert_int_equal(ls_mutex_open(&jobs.mutex), 0);
     assert_int_equal(ls_cond_open(&jobs.changed), 0);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -17,7 +17,6 @@ static const char head_text[] = "accept-encodinggzipif-none-matchW/\"a\"";
 static int open_rules(void **state)
 {
     static const char types[] = "text/\0+json\0application/json\0";
-    (void)state;
     rules = ls_coding_rules_open(sizeof types, 100000);
     assert_non_null(rules);
     memcpy(rules->types, types, sizeof types);
@@ -30,7 +29,6 @@ static int open_rules(void **state)
 
 static int close_rules(void **state)
 {
-    (void)state;
     ls_coding_rules_drop(rules);
     return 0;
 }
@@ -109,7 +107,6 @@ static void decodes_to(const noting *n, size_t len)
 static void the_smallest_body(void **state)
 {
     static noting n;
-    (void)state;
     for (size_t len = 98; len < 103; len++) {
         respond(&n, "text/plain", len);
         assert_int_equal(is_coded(&n), len >= 100);
@@ -123,7 +120,6 @@ static void the_smallest_body(void **state)
 static void a_longer_body_is_left_to_other_threads(void **state)
 {
     static noting n;
-    (void)state;
     respond(&n, "text/plain", AT_ONCE);
     assert_false(ls_coding_filter_waits(&n.x));
     assert_int_equal(n.x.response, LS_RESPONSE_DONE);
@@ -170,7 +166,6 @@ static void types(void **state)
                 {"", false},
                 {NULL, false}};
     static noting n;
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         respond(&n, rows[i].type, 1000);
         assert_int_equal(is_coded(&n), rows[i].coded);
@@ -183,7 +178,6 @@ static void tags(void **state)
 {
     static noting n;
     char tag[300], expected[302] = "W/";
-    (void)state;
     memset(tag, 'x', sizeof tag);
     tag[0] = '"';
     for (size_t len = 254; len < 259; len++) {
@@ -216,7 +210,6 @@ static int fails_later(noting *n, enum noting_call call)
 static void errors_of_the_transport(void **state)
 {
     static noting n;
-    (void)state;
     for (unsigned first = 0; first < 3; first++) {
         begin(&n, "text/plain");
         n.result = fails_later;
@@ -237,7 +230,6 @@ static void encoders_are_kept(void **state)
 {
     static const size_t lengths[] = {200, 300, 1000, 2000, 4000};
     static noting n, parts[3];
-    (void)state;
     for (unsigned i = 0; i < 5; i++) {
         for (unsigned again = 0; again < 3; again++) { /* encoded, encoded again, from the cache */
             respond(&n, "text/plain", lengths[i]);
@@ -301,7 +293,6 @@ static void a_body_is_kept_when_it_comes_again(void **state)
 {
     char *bytes = calloc(1, CACHED_MAX + 1);
     ls_coding_cache *cache = ls_coding_cache_open(200000);
-    (void)state;
     assert_true(bytes != NULL && cache != NULL);
     assert_int_equal(look(cache, "hello", 5, 2), 0);
     assert_int_equal(look(cache, "hello", 5, 3), 3);
@@ -322,7 +313,6 @@ static void the_memory_of_the_cache_has_a_limit(void **state)
     ls_coding_cache *cache = ls_coding_cache_open(2006); /* two entries of 1,000 and 3 bytes */
     ls_coding_cache *small = ls_coding_cache_open(1002);
     unsigned hits = 0;
-    (void)state;
     assert_true(cache != NULL && small != NULL);
     for (unsigned round = 0; round < 2; round++) {
         for (char c = 0; c < 3; c++) {
@@ -351,7 +341,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     fixture_close(place);
     return 0;
 }

@@ -18,10 +18,8 @@ static void echo(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_body_is_read_to_its_end(void **state)
+TEST_WITH(fixture, r, a_body_is_read_to_its_end, fixture_open(echo, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(echo, 1);
     fake.body = "one|two|three|";
     fixture_arrives(r, (fake_request){.id = 1, .verb = HttpVerbPOST, .chunked = true, .has_body = true});
     expect_calls("body:1 body:1 body:1 body:1 send:1,end receive:0,small ");
@@ -29,14 +27,11 @@ static void a_body_is_read_to_its_end(void **state)
     fake.body = "onetwo"; /* with Content-Length no call is needed for the end */
     fixture_arrives(r, (fake_request){.id = 2, .verb = HttpVerbPOST, .length = "6", .has_body = true});
     expect_calls("body:2 send:2,end receive:0,small ");
-    fixture_close(r);
 }
 
-static void a_body_that_arrives_slowly(void **state)
+TEST_WITH(fixture, r, a_body_that_arrives_slowly, fixture_open(echo, 1))
 {
     enum { END_OF_FILE = (int)0xC0000011 };
-    (void)state;
-    fixture *r = fixture_open(echo, 1);
     fixture_arrives(r, (fake_request){.id = 1, .verb = HttpVerbPOST, .chunked = true, .has_body = true});
     for (int i = 0; i < 3; i++) {
         assert_int_equal(fake_count('b'), 1); /* at most one receive is pending */
@@ -44,24 +39,18 @@ static void a_body_that_arrives_slowly(void **state)
     }
     fixture_complete(r, 'b', END_OF_FILE, 0);
     expect_wire("200 OK;Content-Length: 9;Server: luaserve;;abcabcabc");
-    fixture_close(r);
 }
 
-static void a_body_whose_connection_is_reset(void **state)
+TEST_WITH(fixture, r, a_body_whose_connection_is_reset, fixture_open(echo, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(echo, 1);
     fixture_arrives(r, (fake_request){.id = 1, .verb = HttpVerbPOST, .length = "6", .has_body = true});
     fixture_complete(r, 'b', (NTSTATUS)0xC000020D, 0);
     assert_int_equal(r->result, LS_ERESET);
     expect_calls("body:1 receive:0,small cancel:1 ");
-    fixture_close(r);
 }
 
-static void a_body_that_is_too_large(void **state)
+TEST_WITH(fixture, r, a_body_that_is_too_large, fixture_make(echo))
 {
-    (void)state;
-    fixture *r = fixture_make(echo);
     r->config.body_bytes_max = 5;
     fixture_begin(r, 1, 8);
     fixture_arrives(r, (fake_request){.id = 1, .verb = HttpVerbPOST, .length = "6", .has_body = true});
@@ -71,7 +60,6 @@ static void a_body_that_is_too_large(void **state)
     fixture_arrives(r, (fake_request){.id = 2, .verb = HttpVerbPOST, .chunked = true, .has_body = true});
     assert_int_equal(r->result, LS_EMSGSIZE);
     expect_calls("body:2 body:2 cancel:2 receive:0,small ");
-    fixture_close(r);
 }
 
 /* A body receive is pending when the response is complete. It is cancelled first. */
@@ -85,25 +73,10 @@ static void respond_during_a_read(fixture *r, ls_thread_ctx *ctx, ls_exchange *x
     if (r->step == 2) respond_hello(r, ctx, x);
 }
 
-static void an_unneeded_body_receive_is_cancelled(void **state)
+TEST_WITH(fixture, r, an_unneeded_body_receive_is_cancelled, fixture_open(respond_during_a_read, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_during_a_read, 1);
     fixture_arrives(r, (fake_request){.id = 1, .verb = HttpVerbPOST, .length = "6", .has_body = true});
     fake.calls[0] = '\0';
     fixture_resume(r);
     expect_calls("stop:b send:1,end ");
-    fixture_close(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_body_is_read_to_its_end),
-        cmocka_unit_test(a_body_that_arrives_slowly),
-        cmocka_unit_test(a_body_whose_connection_is_reset),
-        cmocka_unit_test(a_body_that_is_too_large),
-        cmocka_unit_test(an_unneeded_body_receive_is_cancelled),
-    };
-    return cmocka_run_group_tests_name("http/httpsys/httpsys_body", tests, NULL, NULL);
 }

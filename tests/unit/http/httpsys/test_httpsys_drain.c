@@ -56,20 +56,13 @@ static uint32_t drain_with_request(unsigned at, bool *reached)
     return left;
 }
 
-static void a_request_that_starts_during_a_drain_is_counted(void **state)
+TEST(a_request_that_starts_during_a_drain_is_counted)
 {
     bool reached = true;
-    (void)state;
     void *handler = AddVectoredExceptionHandler(1, stepped);
     assert_non_null(handler);
     for (unsigned at = 1; reached; at++)
         if (drain_with_request(at, &reached) == 0) fail_msg("the drain misses a request after instruction %u", at);
     assert_in_range(interruption.steps, 10, 1000);
     (void)RemoveVectoredExceptionHandler(handler);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_request_that_starts_during_a_drain_is_counted)};
-    return cmocka_run_group_tests_name("http/httpsys/httpsys_drain", tests, NULL, NULL);
 }

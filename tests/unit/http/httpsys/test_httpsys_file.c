@@ -42,10 +42,8 @@ static bool handle_is_open(ls_fd fd)
     return GetHandleInformation((HANDLE)fd, &flags);
 }
 
-static void the_system_reads_the_ranges(void **state)
+TEST_WITH(fixture, r, the_system_reads_the_ranges, fixture_open(send_ranges, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(send_ranges, 1);
     r->file = ten_bytes();
     const ls_fd fd = r->file->fd;
     fixture_arrives(r, (fake_request){.id = 1});
@@ -65,14 +63,11 @@ static void the_system_reads_the_ranges(void **state)
     assert_true(handle_is_open(fd));
     fixture_complete(r, 's', 0, 3);
     assert_false(handle_is_open(fd));
-    fixture_close(r);
 }
 
-static void a_failed_send_drops_the_file(void **state)
+TEST_WITH(fixture, r, a_failed_send_drops_the_file, fixture_open(send_ranges, 1))
 {
     enum { DISCONNECTED = (int)0xC000020D }; /* STATUS_CONNECTION_RESET */
-    (void)state;
-    fixture *r = fixture_open(send_ranges, 1);
     r->file = ten_bytes();
     const ls_fd fd = r->file->fd;
     fake.send_error = ERROR_CONNECTION_INVALID;
@@ -82,25 +77,19 @@ static void a_failed_send_drops_the_file(void **state)
     fixture_complete(r, 's', DISCONNECTED, 0);
     ls_shared_file_drop(r->file);
     assert_false(handle_is_open(fd));
-    fixture_close(r);
 }
 
-static void a_changed_file_is_not_sent(void **state)
+TEST_WITH(fixture, r, a_changed_file_is_not_sent, fixture_open(send_ranges, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(send_ranges, 1);
     r->file = ten_bytes();
     r->file->info.bytes++;
     fixture_arrives(r, (fake_request){.id = 1});
     expect_calls("cancel:1 receive:0,small ");
     ls_shared_file_drop(r->file);
-    fixture_close(r);
 }
 
-static void without_the_call_for_parts_the_bytes_are_read(void **state)
+TEST_WITH(fixture, r, without_the_call_for_parts_the_bytes_are_read, fixture_make(send_ranges))
 {
-    (void)state;
-    fixture *r = fixture_make(send_ranges);
     r->api.SendResponseEntityBody = NULL;
     fixture_begin(r, 1, 8);
     r->file = ten_bytes();
@@ -109,16 +98,4 @@ static void without_the_call_for_parts_the_bytes_are_read(void **state)
     expect_wire("200 OK;Content-Length: 7;Server: luaserve;;<2345-9");
     assert_int_equal(fake.last_chunks[1].DataChunkType, HttpDataChunkFromMemory);
     ls_shared_file_drop(r->file);
-    fixture_close(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_system_reads_the_ranges),
-        cmocka_unit_test(a_failed_send_drops_the_file),
-        cmocka_unit_test(a_changed_file_is_not_sent),
-        cmocka_unit_test(without_the_call_for_parts_the_bytes_are_read),
-    };
-    return cmocka_run_group_tests_name("http/httpsys/httpsys_file", tests, NULL, NULL);
 }

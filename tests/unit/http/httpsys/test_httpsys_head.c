@@ -66,10 +66,9 @@ static void layout_free(layout *l)
     free(l->request);
 }
 
-static void all_parts_of_a_request(void **state)
+TEST(all_parts_of_a_request)
 {
     layout l;
-    (void)state;
     layout_make(&l, HttpVerbPOST, "/a/b?c=d");
     add_known(&l, HttpHeaderHost, "h:81");
     add_known(&l, HttpHeaderContentLength, "007");
@@ -95,7 +94,7 @@ static void all_parts_of_a_request(void **state)
     layout_free(&l);
 }
 
-static void targets_of_all_forms(void **state)
+TEST(targets_of_all_forms)
 {
     static const struct {
         const char *target, *path, *query, *host;
@@ -103,7 +102,6 @@ static void targets_of_all_forms(void **state)
     } cases[] = {{"/", "/", "", "h", false, false},      {"/?", "/", "", "h", false, true},
                  {"*", "*", "", "h", false, false},      {"http://a:1/x?y?z", "/x", "y?z", "a:1", false, true},
                  {"http://a", "", "", "a", true, false}, {"https://a?q", "", "q", "a", true, true}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
         layout_make(&l, HttpVerbOPTIONS, cases[i].target);
@@ -118,7 +116,7 @@ static void targets_of_all_forms(void **state)
     }
 }
 
-static void methods_by_number_and_by_name(void **state)
+TEST(methods_by_number_and_by_name)
 {
     static const struct {
         HTTP_VERB verb;
@@ -135,7 +133,6 @@ static void methods_by_number_and_by_name(void **state)
                  {HttpVerbPROPPATCH, NULL, "PROPPATCH", LS_HTTP_OTHER},
                  {HttpVerbUnknown, "PATCH", "PATCH", LS_HTTP_PATCH},
                  {HttpVerbUnknown, "patch", "patch", LS_HTTP_OTHER}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
         layout_make(&l, cases[i].verb, cases[i].verb == HttpVerbCONNECT ? "h:1" : "/");
@@ -151,7 +148,7 @@ static void methods_by_number_and_by_name(void **state)
     }
 }
 
-static void an_upgrade_needs_both_fields(void **state)
+TEST(an_upgrade_needs_both_fields)
 {
     static const struct {
         USHORT minor;
@@ -160,7 +157,6 @@ static void an_upgrade_needs_both_fields(void **state)
     } cases[] = {{1, "Upgrade", "websocket", true},   {1, "keep-alive, upgrade", "websocket", true},
                  {1, "upgrades", "websocket", false}, {1, "upgrade", NULL, false},
                  {1, NULL, "websocket", false},       {0, "upgrade", "websocket", false}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
         layout_make(&l, HttpVerbGET, "/");
@@ -174,7 +170,7 @@ static void an_upgrade_needs_both_fields(void **state)
     }
 }
 
-static void version_and_connection_decide_keep_alive(void **state)
+TEST(version_and_connection_decide_keep_alive)
 {
     static const struct {
         USHORT minor;
@@ -182,7 +178,6 @@ static void version_and_connection_decide_keep_alive(void **state)
         bool keep;
     } cases[] = {
         {1, NULL, true}, {1, "Close", false}, {1, "keep-alive", true}, {0, NULL, false}, {0, "Keep-Alive", true}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
         layout_make(&l, HttpVerbGET, "/");
@@ -196,10 +191,9 @@ static void version_and_connection_decide_keep_alive(void **state)
     }
 }
 
-static void a_chunked_body_has_no_length(void **state)
+TEST(a_chunked_body_has_no_length)
 {
     layout l;
-    (void)state;
     layout_make(&l, HttpVerbPOST, "/");
     add_known(&l, HttpHeaderHost, "h");
     add_known(&l, HttpHeaderTransferEncoding, "chunked");
@@ -209,10 +203,9 @@ static void a_chunked_body_has_no_length(void **state)
     layout_free(&l);
 }
 
-static void bad_lengths_are_refused(void **state)
+TEST(bad_lengths_are_refused)
 {
     static const char *const bad[] = {"-1", "1x", " 1", "12345678901234567890"};
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         layout l;
         layout_make(&l, HttpVerbPOST, "/");
@@ -225,10 +218,9 @@ static void bad_lengths_are_refused(void **state)
 }
 
 /* All fields that http.sys has numbers for, and its longest method name: LS_HTTPSYS_NAMES_BYTES is large enough. */
-static void every_known_field_at_once(void **state)
+TEST(every_known_field_at_once)
 {
     layout l;
-    (void)state;
     layout_make(&l, HttpVerbPROPPATCH, "/");
     for (int id = 0; id < HttpHeaderRequestMaximum; id++)
         add_known(&l, (HTTP_HEADER_ID)id, id == HttpHeaderTransferEncoding ? "chunked" : "1");
@@ -241,9 +233,8 @@ static void every_known_field_at_once(void **state)
     layout_free(&l);
 }
 
-static void limits_at_the_limit_and_one_past_it(void **state)
+TEST(limits_at_the_limit_and_one_past_it)
 {
-    (void)state;
     for (int past = 0; past < 2; past++) {
         layout l;
         ls_http_limits tight = {.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 100};
@@ -270,14 +261,13 @@ static void limits_at_the_limit_and_one_past_it(void **state)
     }
 }
 
-static void fields_of_a_response(void **state)
+TEST(fields_of_a_response)
 {
     static const char lines[] = "Location: /x\r\nX-A: \r\nETag: \"1\"\r\netag: \"2\"\r\nContent-MD5: q\r\n";
     HTTP_RESPONSE_HEADERS to;
     HTTP_UNKNOWN_HEADER unknown[5];
     ls_block *const block = malloc(sizeof *block + sizeof lines);
     const ls_exchange x = {.fields = block, .fields_len = sizeof lines - 1};
-    (void)state;
     assert_non_null(block);
     memcpy(block->data, lines, sizeof lines);
     memset(&to, 0, sizeof to);
@@ -292,21 +282,4 @@ static void fields_of_a_response(void **state)
     assert_memory_equal(to.KnownHeaders[HttpHeaderLocation].pRawValue, "/x", 2);
     assert_int_equal(to.KnownHeaders[HttpHeaderContentMd5].RawValueLength, 1);
     free(block);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_parts_of_a_request),
-        cmocka_unit_test(targets_of_all_forms),
-        cmocka_unit_test(methods_by_number_and_by_name),
-        cmocka_unit_test(version_and_connection_decide_keep_alive),
-        cmocka_unit_test(an_upgrade_needs_both_fields),
-        cmocka_unit_test(a_chunked_body_has_no_length),
-        cmocka_unit_test(bad_lengths_are_refused),
-        cmocka_unit_test(every_known_field_at_once),
-        cmocka_unit_test(limits_at_the_limit_and_one_past_it),
-        cmocka_unit_test(fields_of_a_response),
-    };
-    return cmocka_run_group_tests_name("http/httpsys/httpsys_head", tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
 
 /* ---- open --------------------------------------------------------------------------------------------------- */
 
-static void opens_in_order_and_closes_in_reverse(void **state)
+TEST(opens_in_order_and_closes_in_reverse)
 {
-    (void)state;
     char message[512];
     fixture *r = fixture_make(respond_hello);
     r->config.head_ms_max = 1500;
@@ -18,9 +17,8 @@ static void opens_in_order_and_closes_in_reverse(void **state)
     fixture_free(r);
 }
 
-static void one_group_per_url_on_systems_that_need_it(void **state)
+TEST(one_group_per_url_on_systems_that_need_it)
 {
-    (void)state;
     char message[512];
     fixture *r = fixture_make(respond_hello);
     fake.one_url_a_group = true;
@@ -31,7 +29,7 @@ static void one_group_per_url_on_systems_that_need_it(void **state)
     fixture_free(r);
 }
 
-static void a_refused_url_gives_the_reason_and_leaves_nothing_open(void **state)
+TEST(a_refused_url_gives_the_reason_and_leaves_nothing_open)
 {
     static const struct {
         ULONG error;
@@ -44,7 +42,6 @@ static void a_refused_url_gives_the_reason_and_leaves_nothing_open(void **state)
                  {ERROR_SHARING_VIOLATION, LS_EACCES, "listens on that port (error 32)"},
                  {ERROR_INVALID_PARAMETER, LS_EINVAL, "invalid URL (error 87), the form is http://host:port/path/"},
                  {ERROR_BAD_NET_NAME, LS_ESYS, "(error 67)"}};
-    (void)state;
     (void)SetEnvironmentVariableA("USERDOMAIN", "NT AUTHORITY"); /* as a service */
     (void)SetEnvironmentVariableA("USERNAME", "LOCAL SERVICE");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -59,9 +56,8 @@ static void a_refused_url_gives_the_reason_and_leaves_nothing_open(void **state)
     }
 }
 
-static void a_refused_second_url_removes_the_first(void **state)
+TEST(a_refused_second_url_removes_the_first)
 {
-    (void)state;
     char message[512];
     fixture *r = fixture_make(respond_hello);
     assert_int_equal(fixture_open_urls(r, "http://+:80/\0\xff\0", 2, 8, message), LS_EINVAL);
@@ -71,9 +67,8 @@ static void a_refused_second_url_removes_the_first(void **state)
     fixture_free(r);
 }
 
-static void too_many_urls(void **state)
+TEST(too_many_urls)
 {
-    (void)state;
     char message[512], urls[256] = "";
     size_t at = 0;
     fixture *r = fixture_make(respond_hello);
@@ -85,44 +80,33 @@ static void too_many_urls(void **state)
 
 /* ---- receives ----------------------------------------------------------------------------------------------- */
 
-static void a_large_head_is_received_again(void **state)
+TEST_WITH(fixture, r, a_large_head_is_received_again, fixture_open(respond_hello, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     fixture_arrives(r, (fake_request){.id = 8, .more_data = true});
     expect_calls("receive:8,large ");
     fixture_arrives(r, (fake_request){.id = 8});
     expect_calls("send:8,end receive:0,small ");
-    fixture_close(r);
 }
 
-static void a_head_above_the_largest_buffer_is_a_431(void **state)
+TEST_WITH(fixture, r, a_head_above_the_largest_buffer_is_a_431, fixture_open(respond_hello, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     fixture_arrives(r, (fake_request){.id = 8, .more_data = true});
     fixture_arrives(r, (fake_request){.id = 8, .more_data = true});
     expect_calls("receive:8,large send:8,close receive:0,large ");
     expect_wire("431 Request Header Fields Too Large;Connection: close;Content-Length: 56;Content-Type: text/plain; "
                 "charset=utf-8;Server: luaserve;;Request Header Fields Too Large: request head too large\n");
     assert_int_equal(r->starts, 0);
-    fixture_close(r);
 }
 
-static void a_connection_closed_before_its_large_head_is_received(void **state)
+TEST_WITH(fixture, r, a_connection_closed_before_its_large_head_is_received, fixture_open(respond_hello, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     fake.receive_error = ERROR_CONNECTION_INVALID;
     fixture_arrives(r, (fake_request){.id = 8, .more_data = true});
     expect_calls("receive:8,large receive:0,large ");
-    fixture_close(r);
 }
 
-static void limits_of_the_head_hold(void **state)
+TEST_WITH(fixture, r, limits_of_the_head_hold, fixture_make(respond_hello))
 {
-    (void)state;
-    fixture *r = fixture_make(respond_hello);
     r->config.head.target_bytes_max = 16;
     fixture_begin(r, 1, 8);
     fixture_arrives(r, (fake_request){.id = 1, .target = "/456789012345678"});
@@ -132,13 +116,10 @@ static void limits_of_the_head_hold(void **state)
     ls_http_stats stats = {0};
     r->http->ops->stat(r->http, &stats);
     assert_int_equal(stats.refused, 1);
-    fixture_close(r);
 }
 
-static void a_refused_receive_is_retried(void **state)
+TEST_WITH(fixture, r, a_refused_receive_is_retried, fixture_open(respond_hello, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     fake.receive_error = ERROR_NO_SYSTEM_RESOURCES;
     fixture_arrives(r, (fake_request){.id = 1});
     assert_int_equal(fake_count('r'), 0);
@@ -146,16 +127,13 @@ static void a_refused_receive_is_retried(void **state)
     assert_int_equal(ls_port_wait(r->port, &r->ctx, &packet, 1, 5000), 1); /* the packet of the timer */
     ls_packet_dispatch(&r->ctx, &packet);
     assert_int_equal(fake_count('r'), 1);
-    fixture_close(r);
 }
 
 /* Receives that complete at once are served in the same packet, but at most RUN_MAX of them. */
-static void receives_that_complete_at_once(void **state)
+TEST_WITH(fixture, r, receives_that_complete_at_once, fixture_open(respond_hello, 1))
 {
     enum { RUN_MAX = 64, MANY = 150 };
     ls_packet packet;
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     fake.receives_inline = MANY;
     fake_arrives((fake_request){.id = 1});
     for (int packets = 1, starts = 0; packets <= 3; packets++) {
@@ -167,36 +145,27 @@ static void receives_that_complete_at_once(void **state)
     assert_int_equal(r->starts, MANY + 1);
     assert_int_equal(fake_count('r'), 1);
     assert_int_equal(r->ctx.stats.recv_inline, MANY);
-    fixture_close(r);
 }
 
-static void connect_is_refused(void **state)
+TEST_WITH(fixture, r, connect_is_refused, fixture_open(respond_hello, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     fixture_arrives(r, (fake_request){.id = 1, .verb = HttpVerbCONNECT, .target = "a.example:443"});
     expect_calls("send:1,close receive:0,small ");
     assert_int_equal(r->starts, 0);
     assert_memory_equal(fake.wire, "501 Not Implemented;", 20);
-    fixture_close(r);
 }
 
-static void at_the_limit_no_receive_is_posted(void **state)
+TEST_WITH(fixture, r, at_the_limit_no_receive_is_posted, fixture_make(respond_later))
 {
-    (void)state;
-    fixture *r = fixture_make(respond_later);
     fixture_begin(r, 1, 1);
     fixture_arrives(r, (fake_request){.id = 1});
     expect_calls("");
     fixture_resume(r);
     expect_calls("send:1,end receive:0,small ");
-    fixture_close(r);
 }
 
-static void out_of_memory_cancels_the_request(void **state)
+TEST_WITH(fixture, r, out_of_memory_cancels_the_request, fixture_open(respond_hello, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     ls_block *held[512];
     unsigned count = 0;
     while (count < 512 && (held[count] = ls_block_get(r->ctx.pool, LS_BLOCK_LARGE)) != NULL) count++;
@@ -209,15 +178,12 @@ static void out_of_memory_cancels_the_request(void **state)
     while (count > 0) ls_block_drop(held[--count]);
     fixture_arrives(r, (fake_request){.id = 2});
     expect_calls("send:2,end receive:0,small ");
-    fixture_close(r);
 }
 
 /* ---- drain and abort ---------------------------------------------------------------------------------------- */
 
-static void a_drain_waits_for_current_requests(void **state)
+TEST_WITH(fixture, r, a_drain_waits_for_current_requests, fixture_open(respond_later, 2))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_later, 2);
     fixture_arrives(r, (fake_request){.id = 1});
     fake.calls[0] = '\0';
     assert_int_equal(r->http->ops->drain(r->http, false), 3);
@@ -231,55 +197,24 @@ static void a_drain_waits_for_current_requests(void **state)
     fixture_pump(r);
     assert_int_equal(r->http->ops->drain(r->http, false), 0);
     expect_calls("shutdown ");
-    fixture_close(r);
 }
 
 /* The request arrives while the receives are being cancelled. */
-static void a_request_during_the_cancellation_gets_a_response(void **state)
+TEST_WITH(fixture, r, a_request_during_the_cancellation_gets_a_response, fixture_open(respond_hello, 2))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 2);
     fake_arrives((fake_request){.id = 1});
     assert_int_equal(r->http->ops->drain(r->http, false), 2);
     fake.calls[0] = '\0';
     fixture_pump(r);
     expect_calls("send:1,close ");
     assert_int_equal(r->http->ops->drain(r->http, false), 0);
-    fixture_close(r);
 }
 
-static void an_abort_shuts_the_queue_down(void **state)
+TEST_WITH(fixture, r, an_abort_shuts_the_queue_down, fixture_open(respond_later, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_later, 1);
     fixture_arrives(r, (fake_request){.id = 1});
     fake.calls[0] = '\0';
     r->http->ops->abort(r->http);
     expect_calls("stop:r shutdown ");
     fixture_resume(r);
-    fixture_close(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opens_in_order_and_closes_in_reverse),
-        cmocka_unit_test(one_group_per_url_on_systems_that_need_it),
-        cmocka_unit_test(a_refused_url_gives_the_reason_and_leaves_nothing_open),
-        cmocka_unit_test(a_refused_second_url_removes_the_first),
-        cmocka_unit_test(too_many_urls),
-        cmocka_unit_test(a_large_head_is_received_again),
-        cmocka_unit_test(a_head_above_the_largest_buffer_is_a_431),
-        cmocka_unit_test(a_connection_closed_before_its_large_head_is_received),
-        cmocka_unit_test(limits_of_the_head_hold),
-        cmocka_unit_test(a_refused_receive_is_retried),
-        cmocka_unit_test(receives_that_complete_at_once),
-        cmocka_unit_test(connect_is_refused),
-        cmocka_unit_test(at_the_limit_no_receive_is_posted),
-        cmocka_unit_test(out_of_memory_cancels_the_request),
-        cmocka_unit_test(a_drain_waits_for_current_requests),
-        cmocka_unit_test(a_request_during_the_cancellation_gets_a_response),
-        cmocka_unit_test(an_abort_shuts_the_queue_down),
-    };
-    return cmocka_run_group_tests_name("http/httpsys/httpsys_lifecycle", tests, NULL, NULL);
 }

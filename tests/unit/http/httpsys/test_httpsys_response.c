@@ -3,10 +3,8 @@
 
 /* ---- whole responses ---------------------------------------------------------------------------------------- */
 
-static void a_response_is_sent_and_the_receive_posted_again(void **state)
+TEST_WITH(fixture, r, a_response_is_sent_and_the_receive_posted_again, fixture_open(respond_hello, 4))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 4);
     fixture_arrives(r, (fake_request){.id = 9});
     expect_calls("send:9,end receive:0,small ");
     expect_wire("200 OK;Content-Length: 5;Content-Type: text/plain;Server: luaserve;;hello");
@@ -16,13 +14,10 @@ static void a_response_is_sent_and_the_receive_posted_again(void **state)
     assert_int_equal(stats.requests, 1);
     assert_int_equal(stats.responses, 1);
     assert_int_equal(stats.open, 0);
-    fixture_close(r);
 }
 
-static void the_receive_does_not_wait_for_the_send(void **state)
+TEST_WITH(fixture, r, the_receive_does_not_wait_for_the_send, fixture_open(respond_hello, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_hello, 1);
     fake.sends_pend = true;
     fixture_arrives(r, (fake_request){.id = 1});
     fixture_arrives(r, (fake_request){.id = 2});
@@ -30,7 +25,6 @@ static void the_receive_does_not_wait_for_the_send(void **state)
     fake_complete(fake_find('s'), 0, 1);
     fixture_complete(r, 's', 0, 1);
     assert_int_equal(fake_count('s'), 0);
-    fixture_close(r);
 }
 
 static void respond_fields(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -66,10 +60,8 @@ static void respond_large(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void blocks_are_sent_without_a_copy_and_other_bytes_copied(void **state)
+TEST_WITH(fixture, r, blocks_are_sent_without_a_copy_and_other_bytes_copied, fixture_open(respond_large, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(respond_large, 1);
     fixture_make_block(r, "b");
     memset(r->body, 'a', sizeof r->body);
     fake.sends_pend = true;
@@ -80,7 +72,6 @@ static void blocks_are_sent_without_a_copy_and_other_bytes_copied(void **state)
     fixture_complete(r, 's', 0, 1);
     assert_null(r->x);
     for (size_t i = 1; i <= sizeof r->body; i++) assert_int_equal(fake.wire[fake.wire_len - i], 'a');
-    fixture_close(r);
 }
 
 static void respond_20_slices(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -91,9 +82,8 @@ static void respond_20_slices(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void many_slices_go_in_several_calls(void **state)
+TEST(many_slices_go_in_several_calls)
 {
-    (void)state;
     for (int pend = 0; pend < 2; pend++) {
         fixture *r = fixture_open(respond_20_slices, 1);
         fixture_make_block(r, "abcdefghijklmnopqrst");
@@ -124,10 +114,8 @@ static void write_parts(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void parts_become_chunks(void **state)
+TEST_WITH(fixture, r, parts_become_chunks, fixture_open(write_parts, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(write_parts, 1);
     fixture_arrives(r, (fake_request){.id = 1});
     expect_calls("send:1,more receive:0,small ");
     expect_wire("200 OK;Transfer-Encoding: chunked;Server: luaserve;;3\r\nabc\r\n");
@@ -135,7 +123,6 @@ static void parts_become_chunks(void **state)
     fixture_resume(r);
     expect_calls("entity:1,end ");
     expect_wire("10\r\n0123456789abcdef\r\n0\r\n\r\n");
-    fixture_close(r);
 }
 
 static void write_head_first(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -148,17 +135,14 @@ static void write_head_first(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void a_head_is_sent_before_the_parts(void **state)
+TEST_WITH(fixture, r, a_head_is_sent_before_the_parts, fixture_open(write_head_first, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(write_head_first, 1);
     fixture_arrives(r, (fake_request){.id = 1});
     expect_calls("send:1,more receive:0,small ");
     expect_wire("200 OK;Transfer-Encoding: chunked;Server: luaserve;;");
     fixture_resume(r);
     expect_calls("entity:1,end ");
     expect_wire("0\r\n\r\n");
-    fixture_close(r);
 }
 
 static void write_parts_with_length(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
@@ -190,9 +174,8 @@ static void write_and_abort(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void an_aborted_response_is_cancelled(void **state)
+TEST(an_aborted_response_is_cancelled)
 {
-    (void)state;
     for (int pends = 0; pends <= 1; pends++) {
         fixture *r = fixture_open(write_and_abort, 1);
         fake.sends_pend = pends;
@@ -231,10 +214,8 @@ static void write_until_pending(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void the_writer_waits_for_a_slow_client(void **state)
+TEST_WITH(fixture, r, the_writer_waits_for_a_slow_client, fixture_open(write_until_pending, 1))
 {
-    (void)state;
-    fixture *r = fixture_open(write_until_pending, 1);
     r->config.write_bytes_high = 65536;
     fake.sends_pend = true;
     fixture_arrives(r, (fake_request){.id = 1});
@@ -247,14 +228,11 @@ static void the_writer_waits_for_a_slow_client(void **state)
     assert_int_equal(r->step, 3);
     assert_in_range(r->writes, 24, 27);
     assert_null(r->x);
-    fixture_close(r);
 }
 
 /* On a system without HttpSendResponseEntityBody (Wine). */
-static void parts_are_sent_as_a_whole_without_the_call_for_parts(void **state)
+TEST_WITH(fixture, r, parts_are_sent_as_a_whole_without_the_call_for_parts, fixture_make(write_parts))
 {
-    (void)state;
-    fixture *r = fixture_make(write_parts);
     r->api.SendResponseEntityBody = NULL;
     fixture_begin(r, 1, 8);
     fixture_arrives(r, (fake_request){.id = 1});
@@ -267,7 +245,6 @@ static void parts_are_sent_as_a_whole_without_the_call_for_parts(void **state)
     fixture_arrives(r, (fake_request){.id = 2});
     expect_calls("send:2,end receive:0,small ");
     expect_wire("200 OK;Content-Length: 20;Server: luaserve;;xxxxxxxxxxxxxxxxxxxx");
-    fixture_close(r);
 }
 
 /* ---- no response, and failed sends -------------------------------------------------------------------------- */
@@ -277,10 +254,8 @@ static void end_without_response(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static void without_the_call_to_cancel_it_is_a_500(void **state)
+TEST_WITH(fixture, r, without_the_call_to_cancel_it_is_a_500, fixture_make(end_without_response))
 {
-    (void)state;
-    fixture *r = fixture_make(end_without_response);
     r->api.CancelHttpRequest = NULL;
     fixture_begin(r, 1, 8);
     fixture_arrives(r, (fake_request){.id = 3});
@@ -288,21 +263,17 @@ static void without_the_call_to_cancel_it_is_a_500(void **state)
     expect_wire(
         "500 Internal Server Error;Connection: close;Content-Length: 22;Content-Type: text/plain; charset=utf-8;"
         "Server: luaserve;;Internal Server Error\n");
-    fixture_close(r);
 }
 
-static void a_send_that_fails_later(void **state)
+TEST_WITH(fixture, r, a_send_that_fails_later, fixture_open(respond_large, 1))
 {
     enum { DISCONNECTED = (int)0xC000020D }; /* STATUS_CONNECTION_RESET */
-    (void)state;
-    fixture *r = fixture_open(respond_large, 1);
     fixture_make_block(r, "b");
     fake.sends_pend = true;
     fixture_arrives(r, (fake_request){.id = 1});
     fake.calls[0] = '\0';
     fixture_complete(r, 's', DISCONNECTED, 0);
     expect_calls("cancel:1 ");
-    fixture_close(r);
 }
 
 /* ---- one request, one response ------------------------------------------------------------------------------ */
@@ -379,9 +350,8 @@ static const struct {
      .send_error = ERROR_CONNECTION_INVALID},
 };
 
-static void one_request_one_response(void **state)
+TEST(one_request_one_response)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof responses / sizeof responses[0]; i++) {
         print_message("  %s\n", responses[i].name);
         fixture *r = fixture_open(responses[i].run, 1);
@@ -393,23 +363,4 @@ static void one_request_one_response(void **state)
         expect_wire(responses[i].wire);
         fixture_close(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_request_one_response),
-        cmocka_unit_test(a_response_is_sent_and_the_receive_posted_again),
-        cmocka_unit_test(the_receive_does_not_wait_for_the_send),
-        cmocka_unit_test(blocks_are_sent_without_a_copy_and_other_bytes_copied),
-        cmocka_unit_test(many_slices_go_in_several_calls),
-        cmocka_unit_test(parts_become_chunks),
-        cmocka_unit_test(a_head_is_sent_before_the_parts),
-        cmocka_unit_test(an_aborted_response_is_cancelled),
-        cmocka_unit_test(the_writer_waits_for_a_slow_client),
-        cmocka_unit_test(parts_are_sent_as_a_whole_without_the_call_for_parts),
-        cmocka_unit_test(without_the_call_to_cancel_it_is_a_500),
-        cmocka_unit_test(a_send_that_fails_later),
-    };
-    return cmocka_run_group_tests_name("http/httpsys/httpsys_response", tests, NULL, NULL);
 }

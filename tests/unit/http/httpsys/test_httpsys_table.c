@@ -48,14 +48,7 @@ static table_seen serve(const table_row *row)
     return seen;
 }
 
-static void responses_of_httpsys(void **state)
+TEST(responses_of_httpsys)
 {
-    (void)state;
     assert_true(table_run(serve, false, 0) >= 200);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(responses_of_httpsys)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

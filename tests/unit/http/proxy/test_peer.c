@@ -17,10 +17,9 @@ static int tenths(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms)
     return (int)(ls_peer_share(peer, now_ms, slow_ms, true) * 10 + 0.5);
 }
 
-static void failures_in_a_row_take_it_out(void **state)
+TEST(failures_in_a_row_take_it_out)
 {
     ls_peer *peer = open_peer();
-    (void)state;
     ls_peer_failed(peer, 1000, 3, 500);
     ls_peer_failed(peer, 1000, 3, 500);
     assert_int_equal(tenths(peer, 1000, 0), 10);
@@ -35,10 +34,9 @@ static void failures_in_a_row_take_it_out(void **state)
     ls_peer_kind.close(&peer->shared);
 }
 
-static void one_caller_sees_that_it_is_out_and_back(void **state)
+TEST(one_caller_sees_that_it_is_out_and_back)
 {
     ls_peer *peer = open_peer();
-    (void)state;
     assert_false(ls_peer_back(peer, 1000)); /* it never was out */
     assert_false(ls_peer_failed(peer, 1000, 2, 500));
     assert_false(ls_peer_back(peer, 1000));
@@ -51,10 +49,9 @@ static void one_caller_sees_that_it_is_out_and_back(void **state)
     ls_peer_kind.close(&peer->shared);
 }
 
-static void refused_requests_are_counted_once_a_second(void **state)
+TEST(refused_requests_are_counted_once_a_second)
 {
     ls_peer *peer = open_peer();
-    (void)state;
     assert_int_equal(ls_peer_refused(peer, 5000), 1);
     assert_int_equal(ls_peer_refused(peer, 5000), 0);
     assert_int_equal(ls_peer_refused(peer, 5999), 0);
@@ -64,10 +61,9 @@ static void refused_requests_are_counted_once_a_second(void **state)
     ls_peer_kind.close(&peer->shared);
 }
 
-static void checks_take_it_out_and_it_starts_slowly(void **state)
+TEST(checks_take_it_out_and_it_starts_slowly)
 {
     ls_peer *peer = open_peer();
-    (void)state;
     ls_peer_mark(peer, 1000, true); /* it was healthy: no slow start */
     assert_int_equal(tenths(peer, 1000, 900), 10);
     ls_peer_mark(peer, 1000, false);
@@ -81,15 +77,4 @@ static void checks_take_it_out_and_it_starts_slowly(void **state)
     assert_true(ls_peer_share(peer, 10899, 900, true) < 1);
     assert_true(ls_peer_share(peer, 10900, 900, true) == 1);
     ls_peer_kind.close(&peer->shared);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failures_in_a_row_take_it_out),
-        cmocka_unit_test(one_caller_sees_that_it_is_out_and_back),
-        cmocka_unit_test(refused_requests_are_counted_once_a_second),
-        cmocka_unit_test(checks_take_it_out_and_it_starts_slowly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,23 +19,23 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static int setup(void **state)
+typedef ls_dev site;
+
+static site *site_open(void)
 {
     ls_dev *dev;
     char message[200];
     write_file(path_a, "return 1");
     assert_int_equal(ls_dev_open(NULL, &dev, message, sizeof message), LS_OK);
     ls_dev_load_begin(dev);
-    *state = dev;
-    return 0;
+    return dev;
 }
 
-static int teardown(void **state)
+static void site_close(site *dev)
 {
-    ls_dev_close(*state);
+    ls_dev_close(dev);
     (void)remove(path_a);
     (void)remove(path_b);
-    return 0;
 }
 
 static unsigned what_changed(ls_dev *dev, bool *vanished)
@@ -50,9 +50,8 @@ static bool has_source(ls_dev *dev, const char *name)
     return ls_dev_find(dev, name, path);
 }
 
-static void a_change_is_seen_once(void **state)
+TEST_WITH(site, dev, a_change_is_seen_once, site_open())
 {
-    ls_dev *dev = *state;
     bool vanished;
     char name[64] = "";
     assert_int_equal(ls_dev_file(dev, path_a, LS_DEV_SOURCE), LS_OK);
@@ -64,9 +63,8 @@ static void a_change_is_seen_once(void **state)
     assert_int_equal(what_changed(dev, &vanished), 0);
 }
 
-static void a_file_that_vanishes_and_one_that_appears(void **state)
+TEST_WITH(site, dev, a_file_that_vanishes_and_one_that_appears, site_open())
 {
-    ls_dev *dev = *state;
     bool vanished;
     assert_int_equal(ls_dev_file(dev, path_a, LS_DEV_SOURCE), LS_OK);
     assert_int_equal(ls_dev_file(dev, path_b, LS_DEV_SOURCE), LS_OK); /* looked for */
@@ -83,9 +81,8 @@ static void a_file_that_vanishes_and_one_that_appears(void **state)
 }
 
 /* What the site reads is watched but not shown; what it writes is neither. */
-static void data_of_the_site(void **state)
+TEST_WITH(site, dev, data_of_the_site, site_open())
 {
-    ls_dev *dev = *state;
     bool vanished;
     assert_int_equal(ls_dev_file(dev, path_b, LS_DEV_OWN), LS_OK); /* not read: nothing to record */
     assert_int_equal(ls_dev_file(dev, path_a, LS_DEV_DATA), LS_OK);
@@ -104,9 +101,8 @@ static void data_of_the_site(void **state)
 }
 
 /* Lua cuts the beginning of a long name in messages. */
-static void a_source_is_found_by_its_name_or_the_end_of_it(void **state)
+TEST_WITH(site, dev, a_source_is_found_by_its_name_or_the_end_of_it, site_open())
 {
-    ls_dev *dev = *state;
     char path[LS_DEV_PATH_BYTES_MAX + 1], cut[64];
     assert_int_equal(ls_dev_file(dev, path_a, LS_DEV_SOURCE), LS_OK);
     assert_true(ls_dev_find(dev, path_a, path));
@@ -123,9 +119,8 @@ static void a_source_is_found_by_its_name_or_the_end_of_it(void **state)
 }
 
 /* Another state loads the site later than the first: a change in between is still seen. */
-static void the_first_stamp_of_a_load_counts(void **state)
+TEST_WITH(site, dev, the_first_stamp_of_a_load_counts, site_open())
 {
-    ls_dev *dev = *state;
     bool vanished;
     assert_int_equal(ls_dev_file(dev, path_a, LS_DEV_SOURCE), LS_OK);
     write_file(path_a, "return 22");
@@ -137,9 +132,8 @@ static void the_first_stamp_of_a_load_counts(void **state)
     assert_int_equal(what_changed(dev, &vanished), 0);
 }
 
-static void a_load_forgets_the_files_of_the_one_before(void **state)
+TEST_WITH(site, dev, a_load_forgets_the_files_of_the_one_before, site_open())
 {
-    ls_dev *dev = *state;
     write_file(path_b, "return 1");
     assert_int_equal(ls_dev_file(dev, path_a, LS_DEV_SOURCE), LS_OK);
     assert_int_equal(ls_dev_file(dev, path_b, LS_DEV_SOURCE), LS_OK);
@@ -155,9 +149,8 @@ static void a_load_forgets_the_files_of_the_one_before(void **state)
 }
 
 /* What was sent stays over loads, until the site loads it. */
-static void files_that_were_sent(void **state)
+TEST_WITH(site, dev, files_that_were_sent, site_open())
 {
-    ls_dev *dev = *state;
     static const char style[] = "test_dev_mode.css";
     char name[64] = "";
     bool vanished;
@@ -186,9 +179,8 @@ static void files_that_were_sent(void **state)
     assert_int_equal(ls_dev_file(dev, "more.lua", LS_DEV_SOURCE), LS_OK);
 }
 
-static void limits(void **state)
+TEST_WITH(site, dev, limits, site_open())
 {
-    ls_dev *dev = *state;
     char *name = malloc(LS_DEV_PATH_BYTES_MAX + 2);
     memset(name, 'a', LS_DEV_PATH_BYTES_MAX + 1);
     name[LS_DEV_PATH_BYTES_MAX + 1] = '\0';
@@ -214,9 +206,8 @@ static void limits(void **state)
     assert_true(ls_dev_once(dev, "one more"));
 }
 
-static void failures(void **state)
+TEST_WITH(site, dev, failures, site_open())
 {
-    ls_dev *dev = *state;
     static char message[LS_DEV_TEXT_BYTES], traceback[LS_DEV_TEXT_BYTES], longer[2 * LS_DEV_TEXT_BYTES];
     const uint64_t version = ls_dev_version(dev);
     assert_false(ls_dev_failure(dev, message, traceback));
@@ -266,9 +257,8 @@ static void await_calls(reloads *r, unsigned calls)
     ls_mutex_unlock(&r->mutex);
 }
 
-static void a_change_reloads_the_site(void **state)
+TEST_WITH(site, dev, a_change_reloads_the_site, site_open())
 {
-    ls_dev *dev = *state;
     reloads r = {.busy = 2};
     assert_int_equal(ls_mutex_open(&r.mutex), LS_OK);
     assert_int_equal(ls_cond_open(&r.changed), LS_OK);
@@ -284,23 +274,4 @@ static void a_change_reloads_the_site(void **state)
     write_file(path_a, "return 333");
     ls_cond_close(&r.changed);
     ls_mutex_close(&r.mutex);
-}
-
-int main(void)
-{
-#define DEV_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        DEV_TEST(a_change_is_seen_once),
-        DEV_TEST(a_file_that_vanishes_and_one_that_appears),
-        DEV_TEST(data_of_the_site),
-        DEV_TEST(a_source_is_found_by_its_name_or_the_end_of_it),
-        DEV_TEST(the_first_stamp_of_a_load_counts),
-        DEV_TEST(a_load_forgets_the_files_of_the_one_before),
-        DEV_TEST(files_that_were_sent),
-        DEV_TEST(limits),
-        DEV_TEST(failures),
-        DEV_TEST(a_change_reloads_the_site),
-    };
-#undef DEV_TEST
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

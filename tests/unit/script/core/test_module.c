@@ -21,7 +21,6 @@ typedef struct a_data {
 
 static void a_prepare(lua_State *L, ls_state *state)
 {
-    (void)state;
     called(lua_getglobal(L, "print") == LUA_TNIL ? "a.prepare" : "a.prepare after the libraries");
     lua_pop(L, 1);
 }
@@ -38,7 +37,6 @@ static void a_define(lua_State *L, ls_state *state)
 static void b_define(lua_State *L, ls_state *state)
 {
     const a_data *a = ls_state_data(state, SLOT_A);
-    (void)L;
     assert_true(a->defined);
     assert_int_equal((uintptr_t)a % _Alignof(max_align_t), 0);
     assert_int_equal((uintptr_t)ls_state_data(state, SLOT_B) % _Alignof(max_align_t), 0);
@@ -47,7 +45,6 @@ static void b_define(lua_State *L, ls_state *state)
 
 static void b_raise(lua_State *L, ls_state *state)
 {
-    (void)state;
     luaL_error(L, "planned");
 }
 
@@ -59,7 +56,6 @@ static void a_abandon(ls_state *state)
 
 static void a_free(ls_state *state)
 {
-    (void)state;
     called("a.free");
 }
 
@@ -94,7 +90,6 @@ static int run_text(lua_State *L)
 
 static int load(ls_generation *generation, ls_state *state, ls_thread_ctx *ctx, char *message, size_t message_bytes)
 {
-    (void)generation;
     assert_true(message_bytes >= 200);
     message[0] = '\0';
     assert_int_equal(ls_state_protected(state, ctx, run_text, message), LUA_OK);
@@ -135,29 +130,26 @@ static void close_place(place *p)
     ls_runtime_close(p->runtime);
 }
 
-static void calls_come_in_the_order_of_the_registry(void **state)
+TEST(calls_come_in_the_order_of_the_registry)
 {
     place p;
-    (void)state;
     assert_int_equal(open_place(&p, &module_b, "assert(require('luaserve.core').answer)", 1), LS_OK);
     assert_string_equal(calls, "a.prepare a.define b.define ");
     close_place(&p);
     assert_string_equal(calls, "a.prepare a.define b.define a.abandon a.free ");
 }
 
-static void a_define_that_raises_leaves_nothing_open(void **state)
+TEST(a_define_that_raises_leaves_nothing_open)
 {
     place p;
-    (void)state;
     assert_int_equal(open_place(&p, &module_raises, "", 1), LS_ENOMEM);
     assert_string_equal(calls, "a.prepare a.define a.free ");
     close_place(&p);
 }
 
-static void definitions_are_those_of_the_first_state(void **state)
+TEST(definitions_are_those_of_the_first_state)
 {
     place p;
-    (void)state;
     static const char two[] = "local core = require 'luaserve.core' assert(core.answer() == 0 and core.answer() == 1)";
     assert_int_equal(open_place(&p, &module_b, two, 3), LS_OK);
     assert_int_equal(add(&p), LS_OK);
@@ -171,10 +163,9 @@ static void definitions_are_those_of_the_first_state(void **state)
     close_place(&p);
 }
 
-static void a_state_cannot_define_more_than_the_first(void **state)
+TEST(a_state_cannot_define_more_than_the_first)
 {
     place p;
-    (void)state;
     assert_int_equal(open_place(&p, &module_b, "", 2), LS_OK);
     site_text = "require('luaserve.core').answer()";
     assert_int_equal(add(&p), LS_ESCRIPT);
@@ -182,10 +173,9 @@ static void a_state_cannot_define_more_than_the_first(void **state)
     close_place(&p);
 }
 
-static void definitions_have_a_limit(void **state)
+TEST(definitions_have_a_limit)
 {
     place p;
-    (void)state;
     assert_int_equal(open_place(&p, &module_b, "for _ = 1, 3 do require('luaserve.core').answer() end", 1), LS_OK);
     close_place(&p);
     assert_int_equal(open_place(&p, &module_b, "for _ = 1, 4 do require('luaserve.core').answer() end", 1),
@@ -204,7 +194,6 @@ static int common_open(void *own)
 
 static int common_fail(void *own)
 {
-    (void)own;
     return LS_ENOENT;
 }
 
@@ -224,7 +213,7 @@ static void find_seven(void *to, const char *name, double value)
     if (strcmp(name, "seven") == 0) *(double *)to = value;
 }
 
-static void a_module_has_data_of_the_server(void **state)
+TEST(a_module_has_data_of_the_server)
 {
     static const ls_module_common seven = {.bytes = sizeof(int),
                                            .open = common_open,
@@ -236,7 +225,6 @@ static void a_module_has_data_of_the_server(void **state)
     const ls_module *modules[SLOTS] = {&first, &second};
     ls_runtime *runtime;
     double value = 0;
-    (void)state;
     calls[0] = '\0';
     assert_int_equal(ls_runtime_open(NULL, modules, SLOTS, &runtime), LS_OK);
     ls_runtime_stats(runtime, find_seven, &value);
@@ -245,15 +233,4 @@ static void a_module_has_data_of_the_server(void **state)
     modules[SLOT_B] = &third;
     assert_int_equal(ls_runtime_open(NULL, modules, SLOTS, &runtime), LS_ENOENT);
     assert_string_equal(calls, "open close open close ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(calls_come_in_the_order_of_the_registry),
-                                       cmocka_unit_test(a_define_that_raises_leaves_nothing_open),
-                                       cmocka_unit_test(definitions_are_those_of_the_first_state),
-                                       cmocka_unit_test(a_state_cannot_define_more_than_the_first),
-                                       cmocka_unit_test(definitions_have_a_limit),
-                                       cmocka_unit_test(a_module_has_data_of_the_server)};
-    return cmocka_run_group_tests_name("script/module", tests, NULL, NULL);
 }

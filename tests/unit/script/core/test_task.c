@@ -15,7 +15,6 @@ static void site_test(void **state)
 
 static void jobs(void **state)
 {
-    (void)state;
     test_snippet(SITE("jobs"));
     test_snippet_logs(SITE("the_error_of_a_job"), "in a spawned job: ");
 }
@@ -24,7 +23,6 @@ static void jobs(void **state)
 static void a_buffer_made_while_the_state_closes(void **state)
 {
     test_site *t = test_site_open(SITE("a_buffer_made_while_the_state_closes"));
-    (void)state;
     assert_int_equal(t->opened, LS_OK);
     test_pump(t, 10000);
     assert_true(t->done);
@@ -43,7 +41,6 @@ static void a_buffer_made_while_the_state_closes(void **state)
 
 static void memory_has_a_limit(void **state)
 {
-    (void)state;
     test_snippet_logs(SITE("memory_has_a_limit"), "not enough memory");
 }
 
@@ -80,21 +77,18 @@ static void run_watched(const char *text, const char *expected)
 
 static void processor_time_has_a_limit(void **state)
 {
-    (void)state;
     /* The loops make garbage because ThreadSanitizer delays signals until the program calls into its run-time. */
     run_watched(SITE("processor_time_has_a_limit"), "more processor time than max_cpu allows");
 }
 
 static void processor_time_has_a_limit_in_c_functions(void **state)
 {
-    (void)state;
     run_watched(SITE("processor_time_has_a_limit_in_c_functions"), "more processor time than max_cpu allows");
 }
 
 /* Code of the script that runs where a coroutine cannot be suspended. */
 static void processor_time_has_a_limit_in_close_and_message_handlers(void **state)
 {
-    (void)state;
     run_watched(SITE("processor_time_has_a_limit_in_close_and_message_handlers"),
                 "more processor time than max_cpu allows");
 }
@@ -102,21 +96,18 @@ static void processor_time_has_a_limit_in_close_and_message_handlers(void **stat
 /* A task that waits again and again may compute for any time. A sleep of less than a millisecond is no wait. */
 static void a_wait_renews_the_processor_time(void **state)
 {
-    (void)state;
     run_watched(SITE("a_wait_renews_the_processor_time"), "more processor time than max_cpu allows");
 }
 
 /* A short sleep gives back the time for which it lasted: other tasks have run. */
 static void giving_way_to_busy_tasks_gives_back_time(void **state)
 {
-    (void)state;
     run_watched(SITE("giving_way_to_busy_tasks_gives_back_time"), NULL);
 }
 
 static void hooks_of_start_and_drain(void **state)
 {
     test_site *t = test_site_open(SITE("hooks_of_start_and_drain"));
-    (void)state;
     assert_int_equal(t->opened, LS_OK);
     test_pump(t, 30);
     assert_non_null(strstr(t->log, "started"));
@@ -131,7 +122,6 @@ static void hooks_of_start_and_drain(void **state)
 static void a_site_may_close_with_tasks_under_way(void **state)
 {
     test_site *t = test_site_open(SITE("a_site_may_close_with_tasks_under_way"));
-    (void)state;
     test_pump(t, 50);
     test_site_close(t);
 }
@@ -141,7 +131,6 @@ static void the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over(void **
 {
     test_site *t = test_site_open(SITE("a_site_may_close_with_tasks_under_way"));
     unsigned count = 0;
-    (void)state;
     test_pump(t, 50);
     ls_state *of = test_state(t);
     for (ls_node *node = of->tasks_live.next; node != &of->tasks_live; node = node->next) {

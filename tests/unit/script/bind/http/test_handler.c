@@ -16,27 +16,23 @@ static void site_test(void **state)
 
 static void invalid_results_are_logged_errors(void **state)
 {
-    (void)state;
     test_snippet_logs(SITE("invalid_results_are_logged_errors"),
                       "the handler returned the number 42, which is no registered status");
 }
 
 static void errors_in_failed_end_in_a_500(void **state)
 {
-    (void)state;
     test_snippet_logs(SITE("errors_in_failed_end_in_a_500"), "stack traceback");
 }
 
 static void log_hooks_run_for_each_response(void **state)
 {
-    (void)state;
     test_snippet_logs(SITE("log_hooks_run_for_each_response"), "/plain 500");
     test_snippet_logs(SITE("a_log_hook_sees_the_response"), "/seen 201");
 }
 
 static void sites_that_do_not_load(void **state)
 {
-    (void)state;
     test_load_fails("x = = 1", ":2:");
     test_load_fails("error('my text')", "my text");
     test_load_fails("core.sleep(1)", "cannot wait while the site loads");

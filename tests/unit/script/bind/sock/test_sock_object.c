@@ -21,11 +21,10 @@ static void talk(const char *options, const char *serve, const char *const *piec
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
 
-static void receives_a_number_of_bytes(void **state)
+TEST(receives_a_number_of_bytes)
 {
     static const char serve[] = "while true do local d, e, c, part = sock:receive(4) "
                                 "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
-    (void)state;
     talk("", serve, PIECES("abcdefgh"), "[abcd][efgh]nil|closed|ECLOSED|");
     talk("", serve, PIECES("a", "b", "c", "d"), "[abcd]nil|closed|ECLOSED|");
     talk("", serve, PIECES("ab", "cdef", "ghi"), "[abcd][efgh]nil|closed|ECLOSED|i");
@@ -35,12 +34,11 @@ static void receives_a_number_of_bytes(void **state)
          PIECES("12345", "6"), "12345 nil|message too long|EMSGSIZE 6");
 }
 
-static void across_blocks(void **state)
+TEST(across_blocks)
 {
     sock_fixture fixture;
     static char bytes[3 * BLOCK + 100];
     static char got[sizeof bytes];
-    (void)state;
     for (size_t n = 0; n < sizeof bytes; n++) bytes[n] = (char)('a' + n % 23);
     for (int at = -1; at <= 1; at++) { /* the receive ends before, at and behind the end of a block */
         char serve[200];
@@ -60,13 +58,12 @@ static void across_blocks(void **state)
 }
 
 /* Bytes that a peer sends one by one must not occupy one block each. */
-static void small_pieces_share_blocks(void **state)
+TEST(small_pieces_share_blocks)
 {
     enum { PIECES_SENT = 3 * BLOCK, BLOCKS_MAX = 16 };
     static char got[PIECES_SENT];
     sock_fixture fixture;
     ls_pools_stats before, stats;
-    (void)state;
     fixture_open(&fixture, "", "sock:send(assert(sock:receive('*l')))");
     const int peer = fixture_connect(&fixture);
     fixture_pump(&fixture);
@@ -81,13 +78,12 @@ static void small_pieces_share_blocks(void **state)
     fixture_close(&fixture);
 }
 
-static void lines(void **state)
+TEST(lines)
 {
     static const char serve[] = "while true do local d, e, c, part = sock:receive('*l') "
                                 "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
     static const char iterate[] = "for line in sock:lines() do sock:send('[', line, ']') end sock:send(sock.ended)";
     char text[200];
-    (void)state;
     talk("", serve, PIECES("one\r\ntwo\n\n\r\na\rb\nrest"), "[one][two][][][a\rb]nil|closed|ECLOSED|rest");
     talk("", serve, PIECES("on", "e\r", "\ntwo", "\n", "\r", "\n"), "[one][two][]nil|closed|ECLOSED|");
     talk("line_bytes_max = 5", serve, PIECES("12345\n"), "[12345]nil|closed|ECLOSED|");
@@ -110,34 +106,31 @@ static void lines(void **state)
     talk("line_bytes_max = 2", iterate, PIECES("ab\nabc\n"), "[ab]EMSGSIZE");
 }
 
-static void all_until_the_end(void **state)
+TEST(all_until_the_end)
 {
     static const char serve[] = "sock:send(show(sock:receive('*a')))";
-    (void)state;
     talk("", serve, PIECES(""), "");
     talk("", serve, PIECES("one", "two", "three"), "onetwothree");
     talk("message_bytes_max = 6", serve, PIECES("123", "456"), "123456");
     talk("message_bytes_max = 6", serve, PIECES("123", "4567"), "nil|message too long|EMSGSIZE");
 }
 
-static void receives_the_available_bytes(void **state)
+TEST(receives_the_available_bytes)
 {
     static const char serve[] = "while true do local d, e, c = sock:receiveany(%s) "
                                 "if not d then return sock:send(show(d, e, c)) end sock:send('[', d, ']') end";
     char text[200];
-    (void)state;
     (void)snprintf(text, sizeof text, serve, "");
     talk("", text, PIECES("a", "bcd"), "[a][bcd]nil|closed|ECLOSED");
     (void)snprintf(text, sizeof text, serve, "2");
     talk("", text, PIECES("abcde"), "[ab][cd][e]nil|closed|ECLOSED");
 }
 
-static void until_a_pattern(void **state)
+TEST(until_a_pattern)
 {
     static const char serve[] = "while true do local d, e, c, part = sock:receiveuntil('<end>') "
                                 "if not d then return sock:send(show(d, e, c, part)) end sock:send('[', d, ']') end";
     static const char text[] = "abc<end>";
-    (void)state;
     for (size_t cut = 1; cut < sizeof text - 1; cut++) { /* the pattern is cut at every byte */
         char first[16], second[16];
         (void)snprintf(first, sizeof first, "%.*s", (int)cut, text);
@@ -154,7 +147,7 @@ static void until_a_pattern(void **state)
          PIECES("a", "a", "a", "abrest"), "aaaab|nil|closed|ECLOSED|rest");
 }
 
-static void until_a_pattern_is_bounded(void **state)
+TEST(until_a_pattern_is_bounded)
 {
     static const char limit[] =
         "sock:send(show(sock:receiveuntil('--', { limit = 4 })), ' ', show(sock:receiveany()))";
@@ -163,7 +156,6 @@ static void until_a_pattern_is_bounded(void **state)
         "local longest = ('x'):rep(1024) sock:send(show(pcall(sock.receiveuntil, sock, longest .. 'x')), ' ', "
         "#assert(sock:receiveuntil(longest, { inclusive = true })))";
     char pattern[1025] = "";
-    (void)state;
     talk("", limit, PIECES("1234--rest"), "1234 rest");
     talk("", limit, PIECES("1234", "-", "-rest"), "1234 rest");
     talk("", limit, PIECES("12345--rest"), "nil|message too long|EMSGSIZE 12345--rest"); /* the bytes stay */
@@ -183,11 +175,10 @@ static uint64_t sends(const sock_fixture *fixture)
     return atomic_load(&stats->send_inline) + atomic_load(&stats->send_queued);
 }
 
-static void sends_of_one_task_are_combined(void **state)
+TEST(sends_of_one_task_are_combined)
 {
     sock_fixture fixture;
     char got[64];
-    (void)state;
     fixture_open(
         &fixture, "",
         "sock:receive(1) sock:send('a', 1, 2.5, 3.0, -0.0, 1e100) sock:send({ 'b', { core.buffer('c', 'd') } }) "
@@ -204,12 +195,11 @@ static void sends_of_one_task_are_combined(void **state)
 }
 
 /* The peer does not read: the sender waits with a bounded queue, and continues when the peer reads. */
-static void send_waits_for_a_slow_reader(void **state)
+TEST(send_waits_for_a_slow_reader)
 {
     enum { BLOCKS = 400, EACH = 10000 };
     sock_fixture fixture;
     char *got = malloc(BLOCKS * EACH + 1);
-    (void)state;
     assert_non_null(got);
     fixture_open(&fixture, "write_bytes_high = 65536",
                  "local most, b = 0, core.buffer(('b'):rep(10000)) for i = 1, 400 do assert(sock:send(b)) "
@@ -229,13 +219,12 @@ static void send_waits_for_a_slow_reader(void **state)
 
 /* A long string is sent from Lua's memory. Below the high-water mark the sender does not wait, and the string stays
  * alive until it is sent. */
-static void a_long_string_is_sent_without_a_copy(void **state)
+TEST(a_long_string_is_sent_without_a_copy)
 {
     enum { LEN = 2 << 20 };
     sock_fixture fixture;
     ls_pools_stats before, after;
     char *got = malloc(LEN + 4);
-    (void)state;
     assert_non_null(got);
     fixture_open(&fixture, "write_bytes_high = 100000000",
                  "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { { s } }, 'end') s = nil "
@@ -256,11 +245,10 @@ static void a_long_string_is_sent_without_a_copy(void **state)
 }
 
 /* Strings at the limit from which they are shared, and one byte shorter. */
-static void strings_below_the_limit_are_copied(void **state)
+TEST(strings_below_the_limit_are_copied)
 {
     sock_fixture fixture;
     char got[2 * LS_STRING_SHARED_MIN];
-    (void)state;
     for (size_t len = LS_STRING_SHARED_MIN - 1; len <= LS_STRING_SHARED_MIN; len++) {
         char serve[100];
         (void)snprintf(serve, sizeof serve, "sock:send(('s'):rep(%u)) sock:receive(1)", (unsigned)len);
@@ -275,12 +263,11 @@ static void strings_below_the_limit_are_copied(void **state)
 }
 
 /* The peer does not read: at most write_bytes_high bytes and one string wait in the queue and in Lua's memory. */
-static void long_strings_wait_for_a_slow_reader(void **state)
+TEST(long_strings_wait_for_a_slow_reader)
 {
     enum { LEN = 1 << 20, COUNT = 8 };
     sock_fixture fixture;
     char *got = malloc(COUNT * LEN);
-    (void)state;
     assert_non_null(got);
     fixture_open(&fixture, "write_bytes_high = 65536",
                  "local most = 0 for i = 1, 8 do assert(sock:send(tostring(i):rep(1024):rep(1024))) "
@@ -302,10 +289,9 @@ static void long_strings_wait_for_a_slow_reader(void **state)
 }
 
 /* A connection that is closed, or lost, with strings in its queue releases them. */
-static void a_closed_connection_releases_its_strings(void **state)
+TEST(a_closed_connection_releases_its_strings)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(&fixture, "write_bytes_high = 100000000",
                  "for i = 1, 5 do sock:send(tostring(i):rep(1024):rep(1024)) end sock:receive(1) sock:send('x', "
                  "('y'):rep(20000)) "
@@ -322,14 +308,13 @@ static void a_closed_connection_releases_its_strings(void **state)
 }
 
 /* receiveany returns the received block, and send shares it. */
-static void an_echo_copies_nothing(void **state)
+TEST(an_echo_copies_nothing)
 {
     enum { LEN = 3000000 };
     sock_fixture fixture;
     ls_pools_stats before, after;
     char *bytes = malloc(LEN), *got = malloc(LEN);
     size_t sent = 0, back = 0;
-    (void)state;
     assert_non_null(bytes);
     assert_non_null(got);
     for (size_t n = 0; n < LEN; n++) bytes[n] = (char)(n * 7 + n / 251);
@@ -360,13 +345,12 @@ static void an_echo_copies_nothing(void **state)
 
 /* ---- timeouts ---------------------------------------------------------------------------------------------------- */
 
-static void a_receive_timeout_keeps_the_received_bytes(void **state)
+TEST(a_receive_timeout_keeps_the_received_bytes)
 {
     static const char expected[] = "nil|timeout|ETIMEDOUT|part nil|timeout|ETIMEDOUT| nil|timeout|ETIMEDOUT| "
                                    "nil|timeout|ETIMEDOUT nil|timeout|ETIMEDOUT| ETIMEDOUT\n";
     sock_fixture fixture;
     char got[200];
-    (void)state;
     fixture_open(
         &fixture, "",
         "sock:settimeouts(nil, nil, 0.02) sock:send(show(sock:receive(10)), ' ', show(sock:receive('*l')), ' ', "
@@ -384,10 +368,9 @@ static void a_receive_timeout_keeps_the_received_bytes(void **state)
 
 /* A blocked sender does not shorten the timeout of the receiver, nor does a blocked receiver lengthen that of the
  * sender, which closes the connection. */
-static void each_direction_has_its_own_timeout(void **state)
+TEST(each_direction_has_its_own_timeout)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(
         &fixture, "",
         "local job = core.spawn(function() local s = ('x'):rep(1024):rep(4 << 10) sock:settimeouts(nil, 30, nil) "
@@ -417,11 +400,10 @@ static void each_direction_has_its_own_timeout(void **state)
 
 /* ---- end of stream ---------------------------------------------------------------------------------------------- */
 
-static void a_half_close(void **state)
+TEST(a_half_close)
 {
     sock_fixture fixture;
     char got[64];
-    (void)state;
     fixture_open(
         &fixture, "",
         "sock:send('before') is(show(sock:shutdown()), 'true') is(show(sock:shutdown('send')), 'true') "
@@ -451,10 +433,9 @@ static void a_half_close(void **state)
     fixture_close(&fixture);
 }
 
-static void use_after_close(void **state)
+TEST(use_after_close)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(
         &fixture, "",
         "sock:close() sock:close() local closed = 'nil|closed|ECLOSED' "
@@ -471,10 +452,9 @@ static void use_after_close(void **state)
     fixture_close(&fixture);
 }
 
-static void a_reset_is_an_error_of_both_directions(void **state)
+TEST(a_reset_is_an_error_of_both_directions)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(
         &fixture, "",
         "local d, e, c, part = sock:receive(10) "
@@ -500,11 +480,10 @@ static void a_reset_is_an_error_of_both_directions(void **state)
 }
 
 /* Unflushed output is sent when the function returns, raises or closes the sock, but not when it aborts it. */
-static void unflushed_output_is_sent_at_the_end(void **state)
+TEST(unflushed_output_is_sent_at_the_end)
 {
     sock_fixture fixture;
     char got[8];
-    (void)state;
     talk("", "sock:send('last')", PIECES(""), "last");
     talk("", "sock:send('last') sock:close()", PIECES(""), "last");
     talk("", "sock:send('last') sock:abort()", PIECES(""), "");
@@ -521,10 +500,9 @@ static void unflushed_output_is_sent_at_the_end(void **state)
 
 /* ---- interference by other tasks and finalizers ------------------------------------------------------------------ */
 
-static void one_task_receives_at_a_time(void **state)
+TEST(one_task_receives_at_a_time)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(&fixture, "",
                  "local first = core.spawn(function() return sock:receive('*l') end) core.sleep(0) "
                  "local function busy(f, ...) local ok, why = pcall(f, ...) is(ok, false) "
@@ -541,10 +519,9 @@ static void one_task_receives_at_a_time(void **state)
     fixture_close(&fixture);
 }
 
-static void close_wakes_the_waiting_tasks(void **state)
+TEST(close_wakes_the_waiting_tasks)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(&fixture, "",
                  "local s = ('x'):rep(1024):rep(4 << 10) "
                  "local r = core.spawn(function() return show(sock:receive(10)) end) "
@@ -577,14 +554,13 @@ static void close_wakes_the_waiting_tasks(void **state)
 
 /* A finalizer may run at every allocation, so also in the middle of a receive, and may call any function of that
  * sock. */
-static void finalizers_that_close_or_receive(void **state)
+TEST(finalizers_that_close_or_receive)
 {
     static const char *const actions[] = {"sock:close()", "sock:abort()", "sock:receiveany(700)", "sock:receive(1)"};
     static const char *const receives[] = {"sock:receive(20000)",  "sock:receive('*l')",       "sock:receiveany()",
                                            "sock:receiveany(100)", "sock:receiveuntil('\\n')", "sock:receive('*a')",
                                            "sock:lines()(sock)",   "sock:chunks()(sock)"};
     char line[30001], serve[600];
-    (void)state;
     memset(line, 'x', sizeof line);
     line[sizeof line - 1] = '\n';
     for (size_t m = 0; m < sizeof actions / sizeof actions[0]; m++) {
@@ -616,10 +592,9 @@ static int collect_all(lua_State *L)
 }
 
 /* The core collects garbage while no task runs: a task that a finalizer wakes then runs after it, not inside it. */
-static void a_finalizer_wakes_a_task_outside_tasks(void **state)
+TEST(a_finalizer_wakes_a_task_outside_tasks)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(
         &fixture, "",
         "local inside = false "
@@ -640,11 +615,10 @@ static void a_finalizer_wakes_a_task_outside_tasks(void **state)
     fixture_close(&fixture);
 }
 
-static void finalizers_while_sending(void **state)
+TEST(finalizers_while_sending)
 {
     static char got[8 << 20];
     sock_fixture fixture;
-    (void)state;
     for (int n = 0; n < 20; n++) {
         fixture_open(&fixture, "",
                      "collectgarbage('incremental', 10, 1000, 6) local closing = false "
@@ -662,7 +636,7 @@ static void finalizers_while_sending(void **state)
 }
 
 /* When Lua's memory runs out at any point of a send, either all bytes are sent or none. */
-static void out_of_memory_while_sending(void **state)
+TEST(out_of_memory_while_sending)
 {
     enum { LEN = 20000 + 200 * 5 + 20000 + 1 };
     static const char serve[] =
@@ -672,7 +646,6 @@ static void out_of_memory_while_sending(void **state)
     sock_fixture fixture;
     char got[LEN], as[20000], bs[20000];
     unsigned whole = 0;
-    (void)state;
     memset(as, 'a', sizeof as);
     memset(bs, 'b', sizeof bs);
     fixture_open(&fixture, "", serve);
@@ -698,11 +671,10 @@ static void out_of_memory_while_sending(void **state)
 }
 
 /* Output queued by a __close metamethod of a failed task is flushed. */
-static void output_of_a_close_metamethod_is_flushed(void **state)
+TEST(output_of_a_close_metamethod_is_flushed)
 {
     sock_fixture fixture;
     char got[8];
-    (void)state;
     fixture_open(
         &fixture, "",
         "if not first then first = sock sock:receive(1) return end "
@@ -718,11 +690,10 @@ static void output_of_a_close_metamethod_is_flushed(void **state)
 }
 
 /* A __tostring metamethod of the script makes the message of an error. */
-static void a_tostring_metamethod_closes_the_sock(void **state)
+TEST(a_tostring_metamethod_closes_the_sock)
 {
     sock_fixture fixture;
     char got[8];
-    (void)state;
     fixture_open(
         &fixture, "",
         "sock:send('a') error(setmetatable({}, { __tostring = function() sock:close() return 'a text' end }))");
@@ -732,40 +703,4 @@ static void a_tostring_metamethod_closes_the_sock(void **state)
     fixture.t->log[0] = '\0';
     close(peer);
     fixture_close(&fixture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(receives_a_number_of_bytes),
-        cmocka_unit_test(across_blocks),
-        cmocka_unit_test(small_pieces_share_blocks),
-        cmocka_unit_test(lines),
-        cmocka_unit_test(all_until_the_end),
-        cmocka_unit_test(receives_the_available_bytes),
-        cmocka_unit_test(until_a_pattern),
-        cmocka_unit_test(until_a_pattern_is_bounded),
-        cmocka_unit_test(sends_of_one_task_are_combined),
-        cmocka_unit_test(send_waits_for_a_slow_reader),
-        cmocka_unit_test(a_long_string_is_sent_without_a_copy),
-        cmocka_unit_test(strings_below_the_limit_are_copied),
-        cmocka_unit_test(long_strings_wait_for_a_slow_reader),
-        cmocka_unit_test(a_closed_connection_releases_its_strings),
-        cmocka_unit_test(an_echo_copies_nothing),
-        cmocka_unit_test(a_receive_timeout_keeps_the_received_bytes),
-        cmocka_unit_test(each_direction_has_its_own_timeout),
-        cmocka_unit_test(a_half_close),
-        cmocka_unit_test(use_after_close),
-        cmocka_unit_test(a_reset_is_an_error_of_both_directions),
-        cmocka_unit_test(unflushed_output_is_sent_at_the_end),
-        cmocka_unit_test(one_task_receives_at_a_time),
-        cmocka_unit_test(close_wakes_the_waiting_tasks),
-        cmocka_unit_test(finalizers_that_close_or_receive),
-        cmocka_unit_test(a_finalizer_wakes_a_task_outside_tasks),
-        cmocka_unit_test(output_of_a_close_metamethod_is_flushed),
-        cmocka_unit_test(finalizers_while_sending),
-        cmocka_unit_test(out_of_memory_while_sending),
-        cmocka_unit_test(a_tostring_metamethod_closes_the_sock),
-    };
-    return cmocka_run_group_tests_name("script/sock", tests, NULL, NULL);
 }

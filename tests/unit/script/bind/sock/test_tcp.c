@@ -14,11 +14,10 @@ static void expect_counts(const sock_fixture *fixture, unsigned connections)
     assert_int_equal(atomic_load(&fixture->conn_limit.count), connections);
 }
 
-static void each_connection_is_counted_until_it_closes(void **state)
+TEST(each_connection_is_counted_until_it_closes)
 {
     sock_fixture fixture;
     int peers[5];
-    (void)state;
     fixture_open(&fixture, "", "for data in sock:chunks() do sock:send(data) end");
     expect_counts(&fixture, 0);
     for (unsigned n = 0; n < 5; n++) {
@@ -34,11 +33,10 @@ static void each_connection_is_counted_until_it_closes(void **state)
 
 /* Unread bytes of the peer must not cause a reset that destroys the response. So the connection lingers, and counts in
  * the limit, until the peer closes. */
-static void unread_bytes_do_not_lose_the_response(void **state)
+TEST(unread_bytes_do_not_lose_the_response)
 {
     sock_fixture fixture;
     char got[16];
-    (void)state;
     fixture_open(&fixture, "", "sock:receive(1) sock:send('a response')");
     const int peer = fixture_connect_tcp(&fixture);
     fixture_send(&fixture, peer, "a long request, of which one byte is read");
@@ -53,11 +51,10 @@ static void unread_bytes_do_not_lose_the_response(void **state)
 }
 
 /* Lua's memory runs out at every point of an accept: that connection ends and leaves the limit; no other ends. */
-static void out_of_memory_ends_only_that_connection(void **state)
+TEST(out_of_memory_ends_only_that_connection)
 {
     sock_fixture fixture;
     unsigned failed = 0, served = 0;
-    (void)state;
     fixture_open(&fixture, "", "sock:send('served') sock:receive('*l')");
     ls_state *const lua = test_state(fixture.t);
     const size_t bytes_max = lua->bytes_max;
@@ -90,11 +87,10 @@ static void out_of_memory_ends_only_that_connection(void **state)
 
 /* ---- drain ------------------------------------------------------------------------------------------------------- */
 
-static void the_drain_wakes_receivers_without_received_bytes(void **state)
+TEST(the_drain_wakes_receivers_without_received_bytes)
 {
     sock_fixture fixture;
     char got[100];
-    (void)state;
     fixture_open(&fixture, "",
                  "sock:send(show(sock:receive('*l')), ' ', show(sock:receive('*l')), ' ', show(sock:receiveany()))");
     const int idle = fixture_connect(&fixture), begun = fixture_connect(&fixture), late = fixture_connect(&fixture);
@@ -116,10 +112,9 @@ static void the_drain_wakes_receivers_without_received_bytes(void **state)
 }
 
 /* Bytes received before the drain can still be read, although no task waits for them at that time. */
-static void the_drain_keeps_received_bytes(void **state)
+TEST(the_drain_keeps_received_bytes)
 {
     sock_fixture fixture;
-    (void)state;
     fixture_open(&fixture, "",
                  "sock:receive('*l') core.sleep(0.02) sock:send(show(sock:receive('*l'), sock:receive('*l')))");
     const int peer = fixture_connect(&fixture);
@@ -143,13 +138,12 @@ static const char all_kinds[] =
     "show(sock:send('x'))) "
     "elseif kind == 'many' then for i = 1, 100 do sock:send(core.buffer(('x'):rep(1024):rep(64))) end end";
 
-static void the_forced_end_of_a_site_closes_every_connection(void **state)
+TEST(the_forced_end_of_a_site_closes_every_connection)
 {
     static const char *const kinds[] = {"receive\n", "send\n", "sleep\n", "many\n", "begun"};
     enum { KINDS = sizeof kinds / sizeof kinds[0] };
     int peers[KINDS];
     sock_fixture fixture;
-    (void)state;
     fixture_open(&fixture, "", all_kinds);
     for (unsigned n = 0; n < KINDS; n++) {
         peers[n] = fixture_connect(&fixture);
@@ -165,17 +159,4 @@ static void the_forced_end_of_a_site_closes_every_connection(void **state)
     assert_int_equal(atomic_load(&fixture.conn_limit.count), 0);
     test_site_close(fixture.t);
     ls_conn_limit_close(&fixture.conn_limit);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_connection_is_counted_until_it_closes),
-        cmocka_unit_test(unread_bytes_do_not_lose_the_response),
-        cmocka_unit_test(out_of_memory_ends_only_that_connection),
-        cmocka_unit_test(the_drain_wakes_receivers_without_received_bytes),
-        cmocka_unit_test(the_drain_keeps_received_bytes),
-        cmocka_unit_test(the_forced_end_of_a_site_closes_every_connection),
-    };
-    return cmocka_run_group_tests_name("script/tcp", tests, NULL, NULL);
 }

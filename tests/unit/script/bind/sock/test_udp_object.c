@@ -16,7 +16,6 @@ static void site_test(void **state)
 
 static void out_of_memory_while_receiving(void **state)
 {
-    (void)state;
     test_snippet_logs(SITE("out_of_memory_while_receiving"), "went on");
 }
 

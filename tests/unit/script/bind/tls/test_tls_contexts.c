@@ -50,7 +50,6 @@ void __wrap_ls_tls_drop(ls_tls *tls)
 
 int __wrap_ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes)
 {
-    (void)tls;
     assert_false(force);
     (void)snprintf(why, why_bytes, "%s", reload_err < 0 ? "ca.pem: no certificate" : "");
     reloaded++;
@@ -74,7 +73,7 @@ static ls_tls *get(ls_tls_contexts *contexts, const ls_tls_options *options)
     return tls;
 }
 
-static void equal_options_share_a_context(void **state)
+TEST(equal_options_share_a_context)
 {
     static const ls_tls_cert certs[] = {{"c", NULL, NULL}, {"c", "k", NULL}, {"c", "k", "p"}, {"ck", "", "p"}};
     static const ls_tls_options all[] = {
@@ -103,7 +102,6 @@ static void equal_options_share_a_context(void **state)
     enum { ALL = sizeof all / sizeof *all };
     ls_tls_contexts *contexts = contexts_open();
     ls_tls *first[ALL];
-    (void)state;
     for (int n = 0; n < ALL; n++) {
         first[n] = get(contexts, &all[n]);
         assert_int_equal(opened, n + 1);
@@ -124,13 +122,12 @@ static void equal_options_share_a_context(void **state)
     assert_int_equal(live, 0);
 }
 
-static void a_failure_is_not_kept(void **state)
+TEST(a_failure_is_not_kept)
 {
     const ls_tls_options options = {.ca = "ca.pem"};
     ls_tls_contexts *contexts = contexts_open();
     char why[64];
     ls_tls *tls;
-    (void)state;
     open_err = LS_EINVAL;
     for (int n = 0; n < 2; n++) {
         assert_int_equal(ls_tls_contexts_get(contexts, &options, &tls, why, sizeof why), LS_EINVAL);
@@ -145,16 +142,14 @@ static void a_failure_is_not_kept(void **state)
 
 static void keep_line(int level, const char *line, size_t len, void *user)
 {
-    (void)level;
     (void)snprintf(user, 200, "%.*s", (int)len, line);
 }
 
-static void a_changed_file_that_cannot_be_used_is_logged(void **state)
+TEST(a_changed_file_that_cannot_be_used_is_logged)
 {
     const ls_tls_options options = {.ca = "ca.pem"};
     ls_tls_contexts *contexts = contexts_open();
     char line[200] = "";
-    (void)state;
     ls_tls *first = get(contexts, &options);
     reload_err = LS_EINVAL;
     ls_log_set_sink(keep_line, line);
@@ -168,11 +163,10 @@ static void a_changed_file_that_cannot_be_used_is_logged(void **state)
     assert_int_equal(live, 0);
 }
 
-static void one_more_than_the_limit_replaces_the_oldest(void **state)
+TEST(one_more_than_the_limit_replaces_the_oldest)
 {
     ls_tls_contexts *contexts = contexts_open();
     char ca[LS_TLS_CONTEXTS_MAX + 1][16];
-    (void)state;
     for (int n = 0; n <= LS_TLS_CONTEXTS_MAX; n++) {
         (void)snprintf(ca[n], sizeof ca[n], "%d", n);
         __wrap_ls_tls_drop(get(contexts, &(ls_tls_options){.ca = ca[n]}));
@@ -184,15 +178,4 @@ static void one_more_than_the_limit_replaces_the_oldest(void **state)
     assert_int_equal(opened, LS_TLS_CONTEXTS_MAX + 2);
     ls_tls_contexts_close(contexts);
     assert_int_equal(live, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_options_share_a_context),
-        cmocka_unit_test(a_failure_is_not_kept),
-        cmocka_unit_test(a_changed_file_that_cannot_be_used_is_logged),
-        cmocka_unit_test(one_more_than_the_limit_replaces_the_oldest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,11 +91,10 @@ static void check_integer(fixture *f, lua_Integer number)
     lua_pop(L, 1);
 }
 
-static void integers_stay_integers(void **state)
+TEST(integers_stay_integers)
 {
     fixture f;
     uint64_t seed = 88172645463325252u, power = 1;
-    (void)state;
     fixture_open(&f);
     check_integer(&f, LUA_MAXINTEGER);
     check_integer(&f, LUA_MININTEGER);
@@ -198,11 +197,10 @@ static void check_floats(fixture *f)
     }
 }
 
-static void floats_read_back_exactly(void **state)
+TEST(floats_read_back_exactly)
 {
     fixture f;
     uint64_t seed = 2463534242u;
-    (void)state;
     fixture_open(&f);
     check_floats(&f);
     for (int power = -323; power <= 308; power++) {
@@ -233,7 +231,7 @@ static const char *decode(fixture *f, const char *text)
     return lua_isinteger(f->L, -1) ? "integer" : "float";
 }
 
-static void number_texts(void **state)
+TEST(number_texts)
 {
     static const char *const integers[] = {"0", "7", "-7", "9223372036854775807", "-9223372036854775808"},
                              *const floats[] = {"9223372036854775808",
@@ -255,7 +253,6 @@ static void number_texts(void **state)
                                              ".5",  "-.5", "1e",  "1e+", "0x1", "inf", "-inf",
                                              "NaN", "1_0", "1,5", "1 2", "- 1", "--1", "1e1.5"};
     fixture f;
-    (void)state;
     fixture_open(&f);
     lua_State *L = f.L;
     lua_getupvalue(L, 1, 1);
@@ -276,12 +273,11 @@ static void number_texts(void **state)
 }
 
 /* A locale with a decimal comma has no influence. */
-static void the_locale_has_no_influence(void **state)
+TEST(the_locale_has_no_influence)
 {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "German_Germany.1252"};
     fixture f;
     unsigned n = 0;
-    (void)state;
     while (n < sizeof names / sizeof names[0] && setlocale(LC_NUMERIC, names[n]) == NULL) n++;
     if (n == sizeof names / sizeof names[0]) skip();
     assert_string_equal(localeconv()->decimal_point, ",");
@@ -308,7 +304,7 @@ static void run(lua_State *L, const char *code)
 }
 
 /* Memory runs out at each allocation of an encoding and a decoding: the error is "not enough memory", and nothing leaks. */
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
     static const char code[] = "local part = { 'a\\n', 1.5, {}, cjson.decode '[]', true }\n"
                                "local value = {}\n"
@@ -320,7 +316,6 @@ static void every_allocation_may_fail(void **state)
                                "end";
     fixture f;
     unsigned failures = 0;
-    (void)state;
     fixture_open(&f);
     lua_State *L = f.L;
     run(L, code);
@@ -342,7 +337,7 @@ static void every_allocation_may_fail(void **state)
 }
 
 /* The buffers count as memory of the state. A large one is freed at once, also after an error. */
-static void no_large_buffer_is_kept(void **state)
+TEST(no_large_buffer_is_kept)
 {
     static const char *const codes[] = {
         "cjson.encode(text)",
@@ -353,7 +348,6 @@ static void no_large_buffer_is_kept(void **state)
         "assert(not pcall(cjson.decode, escaped:sub(1, -2)))",
     };
     fixture f;
-    (void)state;
     fixture_open(&f);
     lua_State *L = f.L;
     run(L, "text = ('x'):rep(1000):rep(4000) escaped = '\"' .. ('\\\\n'):rep(1000):rep(2000) .. '\"'");
@@ -374,10 +368,9 @@ static void no_large_buffer_is_kept(void **state)
 }
 
 /* When memory is short, the encoder collects garbage, and a finalizer may encode meanwhile. */
-static void a_finalizer_may_encode(void **state)
+TEST(a_finalizer_may_encode)
 {
     fixture f;
-    (void)state;
     fixture_open(&f);
     lua_State *L = f.L;
     run(L, "collectgarbage 'stop'\n"
@@ -397,10 +390,9 @@ static void a_finalizer_may_encode(void **state)
 
 /* ---- the module luaserve.json ---------------------------------------------------------------------------------- */
 
-static void the_lua_tests_pass(void **state)
+TEST(the_lua_tests_pass)
 {
     fixture f;
-    (void)state;
     fixture_open(&f);
     run(f.L, "local tree = '" TEST_TREE "/'\n"
              "package.path = tree .. 'tests/unit/lua/?.lua;' .. tree .. 'lua/?.lua'\n"
@@ -410,19 +402,4 @@ static void the_lua_tests_pass(void **state)
              "  if not ok then error(name .. ': ' .. tostring(message), 0) end\n"
              "end\n");
     fixture_close(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_stay_integers),
-        cmocka_unit_test(floats_read_back_exactly),
-        cmocka_unit_test(number_texts),
-        cmocka_unit_test(the_locale_has_no_influence),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(no_large_buffer_is_kept),
-        cmocka_unit_test(a_finalizer_may_encode),
-        cmocka_unit_test(the_lua_tests_pass),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

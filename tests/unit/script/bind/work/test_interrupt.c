@@ -16,7 +16,6 @@ static void site_test(void **state)
 
 static void stop(void *server) /* the site has ended */
 {
-    (void)server;
 }
 
 /* Run `text` until it logs READY, set the flag of `number`, and run on until DONE. */
@@ -36,13 +35,11 @@ static void interrupted(const char *text, uint64_t number)
 
 static void the_number_chooses_one(void **state)
 {
-    (void)state;
     interrupted(SITE("the_number_chooses_one"), 1);
 }
 
 static void zero_means_all(void **state)
 {
-    (void)state;
     interrupted(SITE("zero_means_all"), 0);
 }
 

@@ -12,11 +12,10 @@ enum { BLOCKS = 400 };
 
 /* Blocks of all sizes are live at the same time, each filled to its last byte: none overlaps another, all are
  * aligned. */
-static void blocks_do_not_overlap(void **state)
+TEST(blocks_do_not_overlap)
 {
     static unsigned char *at[BLOCKS];
     ls_alloc alloc;
-    (void)state;
     ls_alloc_open(&alloc);
     for (unsigned i = 0; i < BLOCKS; i++) {
         const size_t size = 1 + (i * 37) % LS_ALLOC_BYTES_MAX;
@@ -32,10 +31,9 @@ static void blocks_do_not_overlap(void **state)
 }
 
 /* The next allocation of the same size class returns the freed block; another class does not. */
-static void a_block_returns_to_its_size(void **state)
+TEST(a_block_returns_to_its_size)
 {
     ls_alloc alloc;
-    (void)state;
     ls_alloc_open(&alloc);
     void *sixteen = ls_alloc_take(&alloc, 16), *seventeen = ls_alloc_take(&alloc, 17);
     ls_alloc_give(&alloc, sixteen);
@@ -57,10 +55,9 @@ static void take_many(ls_alloc *alloc)
 }
 
 /* A chunk is used to its last block before the next one is allocated. */
-static void chunks_are_used_up(void **state)
+TEST(chunks_are_used_up)
 {
     ls_alloc alloc;
-    (void)state;
     ls_alloc_open(&alloc);
     take_many(&alloc);
     assert_int_equal(alloc.chunks, CHUNKS);
@@ -71,10 +68,9 @@ static void chunks_are_used_up(void **state)
 }
 
 /* After all blocks were freed, in any order, the open chunk and the spare ones remain. All classes use the spares. */
-static void free_chunks_return_to_the_system(void **state)
+TEST(free_chunks_return_to_the_system)
 {
     ls_alloc alloc;
-    (void)state;
     ls_alloc_open(&alloc);
     for (unsigned round = 0; round < 3; round++) {
         const unsigned steps[] = {1, 7, CHUNKS * PER_CHUNK - 1}, step = steps[round];
@@ -93,10 +89,9 @@ static void free_chunks_return_to_the_system(void **state)
 }
 
 /* One block in use keeps its chunk. The free blocks of such chunks are used before a new chunk is allocated. */
-static void a_block_in_use_keeps_its_chunk(void **state)
+TEST(a_block_in_use_keeps_its_chunk)
 {
     ls_alloc alloc;
-    (void)state;
     ls_alloc_open(&alloc);
     take_many(&alloc);
     for (unsigned i = 0; i < CHUNKS * PER_CHUNK; i++) {
@@ -115,16 +110,4 @@ static void a_block_in_use_keeps_its_chunk(void **state)
     for (unsigned i = 5; i < CHUNKS * PER_CHUNK; i += PER_CHUNK)
         for (unsigned n = 0; n < LS_ALLOC_BYTES_MAX; n++) assert_int_equal(((unsigned char *)many[i])[n], 42);
     ls_alloc_close(&alloc);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_do_not_overlap),
-        cmocka_unit_test(a_block_returns_to_its_size),
-        cmocka_unit_test(chunks_are_used_up),
-        cmocka_unit_test(free_chunks_return_to_the_system),
-        cmocka_unit_test(a_block_in_use_keeps_its_chunk),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

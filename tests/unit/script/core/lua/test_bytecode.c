@@ -20,7 +20,6 @@ typedef struct text {
 static int append(lua_State *L, const void *bytes, size_t len, void *user)
 {
     text *to = user;
-    (void)L;
     assert_non_null(to->bytes = realloc(to->bytes, to->len + len));
     memcpy(to->bytes + to->len, bytes, len);
     to->len += len;
@@ -36,10 +35,9 @@ static text dumped(lua_State *L)
     return all;
 }
 
-static void bytecode_equals_the_compiled_source(void **state)
+TEST(bytecode_equals_the_compiled_source)
 {
     ls_bytecode *bytecode;
-    (void)state;
     assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
     assert_true(ls_lua_modules_count > 0);
     for (size_t n = 0; n < ls_lua_modules_count; n++) {
@@ -61,12 +59,11 @@ static void bytecode_equals_the_compiled_source(void **state)
     ls_bytecode_close(bytecode);
 }
 
-static void messages_name_the_module(void **state)
+TEST(messages_name_the_module)
 {
     ls_bytecode *bytecode;
     lua_Debug info;
     int in_folders = 0;
-    (void)state;
     assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
     for (size_t n = 0; n < ls_lua_modules_count; n++) {
         const char *file;
@@ -108,11 +105,10 @@ static int push_first(lua_State *L)
 }
 
 /* With too little memory the call raises and leaks nothing; with enough it pushes the function. */
-static void out_of_memory_raises(void **state)
+TEST(out_of_memory_raises)
 {
     ls_bytecode *bytecode;
     int failed = 0, status = LUA_ERRMEM;
-    (void)state;
     assert_int_equal(ls_bytecode_open(&bytecode), LS_OK);
     for (size_t more = 0; status != LUA_OK; more += 256) {
         budget b = {0, SIZE_MAX};
@@ -134,14 +130,4 @@ static void out_of_memory_raises(void **state)
     assert_true(failed > 0);
     ls_bytecode_close(bytecode);
     ls_bytecode_close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytecode_equals_the_compiled_source),
-        cmocka_unit_test(messages_name_the_module),
-        cmocka_unit_test(out_of_memory_raises),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

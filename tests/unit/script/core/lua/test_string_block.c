@@ -77,11 +77,10 @@ static test_site *opened(void)
     return t;
 }
 
-static void a_string_lives_until_its_last_slice_is_dropped(void **state)
+TEST(a_string_lives_until_its_last_slice_is_dropped)
 {
     test_site *t = opened();
     ls_slice slice, second;
-    (void)state;
     const size_t before = bytes_after_collection(t);
     take(t, &slice, 1);
     assert_true(bytes_after_collection(t) >= before + LEN); /* it counts as memory of Lua */
@@ -99,11 +98,10 @@ static void a_string_lives_until_its_last_slice_is_dropped(void **state)
     test_site_close(t);
 }
 
-static void one_operation_releases_many_strings(void **state)
+TEST(one_operation_releases_many_strings)
 {
     test_site *t = opened();
     ls_slice slices[MANY];
-    (void)state;
     const size_t before = bytes_after_collection(t);
     for (int round = 0; round < 3; round++) {
         take(t, slices, MANY);
@@ -118,11 +116,10 @@ static void one_operation_releases_many_strings(void **state)
 }
 
 /* The next send of the state releases the strings before the operation does. */
-static void a_reserve_releases_the_dropped_strings(void **state)
+TEST(a_reserve_releases_the_dropped_strings)
 {
     test_site *t = opened();
     ls_slice first, second, third;
-    (void)state;
     take(t, &first, 1);
     ls_slice_drop(&first);
     take(t, &second, 1);
@@ -138,11 +135,10 @@ static void a_reserve_releases_the_dropped_strings(void **state)
 }
 
 /* While the site loads there is no port: the next drop with one releases these strings as well. */
-static void strings_of_the_loading_site(void **state)
+TEST(strings_of_the_loading_site)
 {
     test_site *t = test_site_open("get(function() return ('x'):rep(50000) end) core.after(0, done)");
     ls_slice slice;
-    (void)state;
     assert_int_equal(t->opened, LS_OK);
     test_pump(t, 10000);
     assert_int_equal(state_of(t)->strings.used, 1);
@@ -153,11 +149,10 @@ static void strings_of_the_loading_site(void **state)
     test_site_close(t);
 }
 
-static void a_slice_dropped_while_the_site_closes(void **state)
+TEST(a_slice_dropped_while_the_site_closes)
 {
     test_site *t = opened();
     ls_slice slices[2];
-    (void)state;
     take(t, slices, 2);
     ls_slice_drop(&slices[0]);        /* its operation is in the port's queue when the port closes */
     ls_state_disconnect(state_of(t)); /* as ls_site_close does before it frees the connections */
@@ -171,12 +166,11 @@ static int reserve_all(lua_State *L)
     return 0;
 }
 
-static void a_reserve_past_the_memory_limit_raises(void **state)
+TEST(a_reserve_past_the_memory_limit_raises)
 {
     test_site *t = opened();
     ls_state *lua = state_of(t);
     ls_slice slice;
-    (void)state;
     const size_t bytes_max = lua->bytes_max;
     test_limit_memory(lua, bytes_after_collection(t) + 1000);
     assert_int_equal(ls_state_protected(lua, &lua->generation->load_ctx, reserve_all, NULL), LUA_ERRMEM);
@@ -202,11 +196,10 @@ static void drop_on_a_thread(void *user)
 }
 
 /* No dropped block is forgotten, whichever thread drops it while the state releases others. */
-static void any_thread_may_drop(void **state)
+TEST(any_thread_may_drop)
 {
     static dropper droppers[THREADS];
     test_site *t = opened();
-    (void)state;
     const size_t before = bytes_after_collection(t);
     for (int round = 0; round < ROUNDS; round++) {
         for (int n = 0; n < THREADS; n++) {
@@ -224,18 +217,4 @@ static void any_thread_may_drop(void **state)
         assert_true(bytes_after_collection(t) < before + LEN);
     }
     test_site_close(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_string_lives_until_its_last_slice_is_dropped),
-        cmocka_unit_test(one_operation_releases_many_strings),
-        cmocka_unit_test(a_reserve_releases_the_dropped_strings),
-        cmocka_unit_test(strings_of_the_loading_site),
-        cmocka_unit_test(a_slice_dropped_while_the_site_closes),
-        cmocka_unit_test(a_reserve_past_the_memory_limit_raises),
-        cmocka_unit_test(any_thread_may_drop),
-    };
-    return cmocka_run_group_tests_name("script/string_block", tests, NULL, NULL);
 }
