@@ -127,6 +127,16 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
     }
 }
 
+void ls_server_begin_jobs(ls_server *server)
+{
+    unsigned counts[LS_SCOPES] = {0};
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) {
+        const ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
+        if (!g->aborted) ls_site_add_running(g->site, counts);
+    }
+    if (counts[LS_SCOPE_SITE] == 0) ls_site_begin_jobs(server->site);
+}
+
 uint32_t ls_server_poll_generations(ls_server *server)
 {
     ls_mutex_lock(&server->lists);
@@ -153,6 +163,7 @@ uint32_t ls_server_poll_generations(ls_server *server)
         free(g);
         ls_log(LS_LOG_DEBUG, "the previous site has ended");
     }
+    ls_server_begin_jobs(server);
     const bool left = !ls_list_empty(&server->ending);
     ls_mutex_unlock(&server->lists);
     return active || needed != UINT64_MAX ? SUPERVISE_MS : left ? WEBSOCKETS_MS : 0;

@@ -165,7 +165,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     ls_generation_end *g = server->next_end;
     ls_mutex_lock(&server->lists);
-    ls_site_start(server->next_site); /* before its first request: the packets are posted in this order */
+    ls_site_start(server->next_site, server->site); /* before its first request: the packets are posted in this order */
     ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->removed, server->generation);
     if (server->control_socket != NULL) ls_control_serve(server->control_socket, server->next_site);
     *g = (ls_generation_end){.site = server->site,
@@ -178,6 +178,7 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     server->next_site = NULL;
     server->next_end = NULL;
     ls_site_end_work(g->site, LS_END_REPLACED);
+    ls_server_begin_jobs(server);
     if (server->dev != NULL) ls_server_leave(server, g, "dev mode shows the new one");
     ls_mutex_unlock(&server->lists);
 
@@ -225,6 +226,7 @@ static int reload(ls_server *server, char *message, size_t message_bytes)
     int err = load(server, message, message_bytes);
     if (err < 0) return err;
     const bool has_init = ls_site_has_init(server->next_site);
+    ls_site_hold_jobs(server->next_site);
     ls_mutex_lock(&server->mutex);
     err = ls_server_init_site(server, server->next_site, message, message_bytes);
     if (err == LS_OK) err = serve_next(server, message, message_bytes);

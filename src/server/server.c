@@ -678,7 +678,7 @@ static int begin(ls_server *server)
             if (err == LS_ESCRIPT) ls_log(LS_LOG_ERROR, "%s: %s", server->options.site, message);
             return err;
         }
-        ls_site_start(server->site);
+        ls_site_start(server->site, NULL);
     }
     if (server->options.listen_on == NULL &&
         ls_site_listener_count(server->site) + ls_site_udp_count(server->site) > 0)

@@ -155,6 +155,8 @@ void ls_server_poll_reload(ls_server *server);
 /* One step of the old generations and of the endpoints that were removed or replaced. The time until the next one in ms; 0:
  * nothing is left. */
 uint32_t ls_server_poll_generations(ls_server *server);
+/* Begin the jobs of the site that are held, when the loops of the sites before it have ended. The caller holds `lists`. */
+void ls_server_begin_jobs(ls_server *server);
 /* Close the WebSockets of an old generation with 1012. The caller holds `lists`. */
 void ls_server_leave(ls_server *server, ls_generation_end *g, const char *why);
 unsigned ls_server_busy(ls_server *server); /* the sum of ls_site_busy of all generations */

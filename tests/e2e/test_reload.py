@@ -31,6 +31,7 @@ ls.listen(@HTTP@, app)
 @MORE@
 """
 
+BEFORE = SITE.replace("ls.listen(@HTTP@, app)\n@MORE@", "@MORE@\nls.listen(@HTTP@, app)")
 TCP = 'ls.tcp(@TCP@, function(sock) for line in sock:lines() do sock:send("@V@ " .. line .. "\\n") end end)\n'
 UDP = 'ls.udp(@UDP@, function(data) return "@V@ " .. data end)\n'
 
@@ -360,6 +361,62 @@ class Reload(E2E):
             self.assertFalse(server.logged("ended early"))
             server.stopped = True
             self.server = None
+
+    def test_a_consumer_of_the_previous_site_gets_no_value_any_more(self):
+        """The new site sends before the state of the consumer, which is busy, has learned of the reload."""
+        more = """ls.config{ states = 1, threads = 2 }
+        local jobs = ls.channel("jobs")
+        ls.on("start", function() if "@V@" == "one" then for job in jobs:values() do ls.log.info("taken " .. job) end end end)
+        app:get("/send", function() jobs:send("x") end)
+        app:get("/left", function() return tostring(#jobs) end)
+        app:get("/busy", function(req)
+          ls.log.info("busy")
+          while not io.open(req.query.file) do end
+        end)"""
+        self.start("one", more, BEFORE)
+        busy, path = self.http(), os.path.join(self.server.dir, "go")
+        busy.send(request("GET", "/busy?file=" + path))
+        self.server.wait_log("busy")
+        self.change("two", more, BEFORE)
+        conn = self.http()
+        conn.send(request("GET", "/send"))
+        self.assertEqual(conn.response().status, 204)
+        open(path, "w").close()
+        self.assertEqual(busy.response().status, 204)
+        self.eventually(lambda: self.get(conn, "/left") == "1", "the value is in the channel again")
+        self.assertEqual(self.server.logged("taken"), [])
+
+    def test_loops_of_the_previous_site_end_before_those_of_the_next_begin(self):
+        """A job that ls.init waits for begins at once."""
+        more = """local gate, asked = ls.semaphore("gate", 1), ls.channel("asked")
+        ls.init(function()
+          ls.spawn(function()
+            ls.log.info("loop @V@ begins")
+            while gate.held == 0 do ls.sleep(0.005) end
+            ls.log.info("loop @V@ waits")
+            gate:with(function() end) -- a reload does not end this wait
+            ls.sleep(1000)
+          end)
+        end)
+        ls.init(function()
+          if "@V@" ~= "three" then return end
+          ls.spawn(asked.send, asked, 1)
+          asked:receive()
+        end)
+        app:get("/hold", function(req)
+          gate:with(function() while not io.open(req.query.file) do ls.sleep(0.005) end end)
+        end)"""
+        self.start("one", more, BEFORE)
+        hold, path = self.http(), os.path.join(self.server.dir, "go")
+        hold.send(request("GET", "/hold?file=" + path))
+        self.server.wait_log("loop one waits")
+        self.change("two", more, BEFORE)
+        self.assertEqual(self.server.logged("loop two begins"), [])
+        open(path, "w").close()
+        self.server.wait_log("loop two begins")
+        self.change("three", more, BEFORE)
+        self.server.wait_log("loop three begins")
+        self.change("four")  # without a loop, which would hold the stop
 
     def test_an_old_site_is_cut_after_drain_timeout(self):
         self.start("one", "ls.config{ drain_timeout = 1 }\n" + TCP, listeners=4)

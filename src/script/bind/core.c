@@ -108,6 +108,7 @@ static int core_http_date_parse(lua_State *L)
     return ls_push_integer(L, seconds);
 }
 
+#define RUNNING "running." /* before the names of a table of their own */
 enum { STATS_MAX = 128 };
 typedef struct stats_list { /* filled by the server's code, in which nothing may raise; then copied into a table */
     unsigned count;
@@ -133,14 +134,19 @@ static int core_stats(lua_State *L)
     list->count = 0;
     ls_runtime_stats(ls_state_runtime(ls_state_of(L)), stats_add, list);
     lua_createtable(L, 0, (int)list->count);
+    lua_newtable(L);
     for (unsigned n = 0; n < list->count; n++) {
         const double value = list->at[n].value;
         if (value == (double)(lua_Integer)value && value < 9e15 && value > -9e15)
             lua_pushinteger(L, (lua_Integer)value);
         else
             lua_pushnumber(L, value);
-        lua_setfield(L, -2, list->at[n].name);
+        if (strncmp(list->at[n].name, RUNNING, sizeof RUNNING - 1) == 0)
+            lua_setfield(L, -2, list->at[n].name + sizeof RUNNING - 1);
+        else
+            lua_setfield(L, -3, list->at[n].name);
     }
+    lua_setfield(L, -2, "running");
     return 1;
 }
 

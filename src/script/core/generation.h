@@ -97,6 +97,7 @@ struct ls_generation {
     _Atomic uint8_t reporting;              /* LS_REPORT_*: each state reports once what it still does */
     _Atomic unsigned ending;                /* bits of enum ls_end_why */
     _Atomic unsigned unfinished[LS_SCOPES]; /* tasks by scope that were ended before they were done */
+    _Atomic bool holds_jobs;                /* of SITE, until the loops of the previous site have ended */
     _Atomic bool subscribers_warned;        /* functions of ls.subscribe have ended before connections */
     uint32_t topic_site;                    /* ls_publication.site of its messages; set by the start */
     _Atomic int closing;                    /* enum ls_closing */

@@ -122,7 +122,7 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
 }
 
 typedef struct states_sum {
-    unsigned count, busy, long_lived;
+    unsigned count, busy, long_lived, running[LS_SCOPES];
     double bytes;
 } states_sum;
 
@@ -145,6 +145,7 @@ static void sum_states(ls_generation *generation, void *user)
         sum->busy += tasks_of(state);
         sum->long_lived += atomic_load_explicit(&state->long_lived, memory_order_relaxed);
         sum->bytes += (double)atomic_load_explicit(&state->bytes_live, memory_order_relaxed);
+        ls_state_add_running(state, sum->running);
     }
 }
 
@@ -155,6 +156,7 @@ void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
     each(to, "lua_states", sum.count);
     each(to, "lua_bytes", sum.bytes);
     each(to, "tasks", sum.busy);
+    ls_scope_each(sum.running, each, to);
     each(to, "websockets", sum.long_lived);
     for (unsigned slot = 0; slot < runtime->module_count; slot++) {
         const ls_module_common *common = runtime->modules[slot]->common;

@@ -2,7 +2,6 @@
 #include "script/core/scope.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* A letter for each wait in the order of enum ls_wait_for: a task that runs, is idle, waits for a message, for one of Redis,
  * for a result, writes, is held; a timer that calls once, repeatedly; a subscription. n: now, l: later, -: never. */
@@ -65,32 +64,40 @@ static const struct {
     [LS_SCOPE_CONNECTION] = {"a TCP connection", "TCP connections", "running.connections"},
     [LS_SCOPE_WEBSOCKET] = {"a task of WebSockets", "tasks of WebSockets", "running.websockets"},
     [LS_SCOPE_SITE] = {"a task of ls.init or \"start\"", "tasks of ls.init or \"start\"", "running.site"},
-    [LS_SCOPE_BATCH] = {"a task of ls.init or \"start\" with a value of a channel",
-                        "tasks of ls.init or \"start\" with a value of a channel", "running.batches"},
     [LS_SCOPE_TIMER] = {"a timer", "timers", "running.timers"},
     [LS_SCOPE_JOB] = {"a job", "jobs", "running.jobs"},
 };
 
+static enum ls_scope named(enum ls_scope scope)
+{
+    return scope == LS_SCOPE_BATCH ? LS_SCOPE_SITE : scope;
+}
+
 const char *ls_scope_name(enum ls_scope scope)
 {
-    return names[scope].one;
+    return names[named(scope)].one;
+}
+
+static unsigned count_of(const unsigned counts[LS_SCOPES], enum ls_scope scope)
+{
+    return counts[scope] + (scope == LS_SCOPE_SITE ? counts[LS_SCOPE_BATCH] : 0);
 }
 
 void ls_scope_describe(const unsigned counts[LS_SCOPES], char *out, size_t out_bytes)
 {
     size_t len = 0;
     (void)snprintf(out, out_bytes, "nothing");
-    for (int scope = LS_SCOPE_REQUEST; scope < LS_SCOPES && len < out_bytes; scope++) {
-        if (counts[scope] == 0) continue;
+    for (enum ls_scope scope = LS_SCOPE_REQUEST; scope < LS_SCOPES && len < out_bytes; scope++) {
+        const unsigned count = named(scope) == scope ? count_of(counts, scope) : 0;
         const char *const before = len > 0 ? ", " : "";
-        const int bytes = counts[scope] == 1 ? snprintf(out + len, out_bytes - len, "%s%s", before, names[scope].one)
-                                             : snprintf(out + len, out_bytes - len, "%s%u %s", before, counts[scope],
-                                                        names[scope].many);
-        len += bytes > 0 ? (size_t)bytes : 0;
+        if (count == 1) len += (size_t)snprintf(out + len, out_bytes - len, "%s%s", before, names[scope].one);
+        if (count > 1)
+            len += (size_t)snprintf(out + len, out_bytes - len, "%s%u %s", before, count, names[scope].many);
     }
 }
 
 void ls_scope_each(const unsigned counts[LS_SCOPES], void (*each)(void *to, const char *name, double value), void *to)
 {
-    for (int scope = LS_SCOPE_REQUEST; scope < LS_SCOPES; scope++) each(to, names[scope].stat, counts[scope]);
+    for (enum ls_scope scope = LS_SCOPE_REQUEST; scope < LS_SCOPES; scope++)
+        if (named(scope) == scope) each(to, names[scope].stat, count_of(counts, scope));
 }

@@ -311,6 +311,7 @@ int ls_state_open(ls_state *state, ls_thread_ctx *ctx, char *message, size_t mes
     state->cpu = ls_state_cpu_watch(state, ctx);
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
+    ls_node_init(&state->tasks_held);
     ls_alloc_open(&state->alloc);
     ls_strings_open(&state->strings);
     state->loading = true;
@@ -427,6 +428,7 @@ static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing clos
     if (closing != LS_CLOSING_FORCED && (ls_tasks_unfinished(state, false) || atomic_load(&state->long_lived) > 0))
         return;
     if (closing != LS_CLOSING_DISCONNECT) {
+        ls_tasks_begin_held(ctx, state, LS_END_CLOSED);
         ls_tasks_cancel(state, closing == LS_CLOSING_FORCED ? LS_END_CLOSED : LS_END_UNUSED);
         atomic_fetch_or(&state->ending, 1u << LS_END_CLOSED);
     }
@@ -525,6 +527,7 @@ static void end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
     const ls_module *const *modules = generation->modules;
     if (why == LS_END_UNUSED && ls_tasks_unfinished(state, true)) return; /* asked again */
     atomic_fetch_or(&state->ending, 1u << why);
+    ls_tasks_begin_held(ctx, state, why);
     ls_tasks_cancel(state, why);
     ls_tasks_end(ctx, state);
     if (why == LS_END_STOP)
@@ -546,6 +549,7 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
         if (modules[n]->start != NULL) modules[n]->start(ctx, state);
     for (enum ls_end_why why = LS_END_REPLACED; ending != 0 && why < LS_ENDS; why++)
         if ((ending & 1u << why) != 0) end(ctx, state, why);
+    if (!atomic_load(&generation->holds_jobs)) ls_tasks_begin_held(ctx, state, LS_END_NONE);
     for (unsigned n = 0; n < generation->module_count && report; n++)
         if (modules[n]->report != NULL) modules[n]->report(ctx, state);
     if (report) atomic_store(&state->reported, reporting);

@@ -74,6 +74,7 @@ struct ls_state {
     void (*expect_end)(ls_thread_ctx *ctx, ls_task *task);
 
     ls_node tasks_free, tasks_live;
+    ls_node tasks_held; /* by their wait_node: jobs that have not begun */
     unsigned tasks_free_count;
     unsigned wakes_nested;  /* nesting depth of tasks that ls_task_wake() runs directly */
     unsigned holds;         /* number of timers and the like that keep a site without listeners running */
@@ -152,6 +153,13 @@ static inline void ls_state_running(ls_state *state, enum ls_scope scope, int ch
 {
     const unsigned count = atomic_load_explicit(&state->running[scope], memory_order_relaxed);
     atomic_store_explicit(&state->running[scope], count + (unsigned)change, memory_order_relaxed);
+}
+
+/* Add the tasks of each scope. Any thread. */
+static inline void ls_state_add_running(const ls_state *state, unsigned counts[LS_SCOPES])
+{
+    for (int scope = LS_SCOPE_REQUEST; scope < LS_SCOPES; scope++)
+        counts[scope] += atomic_load_explicit(&state->running[scope], memory_order_relaxed);
 }
 
 /* Start the state before its first request, if the packet of its step has not come yet. The worker holds its actor. */

@@ -406,6 +406,8 @@ int ls_task_yield(lua_State *L, enum ls_wait_for wait, lua_KContext context, lua
     }
     task->waiting = true;
     task->wait = (uint8_t)wait;
+    if (!state->started && wait <= LS_WAIT_MESSAGE) /* ls.init may wait for them */
+        ls_tasks_begin_held(state->ctx, state, LS_END_NONE);
     if (task->time_ms_max != 0 && task->due_ns == 0) ls_task_watch(task);
     task->wake_result = 0;
     *ls_state_extra(L) |= LS_EXTRA_WAITS;
@@ -431,6 +433,8 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
 {
     ls_state *state = task->state;
     if (!task->waiting) return;
+    const enum ls_end_why why = end_of(task, (enum ls_wait_for)task->wait); /* before the state has taken the step */
+    if (why != LS_END_NONE && task->ending == LS_END_NONE) ls_task_cancel(task, why);
     task->waiting = false;
     task->wake_result = (int16_t)result;
     drop_wait(ctx, task);
@@ -638,6 +642,15 @@ void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
     if (state->watching && ls_timer_cancel(ctx->port, &state->watch)) {
         state->watching = false;
         state->alarms_used--;
+    }
+}
+
+void ls_tasks_begin_held(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
+{
+    LS_LIST_EACH_DROP (ls_task, task, &state->tasks_held, wait_node) {
+        ls_list_remove(&task->wait_node);
+        if (why != LS_END_NONE) ls_task_cancel(task, why);
+        ls_task_post(ctx, task, task->nargs);
     }
 }
 

@@ -261,6 +261,9 @@ void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no lis
 
 /* Whether a task with a client runs or waits, or one that counts as busy. `ended`: among those that LS_END_UNUSED ends. */
 bool ls_tasks_unfinished(const ls_state *state, bool ended);
+/* Run the jobs that wait for the end of the loops of the previous site (ls_generation.holds_jobs), only to end for this
+ * reason if there is one. */
+void ls_tasks_begin_held(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why);
 /* Mark the tasks that end for this reason, also those that end later. */
 void ls_tasks_cancel(ls_state *state, enum ls_end_why why);
 /* Then wake those of them that wait. The thread is inside the actor and no task runs. */

@@ -497,12 +497,24 @@ void ls_site_init(ls_site *site, bool reload)
     ls_port_post(site->generation.runtime->port, &site->init_op, 0);
 }
 
-void ls_site_start(ls_site *site)
+void ls_site_hold_jobs(ls_site *site)
+{
+    atomic_store(&site->generation.holds_jobs, true);
+}
+
+void ls_site_begin_jobs(ls_site *site)
+{
+    if (atomic_exchange(&site->generation.holds_jobs, false)) post_steps(site);
+}
+
+void ls_site_start(ls_site *site, ls_site *previous)
 {
     ls_generation *g = &site->generation;
     ls_site_apply(site);
     atomic_store_explicit(&g->states_left, state_count(site), memory_order_relaxed);
     g->topic_site = ls_topics_site_starts(ls_topics_of(g->runtime));
+    if (previous != NULL) /* after the last message of its own */
+        atomic_fetch_or(&previous->generation.ending, 1u << LS_END_REPLACED);
     atomic_store(&g->started, true);
     post_steps(site);
 }
@@ -532,8 +544,7 @@ bool ls_site_unfinished(const ls_site *site, unsigned counts[LS_SCOPES])
 void ls_site_add_running(const ls_site *site, unsigned counts[LS_SCOPES])
 {
     for (unsigned n = 0; n < state_count(site); n++)
-        for (int scope = LS_SCOPE_REQUEST; scope < LS_SCOPES && state_at(site, n) != NULL; scope++)
-            counts[scope] += atomic_load_explicit(&state_at(site, n)->running[scope], memory_order_relaxed);
+        if (state_at(site, n) != NULL) ls_state_add_running(state_at(site, n), counts);
 }
 
 void ls_site_report(ls_site *site, bool ended)

@@ -130,8 +130,14 @@ bool ls_site_has_init(const ls_site *site);
 void ls_site_init(ls_site *site, bool reload); /* reload: the argument of the functions */
 
 /* Post the start: every state runs its "start" hooks and starts the timers that were defined while loading. The workers
- * must run. */
-void ls_site_start(ls_site *site);
+ * must run. `previous`: the site that it replaces, or NULL: no code of it runs any more that the reload ends, although its
+ * states learn of it by ls_site_end_work. */
+void ls_site_start(ls_site *site, ls_site *previous);
+
+/* Before ls_site_init of a reload: jobs of its ls.init and "start" functions begin with ls_site_begin_jobs, but at once when
+ * such a function waits for what they may do. */
+void ls_site_hold_jobs(ls_site *site);
+void ls_site_begin_jobs(ls_site *site);
 
 /* Post to every state: the work ends that ends for this reason (core/scope.h), REPLACED and STOP with the "drain" functions.
  * Call it again for LS_END_UNUSED: it has an effect in a state that has no other work. The workers must run. */

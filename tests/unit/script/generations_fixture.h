@@ -70,7 +70,7 @@ static inline ls_site *generation_start(const generations *g, const char *text)
     free(source);
     if (ls_site_ready(site, GENERATIONS_THREADS, GENERATIONS_THREADS_MAX, message, sizeof message) < 0)
         fail_msg("%s", message);
-    ls_site_start(site);
+    ls_site_start(site, NULL);
     return site;
 }
 

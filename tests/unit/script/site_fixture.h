@@ -120,7 +120,7 @@ static inline test_site *test_site_open(const char *text)
         assert_int_equal(ls_site_runtime_attach(t->runtime, t->port, t->deadlines, 1), LS_OK);
         assert_int_equal(ls_site_ready(t->site, 1, 1, t->message, sizeof t->message), LS_OK);
         ls_pool_enter(t->pool);
-        ls_site_start(t->site);
+        ls_site_start(t->site, NULL);
     }
     unlink(path);
     return t;

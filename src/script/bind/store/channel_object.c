@@ -4,14 +4,14 @@
  * for it, goes back to the head of the queue. */
 #include <string.h>
 
-#include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/core/wait.h"
-#include "script/bind/modules.h"
-#include "script/core/state.h"
-#include "script/core/lua/udata.h"
-#include "script/store/channel.h"
 #include "base/shared.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
+#include "script/bind/value/buffer.h"
+#include "script/core/lua/udata.h"
+#include "script/core/state.h"
+#include "script/core/wait.h"
+#include "script/store/channel.h"
 
 static const ls_object_type channel_type;
 
@@ -105,14 +105,21 @@ static int push_message(lua_State *L) /* (message as light userdata) */
     return 1;
 }
 
-/* Push the value. If there is no memory for it, the message goes back and the error is raised. A task that max_cpu or
- * the close of its state ends does not get the value. */
+/* The site of a task that collects values was replaced: the next ones are for the new site. */
+static bool collects_no_more(const ls_task *task)
+{
+    return task != NULL && task->scope == LS_SCOPE_BATCH &&
+           ls_state_ends(task->state, LS_SCOPE_BATCH, LS_WAIT_MESSAGE);
+}
+
+/* Push the value. If there is no memory for it, the message goes back and the error is raised. A task that ends does not
+ * get the value. */
 static int receive_result(lua_State *L, ls_channel *channel, int result, ls_message *message)
 {
     ls_task *task = ls_state_of(L)->current;
-    if (result == LS_OK && task != NULL && task->cpu_exceeded) {
+    if (result == LS_OK && task != NULL && (task->cpu_exceeded || collects_no_more(task))) {
         ls_channel_put_back(channel, message);
-        result = LS_ECANCELED;
+        result = task->cpu_exceeded ? LS_ECANCELED : LS_ETIMEDOUT;
     }
     if (result != LS_OK) return ls_push_failure(L, result == LS_EAGAIN ? LS_ETIMEDOUT : result);
     if (ls_pcall(L, push_message, message, 1) != LUA_OK) {
@@ -143,6 +150,10 @@ static int receive(lua_State *L, ls_channel *channel, double timeout)
     if (task != NULL && task->client_is == LS_CLIENT_LEFT) return ls_task_left_error(L, "");
     const ls_wait_kind *kind = timeout >= 0 && task != NULL && ls_task_collects(task) ? &collect_kind : &receive_kind;
     ls_task_end_before(L, kind->wait);
+    if (kind == &collect_kind && collects_no_more(task)) {
+        task->wait = LS_WAIT_RESULT; /* the next call ends the task */
+        return receive_result(L, channel, LS_ETIMEDOUT, NULL);
+    }
     int result = ls_channel_receive(channel, NULL, &message);
     if (result != LS_EAGAIN || timeout == 0) return receive_result(L, channel, result, message);
     ls_task_may_wait(L);

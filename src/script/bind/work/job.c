@@ -113,7 +113,12 @@ static int core_spawn(lua_State *L)
     ls_task_enter(task, ls_scope_of_job((enum ls_scope)state->current->scope));
     ls_task_count(task);
     ++*unfinished_of(state);
-    ls_task_post(state->ctx, task, count + 1);
+    if (task->scope == LS_SCOPE_SITE && atomic_load(&state->generation->holds_jobs)) {
+        task->nargs = count + 1;
+        ls_list_push(&state->tasks_held, &task->wait_node);
+    } else {
+        ls_task_post(state->ctx, task, count + 1);
+    }
     return 1;
 }
 
@@ -158,6 +163,7 @@ static int job_wait(lua_State *L)
     if (job->task == NULL) return job_results(L, job);
     if (job->task == task) return luaL_error(L, "a job cannot wait for itself");
     ls_task_may_wait(L);
+    if (task->scope == LS_SCOPE_SITE) ls_tasks_begin_held(task->state->ctx, task->state, LS_END_NONE);
     if (timeout >= 0) ls_task_alarm(L, task, timeout);
     ls_list_push(&job->waiters, &task->wait_node);
     return ls_task_yield(L, LS_WAIT_IDLE, 0, job_waited);

@@ -110,7 +110,7 @@ static void many_threads_many_states(void **state)
     assert_int_equal(ls_site_ready(site, WORKERS_THREADS, WORKERS_THREADS_MAX, message, sizeof message), LS_OK);
     test.handler = ls_site_http_handler(site, 0);
     assert_int_equal(ls_workers_start(workers), LS_OK);
-    ls_site_start(site);
+    ls_site_start(site, NULL);
     for (unsigned n = 0; n < WORKERS_REQUESTS; n++) {
         const ls_http_limits limits = {16384, 8192, 100};
         workers_request *r = calloc(1, sizeof *r);

@@ -78,7 +78,7 @@ static ls_site *replace(test_site *t, const char *text)
     if (ls_site_open(t->runtime, &options, &t->site, t->message, sizeof t->message) < 0) fail_msg("%s", t->message);
     assert_int_equal(ls_site_ready(t->site, 1, 1, t->message, sizeof t->message), LS_OK);
     ls_pool_enter(t->pool);
-    ls_site_start(t->site);
+    ls_site_start(t->site, NULL);
     return old;
 }
 
