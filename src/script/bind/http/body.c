@@ -11,11 +11,11 @@
 #include "base/utf8.h"
 #include "codec/http_text.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/bind/value/json.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/request.h"
 #include "script/bind/option.h"
+#include "script/bind/value/buffer.h"
+#include "script/bind/value/json.h"
 #include "script/store/copy.h"
 
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };

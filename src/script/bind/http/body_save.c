@@ -7,8 +7,8 @@
 #include "codec/delimiter.h"
 #include "port/file/file.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/http/req.h"
+#include "script/bind/value/buffer.h"
 
 enum {
     SLICES_MAX = 64,                  /* of one write */

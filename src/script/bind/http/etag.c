@@ -1,11 +1,11 @@
 /* etag.c - the core of luaserve.etag (lua/luaserve/etag.lua): the entity tag of a body, and what the conditions of the
  * request say about it. */
 #include "base/clock.h"
+#include "base/hash.h"
 #include "codec/base64.h"
 #include "codec/http_condition.h"
 #include "script/bind/http/request.h"
 #include "script/core/lua/push.h"
-#include "base/hash.h"
 
 /* core.etag(req, body, type) -> the strong tag of the bytes with this media type, 304 | 412 | nil. It has 128 bits, the same
  * on each server and after each start. */

@@ -12,11 +12,11 @@
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 #include "net/sock/addr.h"
-#include "script/bind/tls/tls_object.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/request.h"
 #include "script/bind/sock/listeners.h"
+#include "script/bind/tls/tls_object.h"
 #include "script/core/lua/udata.h"
 
 enum {

@@ -8,17 +8,17 @@
 
 #include "base/clock.h"
 #include "base/io/log.h"
+#include "base/shared.h"
 #include "codec/http_text.h"
 #include "net/refused.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/bind/value/json.h"
-#include "script/core/wait.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/req.h"
+#include "script/bind/value/buffer.h"
+#include "script/bind/value/json.h"
 #include "script/bind/work/hooks.h"
 #include "script/core/lua/udata.h"
-#include "base/shared.h"
+#include "script/core/wait.h"
 
 const char ls_request_tag;
 static const char response_tag;

@@ -9,15 +9,15 @@
 #include "base/err.h"
 #include "net/dial.h"
 #include "script/bind/bind_aux.h"
-#include "script/core/wait.h"
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
-#include "script/bind/tls/option_tls.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
+#include "script/bind/tls/option_tls.h"
 #include "script/bind/tls/tls_contexts.h"
 #include "script/bind/tls/tls_object.h"
 #include "script/core/cpu_poll.h"
+#include "script/core/wait.h"
 
 typedef struct connect_data { /* of a state */
     ls_node dialling;

@@ -2,12 +2,12 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "script/bind/tls/tls_object.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/option.h"
-#include "script/bind/tls/option_tls.h"
 #include "script/bind/sock/sock_object.h"
+#include "script/bind/tls/option_tls.h"
 #include "script/bind/tls/tls_contexts.h"
+#include "script/bind/tls/tls_object.h"
 
 enum { SOCK = 1, OPTIONS = 2 }; /* stack indexes */
 enum { HANDSHAKE_MS_MAX = 10000, WHY_BYTES = 256 };

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "script/bind/work/job.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/work/job.h"
 #include "script/core/task.h"
 
 enum { INIT_MESSAGE_BYTES = 1024 };

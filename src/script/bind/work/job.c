@@ -5,8 +5,8 @@
 #include "script/bind/work/job.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
-#include "script/core/task.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 
 static const ls_object_type job_type;
 
