@@ -254,7 +254,7 @@ local function limit(part, req, call, max, default)
   local count = 0
   return function(bytes)
     count = count + bytes
-    if most and count > most then core.refuse(req, 413, format("the part %q has more than %d bytes", part.name, most)) end
+    if most and count > most then core.too_large(req, format("the part %q has more than %d bytes", part.name, most)) end
     return count, most and most - count
   end
 end

@@ -26,7 +26,7 @@ int ls_dev_open(const char *editor, ls_dev **out, char *message, size_t message_
 void ls_dev_close(ls_dev *dev);               /* after the last Lua state */
 const char *ls_dev_editor(const ls_dev *dev); /* "": none */
 
-/* The object of the server, which ls_dev_attach has given to it; NULL: none. */
+/* The object of the server; NULL: none. */
 static inline ls_dev *ls_dev_of(const ls_runtime *runtime)
 {
     return *(ls_dev *const *)ls_runtime_own(runtime, LS_SLOT_dev);

@@ -22,6 +22,7 @@
     X(etag)            \
     X(middleware)      \
     X(upgrade)         \
+    X(request_report)  \
     X(response_coding) \
     X(text)            \
     X(crypto)          \

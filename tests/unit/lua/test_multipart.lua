@@ -112,6 +112,7 @@ end
 
 core.request_chunks = function(req) return req.chunks() end
 core.refuse = function(_, status, reason) error({ status = status, reason = reason }, 0) end
+core.too_large = function(_, reason) error({ status = 413, reason = reason }, 0) end
 
 -- What a loop reads: a list of { name, filename, type, data }; or the status and the reason.
 local function read(chunks, how, content_type)

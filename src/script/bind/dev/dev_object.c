@@ -1,5 +1,7 @@
 /* dev_object.c - dev mode in a Lua state: the table `luaserve.core`.dev, which is nil without it. lua/luaserve/dev.lua is the
  * rest. */
+#include "script/bind/dev/dev_object.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -8,11 +10,10 @@
 #include "base/clock.h"
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/dev/dev_object.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/request.h"
-#include "script/bind/http/sse_response.h"
 #include "script/bind/modules.h"
+#include "script/bind/sse/sse_response.h"
 #include "script/bind/work/hooks.h"
 #include "script/core/task.h"
 

@@ -4,7 +4,7 @@
 #define LS_SCRIPT_FILE_RESPONSE_H
 
 #include "http/file_cache.h"
-#include "script/bind/http/request.h"
+#include "script/bind/http/respond.h"
 
 enum { LS_FILE_LINES_MAX = 256 };
 

@@ -22,8 +22,7 @@ enum { LINES_BYTES = 64 };
 
 static void check_unsent(lua_State *L, const ls_request *r) /* another task may respond while this one waits */
 {
-    if (r->x->response != LS_RESPONSE_NONE || r->out != NULL)
-        luaL_error(L, "the head of the response was sent already");
+    if (ls_request_has_begun(r)) luaL_error(L, "the head of the response was sent already");
 }
 
 /* ---- the options ------------------------------------------------------------------------------------------------ */
@@ -120,7 +119,7 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
         if (r != NULL) r->no_file = err == LS_ENOENT ? 404 : 500;
         return ls_push_failure(L, err);
     }
-    if (r == NULL || r->x->error != 0 || r->x->response != LS_RESPONSE_NONE || r->out != NULL) {
+    if (r == NULL || r->x->error != 0 || ls_request_has_begun(r)) {
         ls_cached_file_drop(entry);
         r = ls_request_check_res(L, RES); /* raises if the request has ended */
         check_unsent(L, r);

@@ -189,13 +189,13 @@ static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_ca
         lua_pushlightuserdata(L, &call);
         status = lua_pcall(L, 2, 0, 0);
     }
-    if (status == LUA_OK && r != NULL && r->x->response == LS_RESPONSE_NONE && r->out == NULL) {
+    if (status == LUA_OK && r != NULL && !ls_request_has_begun(r)) {
         const ls_file_answer answer = {.entry = coded != NULL ? coded : s->file,
                                        .type = file->type,
                                        .coded = coding >= 0,
                                        .lines = lines,
                                        .lines_len = put_lines(config, s, r->x, coding, lines)};
-        err = r->chained ? ls_file_describe(r, &answer) : ls_file_respond(r, &answer);
+        err = r->chain.runs ? ls_file_describe(r, &answer) : ls_file_respond(r, &answer);
     }
     if (coded != NULL) ls_cached_file_drop(coded);
     if (s->file != NULL) ls_cached_file_drop(s->file);

@@ -4,7 +4,8 @@
  * whole raises, also when the client has left: a nil would remove an entry where the site stores the result. When the
  * site does not catch the error, the error decides the status of the response. So does a refusal of req:json and
  * req:form; its reason, user value LS_REQ_REFUSED, is sent. */
-#include <stdlib.h>
+#include "script/bind/http/body.h"
+
 #include <string.h>
 
 #include "base/err.h"
@@ -12,25 +13,32 @@
 #include "codec/http_text.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"
-#include "script/bind/http/request.h"
 #include "script/bind/option.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
 #include "script/store/copy.h"
 
-enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
-
 enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
 enum { WANT_KIND = 3, WANT_OBJECT = 4, WANT_NULL = 8, WANT_ALL = 16, WANT_ARRAY = 32 }; /* options of the last two */
 
-int ls_request_body_failed(lua_State *L, ls_request *r, int err)
+int ls_body_status(int err)
 {
-    r->body_state = LS_BODY_FAILED;
-    ls_request_drop_body(r);
-    r->body_error = err;
+    switch (err) {
+    case LS_EMSGSIZE: return 413;
+    case LS_ETIMEDOUT: return 408;
+    case LS_ENOMEM: return 503;
+    default: return 400;
+    }
+}
+
+int ls_body_failed(lua_State *L, ls_request *r, int err)
+{
+    r->in.state = LS_BODY_FAILED;
+    ls_body_in_drop(&r->in);
+    r->in.error = err;
     switch (err) {
     case LS_EMSGSIZE:
-        if (r->coding != NULL) return ls_task_error(L, "the request body, decoded, is larger than its limit");
+        if (r->in.decoder != NULL) return ls_task_error(L, "the request body, decoded, is larger than its limit");
         return ls_task_error(L, "the request body is larger than %I bytes", (lua_Integer)r->x->body_bytes_max);
     case LS_ETIMEDOUT: return ls_task_error(L, "the request body arrived too slowly");
     case LS_EPROTO: return ls_task_error(L, "the request body is malformed");
@@ -39,15 +47,10 @@ int ls_request_body_failed(lua_State *L, ls_request *r, int err)
     }
 }
 
-int ls_body_read(ls_request *r, ls_slice *out)
-{
-    return r->coding != NULL ? ls_body_coding_read(r, out) : ls_exchange_read(r->state->ctx, r->x, out);
-}
-
 /* The body was read, or is being read, and cannot be read from its start. */
 static int raise_read(lua_State *L, const ls_request *r)
 {
-    switch ((enum ls_body_state)r->body_state) {
+    switch ((enum ls_body_state)r->in.state) {
     case LS_BODY_READING: return ls_task_error(L, "another task is reading the request body");
     case LS_BODY_STREAMED:
         return ls_task_error(
@@ -59,73 +62,18 @@ static int raise_read(lua_State *L, const ls_request *r)
     }
 }
 
-static bool body_push(ls_request *r, ls_slice slice)
-{
-    if (r->body == NULL || r->body_count == r->body_room) {
-        const unsigned room = r->body_room == 0 ? 8 : r->body_room * 2;
-        ls_slice *body = realloc(r->body, room * sizeof *body);
-        if (body == NULL) {
-            ls_slice_drop(&slice);
-            return false;
-        }
-        r->body = body;
-        r->body_room = room;
-    }
-    r->body[r->body_count++] = slice;
-    r->body_len += slice.len;
-    return true;
-}
-
-/* Room for len bytes behind the last piece, in the request's own block r->body_fill. NULL when out of memory. */
-static char *body_room(ls_request *r, const ls_slice *last, size_t len)
-{
-    if (r->body_fill != NULL && last->block == r->body_fill) {
-        const size_t used = (size_t)(last->ptr - r->body_fill->data) + last->len;
-        if (r->body_fill->cap - used >= len) return r->body_fill->data + used;
-    }
-    ls_block *block =
-        ls_block_get(ls_state_pool(r->state), r->body_len < LS_BLOCK_LARGE ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
-    if (block == NULL || !body_push(r, (ls_slice){block, block->data, 0})) return NULL;
-    r->body_fill = block;
-    return block->data;
-}
-
-/* Keep a piece of the body. Takes the reference. false when out of memory. Adjacent pieces become one slice. When
- * there are many pieces, small ones are copied into one block: otherwise a body of tiny chunks would keep the chunk
- * framing between them in memory, and one slice for each. */
-static bool body_keep_slice(ls_request *r, ls_slice slice)
-{
-    ls_slice *last = r->body_count > 0 ? &r->body[r->body_count - 1] : NULL;
-    if (last != NULL && last->block == slice.block && last->ptr + last->len == slice.ptr) {
-        last->len += slice.len;
-        r->body_len += slice.len;
-        ls_slice_drop(&slice);
-        return true;
-    }
-    if (last == NULL || r->body_count < PIECES_MANY || slice.len > PIECE_BYTES_SMALL) return body_push(r, slice);
-    char *to = body_room(r, last, slice.len);
-    if (to != NULL) {
-        memcpy(to, slice.ptr, slice.len);
-        ls_pool_copied(ls_state_pool(r->state), slice.len);
-        r->body[r->body_count - 1].len += slice.len;
-        r->body_len += slice.len;
-    }
-    ls_slice_drop(&slice);
-    return to != NULL;
-}
-
 /* Push the whole body as a string, which the request keeps for later calls. */
 static void push_body_string(lua_State *L, ls_request *r)
 {
     if (ls_request_cached(L, r, 1, LS_REQ_BODY)) return;
-    ls_slices_push_string(L, r->body, r->body_count, r->body_len);
+    ls_slices_push_string(L, r->in.slices, r->in.count, r->in.len);
     ls_request_cache(L, r, 1, LS_REQ_BODY);
 }
 
 int ls_body_refuse(lua_State *L, ls_request *r, int status)
 {
     ls_request_cache(L, r, 1, LS_REQ_REFUSED);
-    r->refused = status;
+    r->in.refused = (int16_t)status;
     return ls_task_error(L, "%s", lua_tostring(L, -1));
 }
 
@@ -296,8 +244,8 @@ static int push_form(lua_State *L, ls_request *r, int want)
 static int push_buffer(lua_State *L, ls_request *r)
 {
     ls_buffer *buffer = ls_buffer_push(L);
-    for (unsigned n = 0; n < r->body_count; n++) {
-        const ls_slice *slice = &r->body[n];
+    for (unsigned n = 0; n < r->in.count; n++) {
+        const ls_slice *slice = &r->in.slices[n];
         if (slice->block != NULL)
             ls_buffer_add_slice(L, buffer, (ls_slice){ls_block_hold(slice->block), slice->ptr, slice->len});
         else
@@ -309,7 +257,7 @@ static int push_buffer(lua_State *L, ls_request *r)
 static int body_ready(lua_State *L, ls_request *r, int want)
 {
     if (want == WANT_BUFFER) {
-        ls_buffer_account(L, r->body_len);
+        ls_buffer_account(L, r->in.len);
         return push_buffer(L, r);
     }
     push_body_string(L, r);
@@ -329,25 +277,25 @@ static int body_read(lua_State *L, int status, lua_KContext context)
         const int err = ls_body_read(r, &slice);
         if (err == LS_PENDING) {
             if (!ls_task_can_wait(L))
-                r->body_state = LS_BODY_UNREAD; /* it raises; another task may still read the body */
+                r->in.state = LS_BODY_UNREAD; /* it raises; another task may still read the body */
             return ls_request_wait(L, r, context, body_read);
         }
-        if (err < 0) return ls_request_body_failed(L, r, err);
+        if (err < 0) return ls_body_failed(L, r, err);
         if (slice.len == 0) {
             ls_slice_drop(&slice);
             break;
         }
-        if (!body_keep_slice(r, slice)) return ls_request_body_failed(L, r, LS_ENOMEM);
+        if (!ls_body_in_keep(&r->in, ls_state_pool(r->state), slice)) return ls_body_failed(L, r, LS_ENOMEM);
     }
-    r->body_state = LS_BODY_WHOLE;
+    r->in.state = LS_BODY_WHOLE;
     return body_ready(L, r, (int)context);
 }
 
 static int body_get(lua_State *L, int want)
 {
     ls_request *r = ls_request_check_req(L, 1);
-    switch ((enum ls_body_state)r->body_state) {
-    case LS_BODY_UNREAD: r->body_state = LS_BODY_READING; return body_read(L, LUA_OK, want);
+    switch ((enum ls_body_state)r->in.state) {
+    case LS_BODY_UNREAD: r->in.state = LS_BODY_READING; return body_read(L, LUA_OK, want);
     case LS_BODY_WHOLE: return body_ready(L, r, want);
     default: return raise_read(L, r);
     }
@@ -459,15 +407,15 @@ static int chunks_next(lua_State *L, int status, lua_KContext context)
     lua_settop(L, 0);
     const int err = ls_body_read(r, &slice);
     if (err == LS_PENDING) return ls_request_wait(L, r, context, chunks_next);
-    if (err < 0) return ls_request_body_failed(L, r, err);
+    if (err < 0) return ls_body_failed(L, r, err);
     if (slice.len == 0) {
         ls_slice_drop(&slice);
         return ls_push_nil(L);
     }
     /* lua_pushlstring may raise: until then the request owns the slice. */
-    if (!body_keep_slice(r, slice)) return ls_request_body_failed(L, r, LS_ENOMEM);
+    if (!ls_body_in_keep(&r->in, ls_state_pool(r->state), slice)) return ls_body_failed(L, r, LS_ENOMEM);
     lua_pushlstring(L, slice.ptr, slice.len);
-    ls_request_drop_body(r);
+    ls_body_in_drop(&r->in);
     return 1;
 }
 
@@ -475,10 +423,10 @@ static int chunks_iterate(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, lua_upvalueindex(CHUNKS_REQ));
     const bool begun = lua_toboolean(L, lua_upvalueindex(CHUNKS_BEGUN));
-    if (r->body_state != (begun ? LS_BODY_STREAMED : LS_BODY_UNREAD)) return raise_read(L, r);
+    if (r->in.state != (begun ? LS_BODY_STREAMED : LS_BODY_UNREAD)) return raise_read(L, r);
     if (!begun &&
         ls_task_can_wait(L)) { /* where it cannot wait, it raises, and another loop may still read the body */
-        r->body_state = LS_BODY_STREAMED;
+        r->in.state = LS_BODY_STREAMED;
         lua_pushboolean(L, true);
         lua_replace(L, lua_upvalueindex(CHUNKS_BEGUN));
     }
@@ -497,7 +445,7 @@ static int chunks_whole(lua_State *L)
 static int core_request_chunks(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
-    switch ((enum ls_body_state)r->body_state) {
+    switch ((enum ls_body_state)r->in.state) {
     case LS_BODY_UNREAD:
         lua_pushvalue(L, 1);
         lua_pushboolean(L, false);
@@ -536,7 +484,7 @@ static int req_parts(lua_State *L)
     ls_check_arguments(L, 1, "req:parts()");
     const ls_span type = media_type(r->x);
     if (!type_is(r->x, type, type_multipart)) return refuse_type(L, r, type_multipart, type);
-    if (r->body_state != LS_BODY_UNREAD && r->body_state != LS_BODY_WHOLE) return raise_read(L, r);
+    if (r->in.state != LS_BODY_UNREAD && r->in.state != LS_BODY_WHOLE) return raise_read(L, r);
     const ls_http_field *field = ls_http_head_find(&r->x->head, r->x->bytes, "content-type", 12);
     ls_push_function(L, "luaserve.multipart", "parts");
     lua_pushvalue(L, 1);
@@ -567,7 +515,19 @@ static int core_body_max(lua_State *L)
         luaL_argcheck(L, bytes >= 0, 2, "limit must be 0 or more");
         x->body_bytes_max = bytes == LUA_MAXINTEGER ? UINT64_MAX : (uint64_t)bytes;
     }
-    return ls_push_boolean(L, x->head.has_length && x->head.content_length > x->body_bytes_max);
+    return ls_push_boolean(L, ls_body_is_too_large(x));
+}
+
+/* core.too_large(req) -> the status of a response to a body whose announced length exceeds its limit, which the log shows.
+ * core.too_large(req, reason): raises the reason, as core.refuse does with that status. */
+static int core_too_large(lua_State *L)
+{
+    ls_request *r = ls_request_check_req(L, 1);
+    const int status = ls_body_status(LS_EMSGSIZE);
+    lua_settop(L, 2);
+    if (lua_isstring(L, 2)) return ls_body_refuse(L, r, status);
+    ls_request_log_refused(L, r, status, "the request body is larger than its limit");
+    return ls_push_integer(L, status);
 }
 
 static void define(lua_State *L, ls_state *state)
@@ -578,7 +538,10 @@ static void define(lua_State *L, ls_state *state)
     ls_request_methods(L, ls_requests_of(state)->req_meta_ref, methods);
 }
 
-static const luaL_Reg functions[] = {
-    {"body_max", core_body_max}, {"refuse", core_refuse}, {"request_chunks", core_request_chunks}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"body_max", core_body_max},
+                                     {"refuse", core_refuse},
+                                     {"request_chunks", core_request_chunks},
+                                     {"too_large", core_too_large},
+                                     {NULL, NULL}};
 
 const ls_module ls_body_module = {.name = "body", .functions = functions, .define = define};

@@ -5,32 +5,30 @@
 #include "base/err.h"
 #include "codec/coding/http_coding.h"
 #include "codec/http_text.h"
-#include "script/bind/http/req.h"
+#include "script/bind/http/body.h"
 
-struct ls_body_coding {
+typedef struct body_coding {
+    ls_body_decoder base; /* first */
     ls_decoder *decoder;
     ls_slice encoded; /* received; what is left of it */
     uint64_t bytes;   /* decoded */
     bool begun;       /* bytes were received */
     bool more;        /* the last block was filled: the decoder may hold more */
-};
+} body_coding;
 
-void ls_body_coding_drop(ls_request *r)
+static void drop(ls_body_decoder *base)
 {
-    struct ls_body_coding *coding = r->coding;
-    if (coding == NULL) return;
-    r->coding = NULL;
+    body_coding *coding = (body_coding *)base;
     ls_decoder_close(coding->decoder);
     ls_slice_drop(&coding->encoded);
     free(coding);
 }
 
 /* Receive encoded bytes. LS_DONE: there are some, or *end; LS_PENDING; LS_E*. */
-static int receive(ls_request *r, bool *end)
+static int receive(body_coding *coding, ls_thread_ctx *ctx, ls_exchange *x, bool *end)
 {
-    struct ls_body_coding *coding = r->coding;
     ls_slice_drop(&coding->encoded);
-    const int err = ls_exchange_read(r->state->ctx, r->x, &coding->encoded);
+    const int err = ls_exchange_read(ctx, x, &coding->encoded);
     if (err != LS_DONE) return err;
     *end = coding->encoded.len == 0;
     if (*end && coding->begun && !ls_decoder_ended(coding->decoder)) return LS_EPROTO;
@@ -39,14 +37,13 @@ static int receive(ls_request *r, bool *end)
 }
 
 /* Decode into a new block. LS_DONE: *out, perhaps of length 0; LS_E*. */
-static int decode(const ls_request *r, ls_slice *out)
+static int decode(body_coding *coding, ls_pool *pool, const ls_exchange *x, ls_slice *out)
 {
-    struct ls_body_coding *coding = r->coding;
-    ls_block *block = ls_block_get(r->state->ctx->pool, coding->more ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
+    ls_block *block = ls_block_get(pool, coding->more ? LS_BLOCK_LARGE : LS_BLOCK_SMALL);
     if (block == NULL) return LS_ENOMEM;
     size_t in = coding->encoded.len, len = block->cap;
     int err = ls_decoder_run(coding->decoder, coding->encoded.ptr, &in, block->data, &len);
-    if (err == LS_OK && len > r->x->body_bytes_max - coding->bytes) err = LS_EMSGSIZE;
+    if (err == LS_OK && len > x->body_bytes_max - coding->bytes) err = LS_EMSGSIZE;
     if (err < 0) {
         ls_block_drop(block);
         return err;
@@ -59,13 +56,13 @@ static int decode(const ls_request *r, ls_slice *out)
     return LS_DONE;
 }
 
-int ls_body_coding_read(ls_request *r, ls_slice *out)
+static int read_decoded(ls_body_decoder *base, ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
-    struct ls_body_coding *coding = r->coding;
+    body_coding *coding = (body_coding *)base;
     bool end = false;
     for (;;) {
-        int err = coding->encoded.len == 0 && !coding->more ? receive(r, &end) : LS_DONE;
-        if (err == LS_DONE && !end) err = decode(r, out);
+        int err = coding->encoded.len == 0 && !coding->more ? receive(coding, ctx, x, &end) : LS_DONE;
+        if (err == LS_DONE && !end) err = decode(coding, ctx->pool, x, out);
         if (err != LS_DONE) return err;
         if (end) *out = ls_slice_static(NULL, 0);
         if (end || out->len > 0) return LS_DONE;
@@ -112,18 +109,19 @@ static int core_decode_request(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
     ls_span value = {0};
-    const int coding = r->x->body_done && r->body_state == LS_BODY_UNREAD ? LS_CODINGS : coding_of(r->x, &value);
-    if (coding == LS_CODINGS || r->coding != NULL) return 0;
-    if (r->body_state != LS_BODY_UNREAD)
+    const int coding = r->x->body_done && r->in.state == LS_BODY_UNREAD ? LS_CODINGS : coding_of(r->x, &value);
+    if (coding == LS_CODINGS || r->in.decoder != NULL) return 0;
+    if (r->in.state != LS_BODY_UNREAD)
         return luaL_error(
             L, "compress.requests: the body was read before: put it outside of the middleware that reads it");
     if (coding < 0) return refuse(L, r, value);
-    struct ls_body_coding *made = calloc(1, sizeof *made);
+    body_coding *made = calloc(1, sizeof *made);
     if (made == NULL || ls_decoder_open((enum ls_coding)coding, &made->decoder) < 0) {
         free(made);
         return luaL_error(L, "not enough memory");
     }
-    r->coding = made;
+    made->base = (ls_body_decoder){.read = read_decoded, .drop = drop};
+    r->in.decoder = &made->base;
     return 0;
 }
 

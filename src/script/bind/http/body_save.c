@@ -7,7 +7,7 @@
 #include "codec/delimiter.h"
 #include "port/file/file.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/http/req.h"
+#include "script/bind/http/body.h"
 #include "script/bind/value/buffer.h"
 
 enum {
@@ -123,7 +123,7 @@ static int read_on(lua_State *L, int status, lua_KContext context)
         if (enough) return ls_task_await(L, &s->w, 0, written);
         if (err == LS_PENDING) return ls_request_wait(L, r, context, read_on);
         if (err < 0 || piece.len == 0) drop(s);
-        if (err < 0) return ls_request_body_failed(L, r, err);
+        if (err < 0) return ls_body_failed(L, r, err);
         if (piece.len == 0) { /* the part does not end */
             ls_slice_drop(&piece);
             lua_pushnil(L);

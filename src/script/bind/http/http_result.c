@@ -12,8 +12,9 @@
 #include "base/io/log.h"
 #include "codec/http_text.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/http/res.h"
+#include "script/bind/http/respond.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/error_text.h"
 
 enum { SHOWN_MAX = 5 }; /* results that the message needs */
@@ -27,7 +28,7 @@ static int result_count(lua_State *L)
 static const char *returner(lua_State *L)
 {
     const ls_request *r = ls_state_of(L)->current->client;
-    return r->middleware != NULL ? "middleware" : "handler";
+    return r->chain.place != NULL ? "middleware" : "handler";
 }
 
 /* Raise "the handler returned a table, 404; ...", which result.lua writes. Returns if the second result may be ignored. */

@@ -15,10 +15,12 @@
 #include "codec/http_text.h"
 #include "http/coding/coding_filter.h"
 #include "http/exchange_run.h"
-#include "script/bind/http/response_coding.h"
+#include "script/bind/http/body.h"
 #include "script/bind/http/http_result.h"
+#include "script/bind/http/req.h"
+#include "script/bind/http/respond.h"
+#include "script/bind/http/response_coding.h"
 #include "script/bind/http/site_listener.h"
-#include "script/bind/http/sse_response.h"
 #include "script/bind/work/hooks.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/lua/push.h"
@@ -69,9 +71,9 @@ static int http_finish_parts(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
     (void)ls_request_push_parts(r->state->ctx, r);
-    if (x->length >= 0 && (uint64_t)x->length != r->written && x->error == 0)
+    if (x->length >= 0 && (uint64_t)x->length != r->out.written && x->error == 0)
         return luaL_error(L, "Content-Length is %I, but the handler wrote %I bytes", (lua_Integer)x->length,
-                          (lua_Integer)r->written);
+                          (lua_Integer)r->out.written);
     (void)ls_exchange_finish(r->state->ctx, x);
     return http_done(L, r);
 }
@@ -82,8 +84,8 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     ls_request *r = (ls_request *)context; /* NOLINT(performance-no-int-to-ptr) */
     if (status != LUA_OK && status != LUA_YIELD) return lua_error(L);
     r->returned = true;
-    if (r->out != NULL || r->x->response != LS_RESPONSE_NONE) {
-        ls_sse_returned(r->state->ctx, r);
+    if (ls_request_has_begun(r)) {
+        if (r->owned != NULL && r->kind->returned != NULL) r->kind->returned(r->state->ctx, r->owned);
         ls_http_result_unused(L, r);
         lua_settop(L, LS_HTTP_RESULT - 1);
     } else {
@@ -99,7 +101,6 @@ static int http_main(lua_State *L) /* (exchange as light userdata); task->protec
     ls_state *state = ls_state_of(L);
     ls_task *task = state->current;
     ls_request *r = ls_request_take(L, x);
-    const ls_http_head *head = &x->head;
 
     x->task = r;
     x->status = 200;
@@ -110,7 +111,7 @@ static int http_main(lua_State *L) /* (exchange as light userdata); task->protec
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
     ls_request_push_method(L, x);
     ls_request_push_path(L, x);
-    lua_pushboolean(L, head->has_length && head->content_length > x->body_bytes_max);
+    lua_pushboolean(L, ls_body_is_too_large(x));
     return http_returned(L, lua_pcallk(L, 5, LUA_MULTRET, 1, (lua_KContext)r, http_returned), (lua_KContext)r);
 }
 
@@ -118,7 +119,7 @@ static int http_failed_main(lua_State *L) /* (request as light userdata, error, 
 {
     ls_request *r = lua_touserdata(L, 1);
     r->returned = false;
-    r->middleware = NULL;
+    r->chain.place = NULL;
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
     lua_replace(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->state->current->failed_ref);
@@ -171,8 +172,8 @@ bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool fa
 void ls_http_name_route(lua_State *L, const ls_request *r, int index, int dispatch_ref)
 {
     if (lua_type(L, index) != LUA_TSTRING) return;
-    if (r->middleware != NULL) {
-        lua_pushfstring(L, "%s: %s", r->middleware, lua_tostring(L, index));
+    if (r->chain.place != NULL) {
+        lua_pushfstring(L, "%s: %s", r->chain.place, lua_tostring(L, index));
         lua_replace(L, index);
         return;
     }
@@ -211,16 +212,6 @@ static bool body_was_refused(lua_State *L, const ls_request *r, int index, char 
     return refused;
 }
 
-static int body_error_status(int err)
-{
-    switch (err) {
-    case LS_EMSGSIZE: return 413;
-    case LS_ETIMEDOUT: return 408;
-    case LS_ENOMEM: return 503;
-    default: return 400;
-    }
-}
-
 static int http_describe(lua_State *L)
 {
     http_failure *f = lua_touserdata(L, 1);
@@ -241,8 +232,8 @@ static int http_describe(lua_State *L)
         return 0;
     }
     const bool left = ls_task_is_left_error(L, 1);
-    if (!left && r != NULL && r->body_error != LS_OK) {
-        ls_request_log_refused(L, r, body_error_status(r->body_error), message);
+    if (!left && r != NULL && r->in.error != LS_OK) {
+        ls_request_log_refused(L, r, ls_body_status(r->in.error), message);
         return 0;
     }
     if (left || (r != NULL && f->retry && body_was_refused(L, r, 1, f->refused, sizeof f->refused))) {
@@ -268,8 +259,8 @@ static int http_describe(lua_State *L)
 
 int ls_http_client_mistake(lua_State *L, const ls_request *r, int index, char *reason, size_t reason_bytes)
 {
-    if (r->body_error != LS_OK) return body_error_status(r->body_error);
-    return body_was_refused(L, r, index, reason, reason_bytes) ? r->refused : 0;
+    if (r->in.error != LS_OK) return ls_body_status(r->in.error);
+    return body_was_refused(L, r, index, reason, reason_bytes) ? r->in.refused : 0;
 }
 
 /* Respond without Lua. The body is `line`, short and without a line break; JSON if it begins with a brace. */
@@ -378,12 +369,12 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
                       .task = task,
                       .exceeded = task->cpu_exceeded ? task : NULL,
                       .dispatch_ref = dispatch_ref};
-    f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->body_error == LS_OK;
+    f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->in.error == LS_OK;
     report(ctx, task, &f);
     if (x->response == LS_RESPONSE_OPEN) {
         x->close = true; /* part of the response is sent: closing the connection shows that it is incomplete */
-    } else if (x->error != 0 && x->response == LS_RESPONSE_NONE && r != NULL && r->body_error != LS_OK) {
-        x->status = body_error_status(r->body_error); /* for the "log" hooks */
+    } else if (x->error != 0 && x->response == LS_RESPONSE_NONE && r != NULL && r->in.error != LS_OK) {
+        x->status = ls_body_status(r->in.error); /* for the "log" hooks */
     } else if (x->response == LS_RESPONSE_NONE && x->error == 0) {
         if (r != NULL && f.next != NULL) {
             ls_exchange_drop_content(x);
@@ -391,7 +382,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             r->failing = true;
             r->status_set = false;
             ls_request_drop_parts(r);
-            r->written = 0;
+            r->out.written = 0;
             r->task = f.next;
             ls_task_enter(f.next, LS_SCOPE_REQUEST);
             f.next->ended = http_ended;
@@ -404,11 +395,11 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             return;
         }
         int answer = failure_status;
-        if (r != NULL && r->body_error != LS_OK) {
+        if (r != NULL && r->in.error != LS_OK) {
             x->close = true;
-            answer = body_error_status(r->body_error);
+            answer = ls_body_status(r->in.error);
         } else if (f.refused[0] != '\0') {
-            answer = r->refused;
+            answer = r->in.refused;
         }
         respond_without_lua(ctx, x, answer, f.refused[0] != '\0' ? f.refused : ls_status_text(answer));
     }
@@ -418,14 +409,14 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 static void owner_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     const ls_request *r = task->client;
-    if (r->owned != NULL) r->drop_owned(ctx, r->owned);
+    if (r->owned != NULL) r->kind->drop(ctx, r->owned);
     http_ended(ctx, task, status, count);
 }
 
-void ls_http_task_owns(ls_request *request, void *owned, ls_owned_drop_fn *drop)
+void ls_http_task_owns(ls_request *request, void *owned, const ls_response_kind *kind)
 {
     request->owned = owned;
-    request->drop_owned = drop;
+    request->kind = kind;
     request->task->ended = owner_ended;
     request->time_ms_max = request->task->time_ms_max;
     request->task->time_ms_max = 0;

@@ -37,9 +37,8 @@ int ls_http_client_mistake(lua_State *L, const ls_request *request, int index, c
  * if it is a string that names no line because the handler is over. */
 void ls_http_name_route(lua_State *L, const ls_request *request, int index, int dispatch_ref);
 
-/* The task that responds owns `owned`, which stands in request->owned until its owner or drop(owned) clears that:
- * `drop` is called when the task has ended, before the request does. Once for a request. */
-typedef void ls_owned_drop_fn(ls_thread_ctx *ctx, void *owned);
-void ls_http_task_owns(ls_request *request, void *owned, ls_owned_drop_fn *drop);
+/* The task that responds owns `owned`, which stands in request->owned until its owner or kind->drop(owned) clears that:
+ * that is called when the task has ended, before the request does. Once for a request. */
+void ls_http_task_owns(ls_request *request, void *owned, const ls_response_kind *kind);
 
 #endif

@@ -4,10 +4,9 @@
  * there is no task that could wait: the request runs inside the call, and a call that would wait raises. */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/crypto/random.h"
+#include "base/err.h"
 #include "codec/http1/http1_parse.h"
-#include "http/coding/coding_filter.h"
 #include "http/exchange_memory.h"
 #include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
@@ -42,17 +41,6 @@ static void inject_ended(ls_thread_ctx *ctx, ls_memory_exchange *m)
     ls_task *waiter = in->waiter;
     in->waiter = NULL;
     if (waiter != NULL) ls_task_wake(ctx, waiter, LS_OK);
-}
-
-bool ls_is_injected(const ls_exchange *x)
-{
-    return ls_exchange_transport(x) == &ls_memory_transport &&
-           LS_CONTAINER((uintptr_t)x, ls_memory_exchange, x)->released == inject_ended;
-}
-
-const char *ls_no_upgrade(const ls_exchange *x)
-{
-    return ls_is_injected(x) ? "app:inject has no connection to hand over" : x->transport->no_upgrade;
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------- */

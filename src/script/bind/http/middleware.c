@@ -19,7 +19,8 @@
 #include "base/io/log.h"
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/http_task.h"
-#include "script/bind/http/request.h"
+#include "script/bind/http/req.h"
+#include "script/bind/http/respond.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/task.h"
 
@@ -42,11 +43,6 @@ static void push_objects(lua_State *L, const ls_request *r)
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
 }
 
-static bool is_begun(const ls_request *r)
-{
-    return r->x->response != LS_RESPONSE_NONE || r->out != NULL;
-}
-
 /* Middleware `at` has returned what is on the stack from `first` on: it has called next(), or it has answered, or this
  * raises. `places` is the index of the table of their places, which the chain holds. */
 static void check_answered(lua_State *L, ls_request *r, unsigned at, int places, int first)
@@ -55,11 +51,11 @@ static void check_answered(lua_State *L, ls_request *r, unsigned at, int places,
     if (results > 1 || !lua_isnoneornil(L, first)) {
         luaL_checkstack(L, 1, NULL);
         lua_rawgeti(L, places, (lua_Integer)at + 1);
-        r->middleware = lua_tostring(L, -1);
+        r->chain.place = lua_tostring(L, -1);
         lua_pop(L, 1);
     }
-    if ((r->chain_called & UINT64_C(1) << at) != 0 || results > 0 || r->answer != LS_ANSWER_NONE || r->status_set ||
-        is_begun(r) || r->x->error != 0)
+    if ((r->chain.called & UINT64_C(1) << at) != 0 || results > 0 || r->answer != LS_ANSWER_NONE || r->status_set ||
+        ls_request_has_begun(r) || r->x->error != 0)
         return;
     lua_rawgeti(L, places, (lua_Integer)at + 1);
     lua_pushfstring(
@@ -77,11 +73,11 @@ static int record(lua_State *L)
 {
     ls_request *r = ls_state_of(L)->current->client;
     if (lua_istable(L, 1))
-        check_answered(L, r, r->chain_at + 1u, 1, LS_HTTP_RESULT);
+        check_answered(L, r, r->chain.at + 1u, 1, LS_HTTP_RESULT);
     else
-        r->middleware = NULL;
+        r->chain.place = NULL;
     r->returned = true;
-    if (is_begun(r))
+    if (ls_request_has_begun(r))
         ls_http_result_unused(L, r);
     else
         ls_http_result_record(L, r);
@@ -94,10 +90,10 @@ static int record(lua_State *L)
 static bool record_usual(lua_State *L, ls_request *r, int first, bool is_handler)
 {
     const int count = lua_gettop(L) - (first - 1);
-    if (is_begun(r) || count > 1) return false;
+    if (ls_request_has_begun(r) || count > 1) return false;
     if (!is_handler)
-        return count == 0 && r->answer != LS_ANSWER_NONE && (r->chain_called & UINT64_C(2) << r->chain_at) != 0;
-    r->middleware = NULL;
+        return count == 0 && r->answer != LS_ANSWER_NONE && (r->chain.called & UINT64_C(2) << r->chain.at) != 0;
+    r->chain.place = NULL;
     switch (count == 0 ? LUA_TNIL : lua_type(L, first)) {
     case LUA_TNIL: return r->answer != LS_ANSWER_NONE;
     case LUA_TUSERDATA: return r->answer != LS_ANSWER_NONE && ls_response_test(L, first) == r;
@@ -186,7 +182,8 @@ static int error_handled(lua_State *L, int status, lua_KContext answer)
     status = take_results(L, r, status, TRACEBACK + 2, 0, &limit);
     r->failing = false;
     if (status == LUA_OK) return 0;
-    if (is_begun(r) || (status == LUA_ERRMEM && !limit)) return lua_error(L); /* of a limit: with its traceback */
+    if (ls_request_has_begun(r) || (status == LUA_ERRMEM && !limit))
+        return lua_error(L); /* of a limit: with its traceback */
     if (!limit) push_error(L, r->task);
     log_error(L, r, LS_LOG_ERROR);
     r->x->status = (int)answer;
@@ -218,7 +215,7 @@ static int answer_error(lua_State *L, ls_request *r)
     const int mistake = ls_http_client_mistake(L, r, ERROR, refused, sizeof refused);
     ls_exchange_drop_content(r->x);
     r->status_set = false;
-    if (ls_task_is_left_error(L, ERROR) && r->body_error == LS_OK) { /* a page of app:error would have no reader */
+    if (ls_task_is_left_error(L, ERROR) && r->in.error == LS_OK) { /* a page of app:error would have no reader */
         log_error(L, r, LS_LOG_INFO);
         r->x->status = 500;
         ls_request_describe(L, r, LS_ANSWER_STATUS, 0);
@@ -227,11 +224,11 @@ static int answer_error(lua_State *L, ls_request *r)
     if (mistake != 0) {
         (void)ls_error_describe(L, ERROR);
         ls_task_drop_error(r->task);
-        if (r->body_error != LS_OK && !ls_task_is_left_error(L, ERROR))
+        if (r->in.error != LS_OK && !ls_task_is_left_error(L, ERROR))
             ls_request_log_refused(L, r, mistake, lua_tostring(L, -1));
         else
             log_error(L, r, LS_LOG_INFO);
-        r->x->close = r->x->close || r->body_error != LS_OK;
+        r->x->close = r->x->close || r->in.error != LS_OK;
         r->x->status = mistake;
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
         if (refused[0] != '\0') lua_pushfstring(L, "%s\n", refused);
@@ -263,10 +260,10 @@ static int next_returned(lua_State *L, int status, lua_KContext at)
     ls_request *r = ls_state_of(L)->current->client;
     const int answer = r->task->ending == LS_END_TIMEOUT ? 503 : 500;
     bool limit;
-    r->chain_at = (uint8_t)at;
+    r->chain.at = (uint8_t)at;
     status = take_results(L, r, status, RESULTS, is_last(L, at) ? 0 : lua_upvalueindex(PLACES), &limit);
     if (status == LUA_OK) return 0;
-    if (is_begun(r) || (status == LUA_ERRMEM && !limit) || r->task->cpu_exceeded) {
+    if (ls_request_has_begun(r) || (status == LUA_ERRMEM && !limit) || r->task->cpu_exceeded) {
         if (limit) lua_pop(L, 1);
         return lua_error(L);
     }
@@ -282,17 +279,17 @@ static int chain_next(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
     ls_request *r = task != NULL ? task->client : NULL;
-    if (r == NULL || !r->chained || r->chain != lua_touserdata(L, lua_upvalueindex(CHAIN)) ||
-        r->chain_at + 1u >= r->chain->length)
+    if (r == NULL || !r->chain.runs || r->chain.functions != lua_touserdata(L, lua_upvalueindex(CHAIN)) ||
+        r->chain.at + 1u >= r->chain.functions->length)
         return luaL_error(L, "next() belongs to the middleware that got it, in the task of its request");
-    const unsigned at = r->chain_at;
+    const unsigned at = r->chain.at;
     if (lua_gettop(L) > 0)
         return luaL_error(
             L, "next() takes no arguments: req and res are those of the middleware; raise an error with error()");
-    if ((r->chain_called & UINT64_C(1) << at) != 0)
+    if ((r->chain.called & UINT64_C(1) << at) != 0)
         return luaL_error(L, "next() was called before by this middleware");
-    r->chain_called |= UINT64_C(1) << at;
-    r->chain_at = (uint8_t)(at + 1);
+    r->chain.called |= UINT64_C(1) << at;
+    r->chain.at = (uint8_t)(at + 1);
     lua_pushlightuserdata(L, task->ends);
     lua_pushcfunction(L, ls_task_keep_error);
     lua_pushvalue(L, lua_upvalueindex(FUNCTIONS + (int)at + 1));
@@ -307,7 +304,7 @@ static int chain_next(lua_State *L)
 static int run_returned(lua_State *L, int status, lua_KContext context)
 {
     ls_request *r = ls_state_of(L)->current->client;
-    r->chained = false;
+    r->chain.runs = false;
     const int results = lua_gettop(L) - 2;
     check_answered(L, r, 0, lua_upvalueindex(PLACES), 3);
     return results;
@@ -318,10 +315,10 @@ static int chain_run(lua_State *L) /* (req, res), those of the task */
     const ls_task *task = ls_state_of(L)->current;
     ls_request *r = task != NULL ? task->client : NULL;
     if (r == NULL) return luaL_error(L, "the functions of a route run in the task of their request");
-    r->chained = true;
-    r->chain = lua_touserdata(L, lua_upvalueindex(CHAIN));
-    r->chain_at = 0;
-    r->chain_called = 0;
+    r->chain.runs = true;
+    r->chain.functions = lua_touserdata(L, lua_upvalueindex(CHAIN));
+    r->chain.at = 0;
+    r->chain.called = 0;
     lua_settop(L, 2);
     lua_pushvalue(L, lua_upvalueindex(FUNCTIONS));
     lua_pushvalue(L, 1);

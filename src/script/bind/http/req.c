@@ -11,6 +11,7 @@
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
+#include "net/refused.h"
 #include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"
@@ -425,6 +426,16 @@ void ls_request_push_ip(lua_State *L, const ls_request *r)
     if (!lua_isstring(L, -1)) lua_pushliteral(L, "-"); /* app:inject */
 }
 
+void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const char *why)
+{
+    char name[LS_REQUEST_NAME_BYTES];
+    ls_request_log_name(r->x, name);
+    const int top = lua_gettop(L);
+    ls_request_push_ip(L, r);
+    ls_refused_log("%s %d: %s: %s", lua_tostring(L, -1), status, name, why);
+    lua_settop(L, top);
+}
+
 /* core.client(req) -> who the client is, in few bytes: its IPv4 address, or its IPv6 network of 64 bits, which one client has
  * as a whole; else req.ip */
 static int core_client(lua_State *L)
@@ -680,7 +691,7 @@ static int req_gc(lua_State *L)
 {
     ls_request *r = ls_udata_test(L, 1, &ls_request_tag, sizeof *r);
     if (r == NULL) return 0;
-    ls_request_drop_body(r);
+    ls_body_in_drop(&r->in);
     ls_request_drop_parts(r);
     r->x = NULL;
     return 0;

@@ -15,20 +15,13 @@ void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
 /* Push a table from each name to the list of its values, in order. Another name reads as an empty list. */
 void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 
-/* Raise for the reason on top of the stack: it is the response, with this status, unless the site catches the error. */
-int ls_body_refuse(lua_State *L, ls_request *request, int status);
-
-/* As ls_exchange_read, after the decoding of the body. */
-int ls_body_read(ls_request *request, ls_slice *out);
-
-/* body_coding.c: as ls_exchange_read, for a request with `coding`; and its end. */
-int ls_body_coding_read(ls_request *request, ls_slice *out);
-void ls_body_coding_drop(ls_request *request);
-
 /* The listener, if the peer is one of its trusted proxies; else NULL. */
 const struct ls_state_listener *ls_request_trusting(const ls_request *r);
 
 /* Push req.ip, behind a trusted proxy that of its client; "-": of app:inject. Also outside of the task. May raise. */
 void ls_request_push_ip(lua_State *L, const ls_request *r);
+
+/* Log that the body of the request was refused, with the address of the client (req.ip). May raise. */
+void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const char *why);
 
 #endif

@@ -1,35 +1,23 @@
-/* request.c - see request.h: the ring of request objects, and responses made from Lua values. */
+/* request.c - see request.h. */
 #include "script/bind/http/request.h"
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/io/log.h"
-#include "base/shared.h"
-#include "codec/http_text.h"
-#include "net/refused.h"
+#include "http/exchange_memory.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/http/http_task.h"
-#include "script/bind/http/req.h"
-#include "script/bind/value/buffer.h"
-#include "script/bind/value/json.h"
 #include "script/bind/work/hooks.h"
 #include "script/core/lua/udata.h"
-#include "script/core/wait.h"
 
 const char ls_request_tag;
 static const char response_tag;
 
-const char ls_type_html[] = "text/html; charset=utf-8", ls_type_json[] = "application/json";
-static const char type_text[] = "text/plain; charset=utf-8";
-
 /* The task that responds has ended: its end has passed on all parts, or drops them after an error. */
 static void request_flush(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
-    ls_request *r = LS_CONTAINER(flush, ls_request, flush);
+    ls_request *r = LS_CONTAINER(flush, ls_request, out.flush);
     if (r->x == NULL || (!suspended && state->current == r->task)) return;
     (void)ls_request_push_parts(ctx, r);
     /* Other tasks may wait for the exchange, while a topic or a job has written. */
@@ -45,7 +33,7 @@ static ls_request *request_new(lua_State *L, ls_state *state)
     ls_request *r = ls_object_new(L, sizeof *r, LS_REQ_SLOTS - 1, &ls_request_tag, all->req_meta_ref);
     r->state = state;
     r->req_ref = r->res_ref = LUA_NOREF;
-    r->flush.run = request_flush;
+    r->out.flush.run = request_flush;
     ls_node_init(&r->waiters);
     ls_response *response = ls_object_new(L, sizeof *response, LS_RES_SLOTS - 1, &response_tag, all->res_meta_ref);
     response->request = r;
@@ -73,72 +61,24 @@ ls_request *ls_request_take(lua_State *L, ls_exchange *x)
     } else {
         r = request_new(L, state);
     }
-    assert(r->x == NULL && r->out == NULL);
+    assert(r->x == NULL && r->out.block == NULL);
     r->x = x;
     r->task = task;
     r->serial = ++all->serial;
     r->status_set = r->failing = r->returned = r->aborted = r->hung_up = false;
     r->no_file = 0;
     r->began_ns = ls_hooks_of(state)->at[LS_HOOK_LOG].count > 0 ? ls_clock_ns() : 0;
-    r->body_state = LS_BODY_UNREAD;
-    r->websocket = false;
-    r->body_error = LS_OK;
+    r->in.state = LS_BODY_UNREAD;
+    r->kind = NULL;
+    r->in.error = LS_OK;
     r->time_ms_max = 0;
-    r->written = 0;
-    r->chained = false;
-    r->middleware = NULL;
+    r->out.written = 0;
+    r->chain.runs = false;
+    r->chain.place = NULL;
     r->dispatch_ref = task->dispatch_ref;
     task->client = r;
     task->serial = r->serial;
     return r;
-}
-
-void ls_request_drop_body(ls_request *r)
-{
-    ls_slices_drop(r->body, r->body_count);
-    free(r->body);
-    r->body = NULL;
-    r->body_fill = NULL;
-    r->body_count = r->body_room = 0;
-    r->body_len = 0;
-}
-
-static void drop_answer(ls_request *r)
-{
-    if (r->later != NULL) r->later->drop(r->later);
-    r->later = NULL;
-    r->answer = LS_ANSWER_NONE;
-}
-
-void ls_request_describe(lua_State *L, ls_request *r, enum ls_answer answer, int res)
-{
-    drop_answer(r);
-    r->answer = (uint8_t)answer;
-    if (answer < LS_ANSWER_BODY) return;
-    lua_setiuservalue(L, res, LS_RES_ANSWER);
-    r->has_body = true;
-}
-
-const char *ls_request_answer_type(lua_State *L, const ls_request *r)
-{
-    switch (r->answer) {
-    case LS_ANSWER_STATUS: return ls_status_has_content(r->x->status) ? type_text : NULL;
-    case LS_ANSWER_HTML: return ls_type_html;
-    case LS_ANSWER_JSON: return ls_type_json;
-    case LS_ANSWER_BODY: break;
-    default: return NULL;
-    }
-    lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
-    const bool is_table = lua_getiuservalue(L, -1, LS_RES_ANSWER) == LUA_TTABLE;
-    lua_pop(L, 2);
-    return is_table ? ls_type_json : type_text;
-}
-
-void ls_request_describe_later(ls_request *r, ls_answer_later *later)
-{
-    drop_answer(r);
-    r->answer = LS_ANSWER_LATER;
-    r->later = later;
 }
 
 /* Invalidate the objects, wake the waiters, and drop all references. */
@@ -148,9 +88,12 @@ static inline void end(ls_thread_ctx *ctx, ls_request *r)
     assert(r->x != NULL);
     r->x = NULL;
     r->task = NULL;
-    if (r->body != NULL) ls_request_drop_body(r);
-    if (r->coding != NULL) ls_body_coding_drop(r);
-    if (r->answer != LS_ANSWER_NONE) drop_answer(r);
+    if (r->in.slices != NULL) ls_body_in_drop(&r->in);
+    if (r->in.decoder != NULL) {
+        r->in.decoder->drop(r->in.decoder);
+        r->in.decoder = NULL;
+    }
+    if (r->answer != LS_ANSWER_NONE) ls_request_drop_answer(r);
     ls_request_drop_parts(r);
     lua_State *L = state->L; /* nothing here allocates */
     if (r->has_body) {
@@ -328,158 +271,6 @@ bool ls_request_cached(lua_State *L, const ls_request *r, int self, int slot)
     return true;
 }
 
-/* ---- response bodies --------------------------------------------------------------------------------------- */
-
-int ls_body_of(lua_State *L, int index, ls_body *out)
-{
-    const int type = lua_type(L, index);
-    out->slices = out->few;
-    if (type == LUA_TSTRING || type == LUA_TNUMBER) {
-        out->few[0].block = NULL;
-        out->few[0].ptr = lua_tolstring(L, index, &out->few[0].len);
-        out->count = out->few[0].len > 0;
-        if (out->few[0].len >= LS_STRING_SHARED_MIN) {
-            (void)ls_strings_reserve(L, 1);
-            out->few[0] = ls_string_slice(L, index);
-        }
-        return LS_OK;
-    }
-    const ls_buffer *buffer = ls_buffer_test(L, index);
-    if (buffer == NULL) return LS_EINVAL;
-    if (buffer->count > sizeof out->few / sizeof out->few[0]) {
-        out->slices = malloc(buffer->count * sizeof *out->slices);
-        if (out->slices == NULL) return LS_ENOMEM;
-    }
-    out->count = buffer->count;
-    for (unsigned n = 0; n < buffer->count; n++) {
-        out->slices[n] = buffer->slices[n];
-        (void)ls_block_hold(out->slices[n].block);
-    }
-    return LS_OK;
-}
-
-void ls_body_free(ls_body *body)
-{
-    if (body->slices != body->few) free(body->slices);
-}
-
-static bool is_sent(const ls_request *r) /* a finalizer may respond after the caller's check */
-{
-    return r->x->response != LS_RESPONSE_NONE || r->out != NULL;
-}
-
-static int raise_sent(lua_State *L)
-{
-    return luaL_error(L, "the response was already sent");
-}
-
-/* Takes the references of the slices. */
-static inline int respond_slices(ls_request *r, ls_slice *slices, unsigned count, const char *type)
-{
-    ls_exchange *x = r->x;
-    if (!ls_status_has_content(x->status)) {
-        ls_slices_drop(slices, count);
-        count = 0;
-        type = NULL;
-    }
-    x->type = type;
-    x->length = -1;
-    return ls_exchange_respond(r->state->ctx, x, slices, count);
-}
-
-/* Dev mode: the page at `index` may be changed. Not one with a validator, such as a file: the browser could keep it. Text
- * without a media type is shown to the function, too: it may be HTML. */
-static void change_page(lua_State *L, const ls_request *r, int index, const char *type)
-{
-    const ls_exchange *x = r->x;
-    size_t len = strlen(type), policy_len = 0;
-    const bool plain = !x->has_type && type == type_text;
-    if (x->has_type) type = ls_exchange_find(x, "Content-Type", 12, &len);
-    if (type == NULL || len < 9 || (!plain && !ls_text_same(type, 9, "text/html", 9)) || ls_is_injected(x) ||
-        ls_exchange_has_field(x, "Content-Encoding", 16) || ls_exchange_has_field(x, "ETag", 4) ||
-        ls_exchange_has_field(x, "Last-Modified", 13))
-        return;
-    if (lua_type(L, index) != LUA_TSTRING && ls_buffer_test(L, index) == NULL) return;
-    luaL_checkstack(L, 5, NULL);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_requests_of(r->state)->page_ref);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
-    (void)luaL_tolstring(L, index, NULL);
-    const char *policy = ls_exchange_find(x, "Content-Security-Policy", 23, &policy_len);
-    if (plain)
-        lua_pushboolean(L, 0);
-    else if (policy != NULL)
-        lua_pushlstring(L, policy, policy_len);
-    else
-        lua_pushnil(L);
-    lua_pushstring(L, r->middleware);
-    lua_call(L, 4, 1);
-    if (lua_type(L, -1) == LUA_TSTRING)
-        lua_replace(L, index);
-    else
-        lua_pop(L, 1);
-}
-
-int ls_request_respond_as(lua_State *L, ls_request *r, int index, const char *type)
-{
-    ls_body body;
-    if (ls_requests_of(r->state)->page_ref != 0) change_page(L, r, index, type);
-    const int err = ls_body_of(L, index, &body);
-    if (err == LS_ENOMEM) return luaL_error(L, "not enough memory");
-    if (err < 0)
-        return luaL_error(L, "invalid response body: string, number, table or buffer expected, got %s",
-                          luaL_typename(L, index));
-    if (is_sent(r)) {
-        ls_slices_drop(body.slices, body.count);
-        ls_body_free(&body);
-        return raise_sent(L);
-    }
-    const int result = respond_slices(r, body.slices, body.count, type);
-    ls_body_free(&body);
-    return result;
-}
-
-int ls_request_respond_json(lua_State *L, ls_request *r, int index)
-{
-    ls_slice text;
-    if (!ls_json_encode(L, index, &text)) return ls_request_respond_as(L, r, index, ls_type_json);
-    return is_sent(r) ? raise_sent(L) : respond_slices(r, &text, 1, ls_type_json);
-}
-
-int ls_request_respond_body(lua_State *L, ls_request *r, int index)
-{
-    return lua_type(L, index) == LUA_TTABLE ? ls_request_respond_json(L, r, index)
-                                            : ls_request_respond_as(L, r, index, type_text);
-}
-
-int ls_request_respond_text(ls_request *r, int status)
-{
-    ls_exchange *x = r->x;
-    const char *phrase = ls_status_text(status);
-    char text[64];
-    x->status = status;
-    x->length = -1;
-    x->type = NULL;
-    if (!ls_status_has_content(status)) return ls_exchange_respond(r->state->ctx, x, NULL, 0);
-    const int len =
-        phrase[0] != '\0' ? snprintf(text, sizeof text, "%s\n", phrase) : snprintf(text, sizeof text, "%d\n", status);
-    ls_slice slice = ls_slice_static(text, (size_t)len); /* short, so respond copies it */
-    x->type = type_text;
-    return ls_exchange_respond(r->state->ctx, x, &slice, 1);
-}
-
-int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *r)
-{
-    ls_slice slice;
-    if (r->out == NULL || r->x == NULL) return LS_DONE;
-    if (r->out_from == r->out_len) { /* the head of a stream of events leaves without parts */
-        if (r->x->response != LS_RESPONSE_NONE) return LS_DONE;
-        return ls_exchange_write(ctx, r->x, NULL, 0);
-    }
-    slice = ls_slice_of(r->out, r->out_from, r->out_len - r->out_from);
-    r->out_from = r->out_len;
-    return ls_exchange_write(ctx, r->x, &slice, 1);
-}
-
 void ls_request_id_text(uint64_t id, char out[17])
 {
     for (int n = 15; n >= 0; n--, id >>= 4) out[n] = "0123456789abcdef"[id & 15];
@@ -505,14 +296,14 @@ void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES])
                        head->path.len < 180 ? "" : "...");
 }
 
-void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const char *why)
+bool ls_is_injected(const ls_exchange *x)
 {
-    char name[LS_REQUEST_NAME_BYTES];
-    ls_request_log_name(r->x, name);
-    const int top = lua_gettop(L);
-    ls_request_push_ip(L, r);
-    ls_refused_log("%s %d: %s: %s", lua_tostring(L, -1), status, name, why);
-    lua_settop(L, top);
+    return ls_exchange_transport(x) == &ls_memory_transport;
+}
+
+const char *ls_no_upgrade(const ls_exchange *x)
+{
+    return ls_is_injected(x) ? "app:inject has no connection to hand over" : x->transport->no_upgrade;
 }
 
 void ls_request_methods(lua_State *L, int meta_ref, const luaL_Reg *methods)
@@ -548,73 +339,12 @@ static ls_request *request_in_progress(const ls_state *state)
     return NULL;
 }
 
-enum { REPORTED_MAX = 10 /* tasks of a state in the log of a drain */ };
-
-/* The time since the start of the request, if there is a "log" hook, else since its last progress. "": unknown. */
-static void note_age(const ls_request *r, const ls_task *task, char out[32])
-{
-    const uint64_t from_ns = r->began_ns != 0   ? r->began_ns
-                             : task->due_ns > 0 ? task->due_ns - task->time_ms_max * UINT64_C(1000000)
-                                                : 0;
-    out[0] = '\0';
-    if (from_ns != 0) (void)snprintf(out, 32, ", for %.1f s", (double)(ls_clock_ns() - from_ns) / 1e9);
-}
-
-static void log_ended(lua_State *L, const ls_request *r, const ls_task *task, const char *at, const char *line)
-{
-    char name[LS_REQUEST_NAME_BYTES], age[32];
-    ls_request_log_name(r->x, name);
-    note_age(r, task, age);
-    ls_request_push_ip(L, r);
-    ls_log(LS_LOG_WARN, "ended: %s of %s waits%s%s%s", name, lua_tostring(L, -1), at, line, age);
-}
-
-static int report_main(lua_State *L)
-{
-    const ls_state *state = lua_touserdata(L, 1);
-    const bool ended = atomic_load(&state->generation->reporting) == LS_REPORT_ENDED;
-    const enum ls_log_level level = ended ? LS_LOG_WARN : LS_LOG_INFO;
-    const char *const what = ended ? "ended" : "draining";
-    char line[80 + LS_SHARED_NAME_BYTES_MAX + 40];
-    unsigned count = 0;
-    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
-        const ls_request *r = task->client;
-        if (!task->waiting || count++ >= REPORTED_MAX) continue;
-        lua_settop(L, 0);
-        ls_task_line(task->co, line, 80);
-        const char *const at = line[0] != '\0' ? " at " : "";
-        ls_wait_describe(task, line + strlen(line), sizeof line - 80);
-        if (ended && r != NULL && r->x != NULL)
-            log_ended(L, r, task, at, line);
-        else if (r != NULL && r->x != NULL && ls_route_push(L, task->dispatch_ref, r->x, false))
-            ls_log(LS_LOG_INFO, "draining: the handler of %s (%s) waits%s%s", lua_tostring(L, -2), lua_tostring(L, -1),
-                   at, line);
-        else
-            ls_log(level, "%s: %s waits%s%s", what, ls_scope_name((enum ls_scope)task->scope), at, line);
-    }
-    if (count > REPORTED_MAX) ls_log(level, "%s: %u further tasks wait", what, count - REPORTED_MAX);
-    return 0;
-}
-
-static void request_report(ls_thread_ctx *ctx, ls_state *state)
-{
-    (void)ls_state_protected(state, ctx, report_main, state);
-}
-
 static void request_close(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_request *r; (r = request_in_progress(state)) != NULL;) {
         r->aborted = true;
         ls_exchange_abort(ctx, r->x); /* may end the task */
     }
-}
-
-/* core.too_large(req) -> 413, which the log shows: the announced body is larger than its limit. */
-static int core_too_large(lua_State *L)
-{
-    const ls_request *r = ls_request_check_req(L, 1);
-    ls_request_log_refused(L, r, 413, "the request body is larger than its limit");
-    return ls_push_integer(L, 413);
 }
 
 /* core.time_max(req, ms): the task of the request ends when it waits for so long; 0: no limit. */
@@ -626,11 +356,10 @@ static int core_time_max(lua_State *L)
     return 0;
 }
 
-static const luaL_Reg functions[] = {{"time_max", core_time_max}, {"too_large", core_too_large}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"time_max", core_time_max}, {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",
                                      .bytes = sizeof(ls_requests),
                                      .functions = functions,
                                      .define = request_define,
-                                     .report = request_report,
                                      .close = request_close};

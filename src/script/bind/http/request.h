@@ -5,12 +5,15 @@
  * request. A request has a serial; every task that works for it has the same serial (a spawned job inherits it).
  * Use of the objects in another task, or after the request has ended, raises; the two errors differ.
  *
+ * An ls_request is the userdata `req`. Its parts are used by different files: body_in and body_out know only the exchange,
+ * middleware.c the run of a chain, and respond.c the description of the response.
+ *
  * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_REQUEST_H
 #define LS_SCRIPT_REQUEST_H
 
-#include "http/exchange_in.h"
-#include "http/exchange_out.h"
+#include "script/bind/http/body_in.h"
+#include "script/bind/http/body_out.h"
 #include "script/bind/modules.h"
 #include "script/core/task.h"
 
@@ -63,7 +66,22 @@ typedef struct ls_answer_later {
     void (*drop)(struct ls_answer_later *later);
 } ls_answer_later;
 
-enum ls_body_state { LS_BODY_UNREAD, LS_BODY_READING, LS_BODY_WHOLE, LS_BODY_STREAMED, LS_BODY_FAILED };
+/* What has taken the response over: a stream of events, a sock, a WebSocket. */
+typedef struct ls_response_kind {
+    void (*drop)(ls_thread_ctx *ctx, void *owned);     /* see ls_http_task_owns */
+    void (*returned)(ls_thread_ctx *ctx, void *owned); /* NULL, or the handler has returned, and the response ends */
+    const char *no_write;                              /* NULL, or the error of res:write while there is `owned` */
+    const char *sent;                                  /* NULL, or the error of res when the response is complete */
+} ls_response_kind;
+
+/* A run of middleware: middleware.c. Other files read `runs` and `place`. */
+typedef struct ls_chain_run {
+    const struct ls_chain *functions;
+    uint64_t called;   /* bit n: middleware n has called next() */
+    const char *place; /* of the middleware whose results describe the response; NULL: those of the handler do */
+    bool runs;         /* what it answers may be changed until the outermost one has returned */
+    uint8_t at;        /* the number of the middleware that runs, from 0 */
+} ls_chain_run;
 
 struct ls_request {
     const void *tag; /* &ls_request_tag, see udata.h */
@@ -71,41 +89,30 @@ struct ls_request {
     ls_exchange *x; /* NULL: the request has ended */
     ls_task *task;  /* the one that responds */
     uint64_t serial;
+
+    /* The exchange: the body that is received, the parts that are sent, and who waits for them. */
+    uint32_t time_ms_max; /* of the task, while it has no limit because the response is a stream of events or a sock */
+    bool aborted;         /* the state closes: ls_exchange_abort was called */
+    bool hung_up; /* by res:abort, before the client could leave; or the handler knows that the client has left */
+    ls_body_in in;
+    ls_body_out out;
+    ls_node waiters;              /* tasks that wait for the exchange */
+    void *owned;                  /* an ls_tcp or an ls_sse, until it closes: see ls_http_task_owns */
+    const ls_response_kind *kind; /* NULL: a usual response */
+    uint64_t began_ns;            /* when the handler was started; 0 unless the site has a "log" hook */
+
+    /* Lua: the objects, the middleware, and the response that is described. */
     int req_ref, res_ref;
     unsigned filled;  /* bit n: user value n is set */
-    bool status_set;  /* the handler has set the status */
-    int16_t no_file;  /* res:file has failed: the status of a handler that does not answer; 0: it has not */
-    bool failing;     /* the function `failed` runs */
-    bool aborted;     /* the state closes: ls_exchange_abort was called */
-    bool hung_up;     /* by res:abort, before the client could leave; or the handler knows that the client has left */
-    bool returned;    /* the handler has returned: an error is one of its results */
-    bool chained;     /* middleware runs: what it answers may be changed until the outermost one has returned */
-    uint8_t chain_at; /* the number of the middleware that runs, from 0 */
-    uint8_t answer;   /* enum ls_answer */
-    bool has_body;    /* LS_RES_ANSWER is set */
-    uint8_t body_state;   /* enum ls_body_state */
-    bool websocket;       /* app:ws has accepted it */
-    uint32_t time_ms_max; /* of the task, while it has no limit because the response is a stream of events or a sock */
-    int body_error;       /* LS_E* of a failed body; decides the status if the handler does not catch the error */
-    int refused;          /* the status for LS_REQ_REFUSED */
-    int dispatch_ref;     /* of the task for which it was taken: the listener, see ls_listener_of */
+    int dispatch_ref; /* of the task for which it was taken: the listener, see ls_listener_of */
+    ls_chain_run chain;
     ls_answer_later *later;
-    const char *middleware;       /* the place of the one whose results describe the response; NULL: the handler has */
-    const struct ls_chain *chain; /* its functions: middleware.c */
-    uint64_t chain_called;        /* bit n: middleware n has called next() */
-    ls_slice *body;               /* received so far */
-    unsigned body_count, body_room;
-    size_t body_len;
-    ls_block *body_fill;           /* the last block that small pieces of the body are copied into, or NULL */
-    struct ls_body_coding *coding; /* the body is decoded: body_coding.c; NULL: it is not */
-    ls_node waiters;               /* tasks that wait for the exchange */
-    ls_block *out;                 /* parts not yet passed to the transport: out[out_from .. out_len) */
-    uint32_t out_from, out_len;
-    ls_flush flush;    /* sends the parts when the task waits */
-    uint64_t written;  /* bytes written as parts */
-    uint64_t began_ns; /* when the handler was started; 0 unless the site has a "log" hook */
-    void *owned;       /* an ls_tcp or an ls_sse, until it closes: see ls_http_task_owns */
-    void (*drop_owned)(ls_thread_ctx *ctx, void *owned);
+    int16_t no_file; /* res:file has failed: the status of a handler that does not answer; 0: it has not */
+    uint8_t answer;  /* enum ls_answer */
+    bool has_body;   /* LS_RES_ANSWER is set */
+    bool status_set; /* the handler has set the status */
+    bool failing;    /* the function `failed` runs */
+    bool returned;   /* the handler has returned: an error is one of its results */
 };
 
 typedef struct ls_response { /* the res object */
@@ -166,63 +173,41 @@ void ls_request_tell_left(const ls_state *state);
 /* Suspend the current task until ls_request_wake(). */
 int ls_request_wait(lua_State *L, ls_request *request, lua_KContext context, lua_KFunction k);
 
-/* Append bytes to the parts in `out`, which its owner passes on: ls_request_flush_later. LS_DONE, LS_PENDING or LS_E*.
- * May raise or run a finalizer. */
-int ls_request_collect(lua_State *L, ls_request *request, const char *bytes, size_t len);
+/* Whether the response has begun, so that its status and fields cannot change. */
+static inline bool ls_request_has_begun(const ls_request *request)
+{
+    return request->x->response != LS_RESPONSE_NONE || request->out.block != NULL;
+}
+
+/* The parts of the response, as in body_out.h. Who adds some has them passed on by ls_request_flush_later. */
+static inline int ls_request_collect(lua_State *L, ls_request *request, const char *bytes, size_t len)
+{
+    return ls_body_out_add(L, &request->out, request->x, bytes, len);
+}
+
+static inline int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request)
+{
+    return ls_body_out_push(&request->out, ctx, request->x);
+}
 
 static inline void ls_request_drop_parts(ls_request *request)
 {
-    if (request->out != NULL) ls_block_drop(request->out);
-    request->out = NULL;
-    request->out_from = request->out_len = 0;
+    ls_body_out_drop(&request->out);
 }
 
-/* Pass the parts in `out` to the transport, also the head alone: `out` is empty. Returns LS_DONE, LS_PENDING or
- * LS_E*. */
-int ls_request_push_parts(ls_thread_ctx *ctx, ls_request *request);
-/* Parts were collected in `out`: pass them to the transport and flush when the task waits, so that the client receives
- * the parts written so far. */
+/* Parts were collected: pass them to the transport and flush when the task waits, so that the client receives the parts
+ * written so far. */
 static inline void ls_request_flush_later(ls_request *request)
 {
-    ls_state_flush_later(request->state, &request->flush);
+    ls_state_flush_later(request->state, &request->out.flush);
 }
 
-/* The body cannot be read, because of `err` of ls_exchange_read: raise, and note the status. */
-int ls_request_body_failed(lua_State *L, ls_request *request, int err);
-/* Free the received body. */
-void ls_request_drop_body(ls_request *request);
-
-/* Describe the response. The description before is dropped. For LS_ANSWER_BODY, HTML and JSON the body is on top of the
- * stack, and is popped; the res object is at the index `res`. */
-void ls_request_describe(lua_State *L, ls_request *request, enum ls_answer answer, int res);
-/* The Content-Type of the description unless the handler has set one; NULL: none, or that of a file. */
-const char *ls_request_answer_type(lua_State *L, const ls_request *request);
-void ls_request_describe_later(ls_request *request, ls_answer_later *later); /* takes `later` */
-
-/* The bytes of the string, number or buffer at `index`, as the body of a response. The slices of a buffer or of a long
- * string hold references to its blocks. May raise or run a finalizer, unless a string block is reserved
- * (string_block.h). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
-typedef struct ls_body {
-    ls_slice few[8];
-    ls_slice *slices; /* `few`, or malloced */
-    unsigned count;
-} ls_body;
-int ls_body_of(lua_State *L, int index, ls_body *out);
-void ls_body_free(ls_body *body); /* frees the array; respond and write have taken the references */
-
-/* Respond with the value at `index` by the rules for handler results. The status must be set. Leaves the stack as
- * it is, but may replace the value by its JSON text. Returns the result of ls_exchange_respond. Raises if the value is
- * not a valid body. */
-int ls_request_respond_body(lua_State *L, ls_request *request, int index);
-/* Respond with this status and its reason phrase as the body; without a body if the status allows none. */
-int ls_request_respond_text(ls_request *request, int status);
-/* Respond with the string, number or buffer at `index`; `type` is its Content-Type unless the handler has set one, and
- * must be one of the texts below, or static. */
-int ls_request_respond_as(lua_State *L, ls_request *request, int index, const char *type);
-extern const char ls_type_html[], ls_type_json[];
-
-/* Respond with the value at `index` as JSON. May replace it by its text. */
-int ls_request_respond_json(lua_State *L, ls_request *request, int index);
+static inline void ls_request_drop_answer(ls_request *request)
+{
+    if (request->later != NULL) request->later->drop(request->later);
+    request->later = NULL;
+    request->answer = LS_ANSWER_NONE;
+}
 
 /* Push the method, and the path in the form of the request: "/" for an empty one. */
 static inline void ls_request_push_method(lua_State *L, const ls_exchange *x)
@@ -245,15 +230,12 @@ static inline void ls_request_push_path(lua_State *L, const ls_exchange *x)
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);
 
-bool ls_is_injected(const ls_exchange *x);       /* inject.c: the request is one of app:inject */
-const char *ls_no_upgrade(const ls_exchange *x); /* inject.c: why ls_exchange_upgrade has returned LS_ENOTSUP */
+bool ls_is_injected(const ls_exchange *x);       /* the request is one of app:inject */
+const char *ls_no_upgrade(const ls_exchange *x); /* why ls_exchange_upgrade has returned LS_ENOTSUP */
 
 /* The name of a request in the log: "request <id> GET /path", with at most 180 bytes of the path. The id is that of
  * x->id_field, if it is set. */
 enum { LS_REQUEST_NAME_BYTES = 304, LS_REQUEST_ID_BYTES_MAX = 64 };
 void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES]);
-
-/* Log that the body of the request was refused, with the address of the client (req.ip). May raise. */
-void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const char *why);
 
 #endif

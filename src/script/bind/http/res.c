@@ -8,8 +8,8 @@
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/http/request.h"
 #include "script/bind/http/res.h"
+#include "script/bind/http/respond.h"
 #include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
 #include "script/store/copy.h"
@@ -17,13 +17,11 @@
 /* The response is complete. */
 static int raise_sent(lua_State *L, const ls_request *r)
 {
-    if (r->websocket)
-        return luaL_error(L, "the response 101 was sent, and the connection is a WebSocket: set header fields before "
-                             "next(), and send data with ws:send");
-    return luaL_error(L, ls_exchange_upgraded(r->x)
-                             ? "the connection was taken over; use the sock of res:upgrade"
-                             : "the response was sent already: set status and fields before next(), "
-                               "or for app:proxy in its hook 'response'");
+    return luaL_error(L, "%s",
+                      r->kind != NULL && r->kind->sent != NULL
+                          ? r->kind->sent
+                          : "the response was sent already: set status and fields before next(), "
+                            "or for app:proxy in its hook 'response'");
 }
 
 ls_request *ls_res_check_open(lua_State *L)
@@ -32,7 +30,7 @@ ls_request *ls_res_check_open(lua_State *L)
     if (r->x->response == LS_RESPONSE_DONE) (void)raise_sent(L, r);
     if (r->x->response == LS_RESPONSE_OPEN && r->x->error != 0 && r->x->error != LS_EMSGSIZE && r->x->written == 0)
         (void)ls_task_left_error(L, ""); /* nothing was sent: a send has failed while the task waited */
-    if (r->x->response == LS_RESPONSE_OPEN || r->out != NULL)
+    if (r->x->response == LS_RESPONSE_OPEN || r->out.block != NULL)
         luaL_error(L,
                    "the head of the response was sent already: set status and fields before it begins, in middleware "
                    "before next()");
@@ -154,7 +152,7 @@ static int core_be_private(lua_State *L)
     if (lua_isnoneornil(L, 1)) return 0;
     const ls_request *r = ls_request_check_res(L, 1);
     size_t len;
-    const bool begun = r->x->response != LS_RESPONSE_NONE || r->out != NULL;
+    const bool begun = ls_request_has_begun(r);
     if (!begun && ls_exchange_find(r->x, "Cache-Control", 13, &len) == NULL &&
         ls_exchange_header(r->state->ctx, r->x, "Cache-Control", 13, "private", 7, true) < 0)
         return luaL_error(L, "the headers of the response exceed %d bytes", LS_BLOCK_LARGE);
@@ -366,45 +364,12 @@ static int res_body(lua_State *L)
 
 /* ---- the body in parts ------------------------------------------------------------------------------------- */
 
-/* A full block goes to the transport. */
-int ls_request_collect(lua_State *L, ls_request *r, const char *bytes, size_t len)
-{
-    int result = LS_DONE;
-    while (len > 0) {
-        size_t size = len > LS_BLOCK_SMALL ? LS_BLOCK_LARGE : LS_BLOCK_SMALL;
-        if (r->out != NULL && r->out_len == r->out->cap) {
-            const int err = ls_request_push_parts(r->state->ctx, r);
-            if (err < 0) return err;
-            if (err == LS_PENDING) result = err;
-            ls_request_drop_parts(r);
-            size = LS_BLOCK_LARGE;
-        }
-        if (r->out == NULL) {
-            ls_block *block = ls_state_block(L, size);
-            if (r->out != NULL) { /* ls_state_block collected garbage, and a finalizer wrote */
-                ls_block_drop(block);
-                continue;
-            }
-            r->out = block;
-            r->out_from = r->out_len = 0;
-        }
-        size_t run = r->out->cap - r->out_len;
-        if (run > len) run = len;
-        memcpy(r->out->data + r->out_len, bytes, run);
-        ls_request_flush_later(r);
-        r->out_len += (uint32_t)run;
-        bytes += run;
-        len -= run;
-    }
-    return result;
-}
-
 /* Pass a buffer or a long string to the transport, behind the collected parts. */
 static int write_slices(lua_State *L, ls_request *r, int index)
 {
     ls_body body;
     if (ls_body_of(L, index, &body) < 0) return luaL_error(L, "not enough memory");
-    r->written += ls_slices_bytes(body.slices, body.count);
+    r->out.written += ls_slices_bytes(body.slices, body.count);
     int done = ls_request_push_parts(r->state->ctx, r);
     if (body.count > 0) { /* takes the references, also when the connection is lost */
         const int written = ls_exchange_write(r->state->ctx, r->x, body.slices, body.count);
@@ -433,7 +398,7 @@ static int write_all(lua_State *L, ls_request *r)
         if (type == LUA_TSTRING && !is_long) { /* res_write has converted numbers */
             size_t len;
             const char *bytes = lua_tolstring(L, index, &len);
-            r->written += len;
+            r->out.written += len;
             done = ls_request_collect(L, r, bytes, len);
         } else {
             done = write_slices(L, r, index);
@@ -459,8 +424,7 @@ static int res_write(lua_State *L)
     const int last = lua_gettop(L);
     if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
     ls_res_check_undescribed(L, r, "res:write");
-    if (r->owned != NULL)
-        return luaL_error(L, "res:write: the response is a stream of events; write with sse:send or sse:comment");
+    if (r->owned != NULL && r->kind->no_write != NULL) return luaL_error(L, "res:write: %s", r->kind->no_write);
     for (int n = 2; n <= last; n++) { /* check all arguments first: nothing is written when one is invalid */
         const int type = lua_type(L, n);
         const ls_buffer *buffer = NULL;
@@ -469,7 +433,7 @@ static int res_write(lua_State *L)
             return luaL_typeerror(L, n, "string, number or buffer");
         bytes += buffer != NULL ? buffer->len : lua_rawlen(L, n);
     }
-    if (r->x->length >= 0 && r->written + bytes > (uint64_t)r->x->length)
+    if (r->x->length >= 0 && r->out.written + bytes > (uint64_t)r->x->length)
         return luaL_error(L, "res:write: the body exceeds the Content-Length of %I bytes", (lua_Integer)r->x->length);
     return write_all(L, r);
 }
@@ -553,7 +517,7 @@ static int res_index(lua_State *L)
     lua_pushvalue(L, 2);
     switch (lua_rawget(L, lua_upvalueindex(1))) {
     case LUA_TFUNCTION: return 1;
-    case LUA_TNUMBER: lua_pushboolean(L, r->x->response != LS_RESPONSE_NONE || r->out != NULL); return 1; /* sent */
+    case LUA_TNUMBER: lua_pushboolean(L, ls_request_has_begun(r)); return 1; /* sent */
     default: return ls_unknown_member(L, "res", lua_upvalueindex(1));
     }
 }

@@ -41,6 +41,9 @@ static void drop(ls_thread_ctx *ctx, void *tcp)
     ls_tcp_finish(ctx, tcp);
 }
 
+static const ls_response_kind sock = {.drop = drop,
+                                      .sent = "the connection was taken over; use the sock of res:upgrade"};
+
 static int push_refusal(lua_State *L, const ls_exchange *x, const char *protocol, int err)
 {
     if (err == LS_ENOTSUP) return ls_push_failure_text(L, err, "%s", ls_no_upgrade(x));
@@ -83,7 +86,7 @@ static int res_upgrade(lua_State *L)
     if (err < 0) return push_refusal(L, x, protocol, err);
     ls_tcp *tcp = ls_tcp_upgraded(r->state, up.stream, &config, up.limit, &r->owned);
     ls_tcp_attach(o, tcp);
-    ls_http_task_owns(r, tcp, drop);
+    ls_http_task_owns(r, tcp, &sock);
     return 1;
 }
 

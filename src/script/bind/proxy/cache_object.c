@@ -17,6 +17,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
+#include "script/bind/http/respond.h"
 #include "script/bind/http/response_coding.h"
 #include "script/bind/option.h"
 #include "script/bind/proxy/proxy_object.h"

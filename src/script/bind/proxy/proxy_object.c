@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "http/proxy/peer.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/http/body.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/res.h"
 #include "script/bind/option.h"
@@ -96,7 +97,7 @@ static void done(ls_thread_ctx *ctx, ls_proxy *p)
 static void release_body(const proxy_call *call)
 {
     if (call->reads)
-        call->request->body_state = ls_proxy_result_of(call->p).body_read ? LS_BODY_STREAMED : LS_BODY_UNREAD;
+        call->request->in.state = ls_proxy_result_of(call->p).body_read ? LS_BODY_STREAMED : LS_BODY_UNREAD;
 }
 
 /* nil, message, code, whether the request may be sent again, whether the connection was used before. Raises when the
@@ -113,7 +114,7 @@ static int push_failure(lua_State *L, proxy_call *call)
         r->task->client_is = LS_CLIENT_LEFT;
         return ls_task_left_error(L, "app:proxy: ");
     }
-    if (client && r->x->response == LS_RESPONSE_NONE) return ls_request_body_failed(L, r, p.err);
+    if (client && r->x->response == LS_RESPONSE_NONE) return ls_body_failed(L, r, p.err);
     if (client)
         (void)ls_push_failure_text(L, p.err, "the body of the client: %s", ls_err_text(p.err));
     else if (p.err == LS_EPROTO)
@@ -172,7 +173,7 @@ static int push_result(lua_State *L, proxy_call *call)
     if (ls_proxy_has_head(call->p)) ls_peer_answered(call->peer);
     if (ls_proxy_is_paused(call->p)) {
         /* The call that follows sets it again, but none follows an error of the site. */
-        if (call->reads) call->request->body_state = LS_BODY_STREAMED;
+        if (call->reads) call->request->in.state = LS_BODY_STREAMED;
         return push_handle(L, call);
     }
     if (result.err < 0 && !result.upgraded) return push_failure(L, call);
@@ -248,11 +249,11 @@ static int proxy_send(lua_State *L)
                               .target = check_text(L, 7),
                               .trusted = ls_request_trusting(r) != NULL};
     ls_task_may_wait(L);
-    if (r->body_state != LS_BODY_UNREAD && r->body_state != LS_BODY_WHOLE)
+    if (r->in.state != LS_BODY_UNREAD && r->in.state != LS_BODY_WHOLE)
         return luaL_error(L, "app:proxy: the body of the request was read already");
     r->x->body_bytes_max = u->body_bytes_max;
-    if (r->body_state == LS_BODY_UNREAD && r->x->head.content_length > u->body_bytes_max)
-        return ls_request_body_failed(L, r, LS_EMSGSIZE);
+    if (r->in.state == LS_BODY_UNREAD && r->x->head.content_length > u->body_bytes_max)
+        return ls_body_failed(L, r, LS_EMSGSIZE);
     if (!ls_proxy_path_stays(r->x, &change)) return push_unsent(L, state, u, NULL, LS_EINVAL);
     ls_proxy_options options = {.x = r->x,
                                 .pool = ls_state_runtime(state)->streams,
@@ -262,12 +263,12 @@ static int proxy_send(lua_State *L)
                                 .timeout_ms = u->timeout_ms,
                                 .pauses = u->pauses || lua_toboolean(L, 8),
                                 .done = done};
-    if (r->body_state == LS_BODY_WHOLE) {
-        options.given = r->body;
-        options.given_count = r->body_count;
+    if (r->in.state == LS_BODY_WHOLE) {
+        options.given = r->in.slices;
+        options.given_count = r->in.count;
         change.has_length = r->x->head.has_body;
-        change.length = r->body_len;
-        change.decoded = r->coding != NULL;
+        change.length = r->in.len;
+        change.decoded = r->in.decoder != NULL;
     }
     ls_proxy *p = ls_proxy_new(&options, sizeof(proxy_call));
     if (p == NULL) return luaL_error(L, "not enough memory");
@@ -290,8 +291,8 @@ static int proxy_send(lua_State *L)
     call->time_ms_max = call->task->time_ms_max;
     call->peer = u->peer;
     call->reused = lua_isnoneornil(L, 3);
-    call->reads = r->body_state == LS_BODY_UNREAD && r->x->head.has_body;
-    if (call->reads) r->body_state = LS_BODY_READING;
+    call->reads = r->in.state == LS_BODY_UNREAD && r->x->head.has_body;
+    if (call->reads) r->in.state = LS_BODY_READING;
     call->end.run = task_ended;
     atomic_fetch_add(&u->peer->active, 1);
     ls_task_end_add(call->task, &call->end);

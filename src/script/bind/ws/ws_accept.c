@@ -266,6 +266,11 @@ static int keep(const ls_request *r, ls_ws_object *o, handover *h)
     return LS_OK;
 }
 
+static const ls_response_kind websocket = {
+    .sent =
+        "the response 101 was sent, and the connection is a WebSocket: set header fields before next(), and send data "
+        "with ws:send"};
+
 /* Upgrade the connection. Neither raises nor allocates in Lua. */
 static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *deflate)
 {
@@ -279,7 +284,7 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
         return err;
     }
     ls_ws_connect(o, ls_ws_open(up.stream, &o->route->config, deflate, &ls_ws_lua_events), up.limit);
-    r->websocket = true;
+    r->kind = &websocket;
     o->advancing = true; /* no handler runs before ls_ws_serve */
     h->object = o;
     h->x = r->x;
@@ -325,7 +330,7 @@ static int ws_accept(lua_State *L)
         lua_setiuservalue(L, -2, LS_WS_PROTOCOL);
     }
     o->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    if (r->x->response != LS_RESPONSE_NONE || r->out != NULL) { /* also by a finalizer just now */
+    if (ls_request_has_begun(r)) { /* also by a finalizer just now */
         luaL_unref(L, LUA_REGISTRYINDEX, o->self_ref);
         return luaL_error(L, "app:ws: the response was sent already");
     }

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/http/respond.h"
 #include "script/bind/tls/tls_object.h"
 #include "script/bind/ws/ws.h"
 #include "script/core/lua/udata.h"

@@ -6,9 +6,9 @@
 #include "base/utf8.h"
 #include "codec/sse_event.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/sse/sse_response.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
-#include "script/bind/http/sse_response.h"
 #include "script/core/lua/udata.h"
 #include "script/store/copy.h"
 

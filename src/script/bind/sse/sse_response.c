@@ -3,7 +3,7 @@
  * The keep-alive of all objects of a state is a wheel with one timer. Each object is checked twice in its time: one
  * that has written nothing since the check before writes a comment. So a message costs one store, and no reading of a
  * clock. */
-#include "script/bind/http/sse_response.h"
+#include "script/bind/sse/sse_response.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,27 +82,28 @@ static void drop(ls_thread_ctx *ctx, void *sse)
     detach(sse);
 }
 
-static ls_sse *sse_of(const ls_request *r)
+/* The handler has returned: write the messages that wait. */
+static void returned(ls_thread_ctx *ctx, void *owned)
 {
-    return r->owned != NULL && r->drop_owned == drop ? r->owned : NULL;
+    ls_sse *sse = owned;
+    (void)ls_topic_deliver_waiting(ctx, sse->state, &sse->subscriber);
 }
 
-void ls_sse_returned(ls_thread_ctx *ctx, const ls_request *r)
-{
-    ls_sse *sse = sse_of(r);
-    if (sse != NULL) (void)ls_topic_deliver_waiting(ctx, sse->state, &sse->subscriber);
-}
+static const ls_response_kind events = {.drop = drop,
+                                        .returned = returned,
+                                        .no_write =
+                                            "the response is a stream of events; write with sse:send or sse:comment"};
 
 bool ls_sse_never_waited(const ls_request *r)
 {
-    const ls_sse *sse = sse_of(r);
+    const ls_sse *sse = r->kind == &events ? r->owned : NULL;
     return sse != NULL && sse->run == r->state->cpu->runs;
 }
 
 size_t ls_sse_queued(const ls_sse *sse)
 {
     const ls_request *r = sse->request;
-    const size_t collected = r->out != NULL ? r->out_len - r->out_from : 0;
+    const size_t collected = r->out.block != NULL ? r->out.len - r->out.from : 0;
     return ls_exchange_queued(r->x) + collected;
 }
 
@@ -149,9 +150,9 @@ static bool has_room(const ls_sse *sse, size_t len, bool single)
 /* Collect a message that arrives before the head has left. false: there is not enough room. */
 static bool collect_part(ls_request *r, const ls_slice *part)
 {
-    if (part->len > r->out->cap - r->out_len) return false;
-    memcpy(r->out->data + r->out_len, part->ptr, part->len);
-    r->out_len += (uint32_t)part->len;
+    if (part->len > r->out.block->cap - r->out.len) return false;
+    memcpy(r->out.block->data + r->out.len, part->ptr, part->len);
+    r->out.len += (uint32_t)part->len;
     ls_request_flush_later(r);
     return true;
 }
@@ -186,9 +187,9 @@ static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication
         end(ctx, sse);
         return err;
     }
-    if (x->response == LS_RESPONSE_NONE && r->out != NULL && collect_part(r, &part)) return LS_OK;
-    if (r->out != NULL) (void)ls_request_push_parts(ctx, r);  /* they were written before */
-    const bool now = !ls_topic_inbox_more(subscriber->inbox); /* else several leave in one send */
+    if (x->response == LS_RESPONSE_NONE && r->out.block != NULL && collect_part(r, &part)) return LS_OK;
+    if (r->out.block != NULL) (void)ls_request_push_parts(ctx, r); /* they were written before */
+    const bool now = !ls_topic_inbox_more(subscriber->inbox);      /* else several leave in one send */
     err = ls_exchange_write_shared(ctx, x, &part, now);
     if (err < 0) {
         end(ctx, sse);
@@ -321,16 +322,16 @@ static void begin(ls_request *r, ls_block *block, int64_t retry_ms)
 {
     const ls_sse_event retry = {.retry_ms = retry_ms};
     r->x->length = -1;
-    r->out = block;
-    r->out_from = 0;
-    r->out_len = retry_ms >= 0 ? (uint32_t)(ls_sse_event_write(&retry, block->data) - block->data) : 0;
+    r->out.block = block;
+    r->out.from = 0;
+    r->out.len = retry_ms >= 0 ? (uint32_t)(ls_sse_event_write(&retry, block->data) - block->data) : 0;
     ls_request_flush_later(r);
 }
 
 void ls_sse_send_parts(ls_sse *sse)
 {
     ls_request *r = sse->request;
-    if (r->out == NULL) return;
+    if (r->out.block == NULL) return;
     (void)ls_request_push_parts(sse->state->ctx, r);
     ls_request_drop_parts(r);
 }
@@ -357,8 +358,8 @@ static int res_sse(lua_State *L)
     sse->ref = LUA_NOREF;
     lua_pushvalue(L, -1);
     sse->ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    ls_block *block = ls_block_get(state->ctx->pool, LS_BLOCK_SMALL);            /* from here on nothing raises */
-    if (block == NULL || r->x->response != LS_RESPONSE_NONE || r->out != NULL) { /* a finalizer has responded */
+    ls_block *block = ls_block_get(state->ctx->pool, LS_BLOCK_SMALL); /* from here on nothing raises */
+    if (block == NULL || ls_request_has_begun(r)) {                   /* a finalizer has responded */
         luaL_unref(L, LUA_REGISTRYINDEX, sse->ref);
         if (block == NULL) return luaL_error(L, "res:sse: not enough memory");
         ls_block_drop(block);
@@ -374,7 +375,7 @@ static int res_sse(lua_State *L)
     ls_subscriber_init(&sse->subscriber, ls_topic_inbox_of(state), &sse_kind);
     ls_node_init(&sse->node);
     ls_list_push(&data_of(state)->open, &sse->node);
-    ls_http_task_owns(r, sse, drop);
+    ls_http_task_owns(r, sse, &events);
     int err = ls_exchange_expect_end(state->ctx, r->x);
     if (err == 0) err = begin_keepalive(state, sse);
     if (err < 0) {

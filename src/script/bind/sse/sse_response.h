@@ -12,8 +12,8 @@
 
 #include "base/wheel.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/store/publish.h"
 #include "script/bind/http/request.h"
+#include "script/bind/store/publish.h"
 
 typedef struct ls_sse { /* the userdata `sse` */
     const void *tag;
@@ -40,8 +40,6 @@ void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse);
 void ls_sse_send_parts(ls_sse *sse);
 size_t ls_sse_queued(const ls_sse *sse); /* bytes */
 
-/* The handler has returned, and the response ends: write the messages that wait for its object, if it has one. */
-void ls_sse_returned(ls_thread_ctx *ctx, const ls_request *request);
 /* Whether the response is an open stream of events, and its task has not waited since res:sse. */
 bool ls_sse_never_waited(const ls_request *request);
 

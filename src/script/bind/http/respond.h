@@ -1,0 +1,40 @@
+/* respond.h - responses with a whole body: their description, and their sending. Thread: the one that holds the state's
+ * actor. */
+#ifndef LS_SCRIPT_RESPOND_H
+#define LS_SCRIPT_RESPOND_H
+
+#include "script/bind/http/request.h"
+
+/* Describe the response. The description before is dropped. For LS_ANSWER_BODY, HTML and JSON the body is on top of the
+ * stack, and is popped; the res object is at the index `res`. */
+void ls_request_describe(lua_State *L, ls_request *request, enum ls_answer answer, int res);
+/* The Content-Type of the description unless the handler has set one; NULL: none, or that of a file. */
+const char *ls_request_answer_type(lua_State *L, const ls_request *request);
+void ls_request_describe_later(ls_request *request, ls_answer_later *later); /* takes `later` */
+
+/* The bytes of the string, number or buffer at `index`, as the body of a response. The slices of a buffer or of a long
+ * string hold references to its blocks. May raise or run a finalizer, unless a string block is reserved
+ * (string_block.h). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
+typedef struct ls_body {
+    ls_slice few[8];
+    ls_slice *slices; /* `few`, or malloced */
+    unsigned count;
+} ls_body;
+int ls_body_of(lua_State *L, int index, ls_body *out);
+void ls_body_free(ls_body *body); /* frees the array; respond and write have taken the references */
+
+/* Respond with the value at `index` by the rules for handler results. The status must be set. Leaves the stack as
+ * it is, but may replace the value by its JSON text. Returns the result of ls_exchange_respond. Raises if the value is
+ * not a valid body. */
+int ls_request_respond_body(lua_State *L, ls_request *request, int index);
+/* Respond with this status and its reason phrase as the body; without a body if the status allows none. */
+int ls_request_respond_text(ls_request *request, int status);
+/* Respond with the string, number or buffer at `index`; `type` is its Content-Type unless the handler has set one, and
+ * must be one of the texts below, or static. */
+int ls_request_respond_as(lua_State *L, ls_request *request, int index, const char *type);
+extern const char ls_type_html[], ls_type_json[];
+
+/* Respond with the value at `index` as JSON. May replace it by its text. */
+int ls_request_respond_json(lua_State *L, ls_request *request, int index);
+
+#endif
