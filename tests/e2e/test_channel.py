@@ -607,7 +607,6 @@ ls.listen("127.0.0.1:0", app)
         self.assertEqual(server.get("/two", index=1).text, "2 false")
         self.assertEqual(server.get("/held", index=1).text, "00")
         self.assertEqual(server.get("/other", index=1).text, "free")
-        server.stop()
 
     def test_semaphore(self):
         self.run_lua(r"""

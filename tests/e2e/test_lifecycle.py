@@ -254,7 +254,6 @@ class Starting(E2E):
         server = self.serve(SITE, flags=("--threads", "3"))
         self.assertGreaterEqual(server.threads(), 4)
         self.assertEqual(server.get("/").text, "root")
-        server.stop()
 
     def test_backend(self):
         for name in ("auto", "iocp" if WINDOWS else "epoll"):
@@ -294,7 +293,6 @@ class Starting(E2E):
         self.assertEqual([line for line in quiet.log().splitlines() if " info " in line], [])
         loud = self.serve(SITE, flags=("--log-level=debug",))
         self.assertEqual(loud.get("/").text, "root")
-        loud.stop()
 
     def test_restart_at_once_on_the_same_port(self):
         port = free_port()
@@ -322,7 +320,6 @@ class Starting(E2E):
             server.kill()
             again = self.serve(text % path)  # it starts although a crash left the socket file behind
             self.assertEqual(again.get("/").text, "x")
-            again.stop()
 
 
 def free_port():
@@ -669,7 +666,6 @@ class Stalls(E2E):
         for conn in sleepers:
             self.assertEqual(conn.response().text, "slept")
         self.assertEqual(blocker.response().text, "blocked")
-        server.stop()
 
 
 class Crowds(E2E):
@@ -734,7 +730,6 @@ class Descriptors(E2E):
         for conn in conns[80:99]:
             self.assertEqual(conn.get("/").text, "root")
         self.assertLessEqual(len(server.logged(OUT_OF_DESCRIPTORS, mark)), 2, server.log())
-        server.stop()
 
     @not_on_windows("Windows has no limit of handles")
     def test_the_log_is_not_flooded(self):
@@ -750,7 +745,6 @@ class Descriptors(E2E):
             conns.append(self.connect(server=server))
             self.eventually(lambda: server.fds() >= 64, "the next connection is accepted")
         self.assertLessEqual(len(server.logged(OUT_OF_DESCRIPTORS)), 3, server.log()[-2000:])
-        server.stop()
 
 
 if __name__ == "__main__":

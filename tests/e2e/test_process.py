@@ -39,7 +39,6 @@ class Signals(E2E):
                 server.wait_log(line, mark)
             self.assertEqual(conn.response().text, "waited")
             self.assertEqual(conn.get("/").text, "root")
-        server.stop()
 
     def test_nohup(self):
         """A SIGHUP that the parent ignores remains ignored, but not by a server that `luaserve reload` finds."""
@@ -59,7 +58,6 @@ class Signals(E2E):
         server.signal(signal.SIGHUP)
         server.wait_log("listening on")
         server.wait_log("reloaded")  # as soon as the server serves
-        server.stop()
 
     def test_a_request_to_stop_while_the_site_loads(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -277,7 +275,6 @@ class StalledOutput(E2E):
         """The site loads when the reader reads: 300 lines exceed the pipe."""
         server, reader = self.serve_to_a_pipe()
         self.loaded(server, reader)
-        server.stop()
 
     def test_requests_are_answered_and_lost_lines_are_counted(self):
         server, reader = self.serve_to_a_pipe()

@@ -685,7 +685,6 @@ class Streams(ProxyCase):
             self.assertEqual(upstream.take(3), b"abc")
             upstream.send(OK)
             self.assertEqual(conn.response().text, "ok")
-        server.stop()
 
 
 class Hooks(ProxyCase):
@@ -772,7 +771,6 @@ class Balance(ProxyCase):
             ls.listen { host = "127.0.0.1", port = @, handler = checked }""".replace("@", str(port)))
         server.wait_log("warn app:proxy: the server .* is down")
         self.assertEqual([server.get("/by/" + name).status for name in ("bad", "good")], [503, 200])
-        server.stop()
 
     def test_checks_find_a_server_that_is_down_and_up_again(self):
         port = free_port()
@@ -893,7 +891,6 @@ class Balance(ProxyCase):
                 self.assertEqual(conn.get("/unix/a").text, "/unix/a false ")
             self.assertEqual(conn.get("/checked").status, 502)
         server.wait_log("warn app:proxy: GET /checked: https://127.0.0.1:[0-9]+: TLS")
-        server.stop()
 
     def test_usage(self):
         def refuse(case):

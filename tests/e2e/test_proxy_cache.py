@@ -545,7 +545,6 @@ class Served(CacheCase):
                 self.assertEqual((gzip.decompress(got.body), got.header("content-encoding")), (body, "gzip"))
             self.assertEqual(conn.get("/z").body, body)
         self.assertEqual(self.up.count("/z"), 1)
-        server.stop()
 
 
 class Validated(CacheCase):
@@ -826,7 +825,6 @@ class Stores(CacheCase):
         self.wait_files(folder, 2)
         self.statuses(server, "/purge?path=/f/*")
         self.wait_files(folder, 0)
-        server.stop()
 
     def test_files_that_are_damaged(self):
         self.up.on("/g", response(b"hello", [FRESH, "X-A: 1"]))
@@ -862,7 +860,6 @@ class Stores(CacheCase):
             self.assertEqual(self.statuses(server, "/h/0", "/h/1"), ["fwd=uri-miss; stored", "hit"])
             self.statuses(server, "/purge")
             self.assertEqual(self.statuses(server, "/h/1"), ["fwd=uri-miss; stored"])
-            server.stop()
 
 
 class Removed(CacheCase):
@@ -915,7 +912,6 @@ class Removed(CacheCase):
                 got = conn.get("/handles")
                 self.assertEqual((got.status, got.text, got.header("x-failed")), (200, "hello", ""))
                 self.assertEqual(conn.get("/refused").text, "refused")
-        server.stop()
 
     @not_on_windows("Windows has no SIGHUP")
     def test_a_reload_keeps_what_is_stored(self):
@@ -930,7 +926,6 @@ class Removed(CacheCase):
         server.reload()
         with server.connect() as conn:
             self.assertEqual(self.status(conn.get("/reload")), "hit")
-        server.stop()
 
     def test_usage(self):
         def refuse(case):

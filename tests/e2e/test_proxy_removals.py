@@ -334,7 +334,6 @@ class Failures(Upstreams):
             self.assertEqual(conn.ask("POST", LINE).status, 200)
             server.wait_log("error app:proxy: cache: .*not empty")
             self.assertEqual(conn.get("/purge").status, 204)  # of the files alone
-        server.stop()
 
     def test_where_a_purge_waits(self):
         """Not at the top of a site, which each Lua state runs."""
@@ -350,7 +349,6 @@ class Failures(Upstreams):
             ls.listen { host = "127.0.0.1", port = 0, handler = app }""")
         with server.connect() as conn:
             self.assertEqual(conn.get("/").text, "0")
-        server.stop()
 
 
 if __name__ == "__main__":

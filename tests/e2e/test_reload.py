@@ -742,7 +742,6 @@ if part then part:close() dofile("part.lua") end
         again = self.serve(self.TEXT, listeners=2, flags=("--pid", path))
         self.wait_for_file(path)
         self.command("status", server, 0, "^running, process id %d$" % process_id(again, path))
-        again.stop()
 
     def serve_with_log(self):
         server = self.serve(self.TEXT, listeners=0, flags=("--log", "l", *RELOADS))
@@ -760,7 +759,6 @@ if part then part:close() dofile("part.lua") end
         server.signal(signal.SIGUSR1)
         self.eventually(lambda: os.path.exists(path), "a new log")
         self.assertNotIn("listening", read(path))
-        server.stop()
 
     def test_the_log_is_opened_again_by_a_reload(self):
         server, path = self.serve_with_log()
@@ -768,7 +766,6 @@ if part then part:close() dofile("part.lua") end
         server.reload()
         self.log_has(path, "reloaded")
         self.assertNotIn("listening", read(path))
-        server.stop()
 
 
 if __name__ == "__main__":

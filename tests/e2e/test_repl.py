@@ -348,13 +348,11 @@ class Attach(E2E):
         server = self.controlled()
         self.assertEqual(self.attach("double(21)\nprint(counter)\ncounter = 5\ncounter\n"), (0, "42\n0\n5\n", ""))
         self.assertEqual(server.get("/").status, 200)
-        server.stop()
 
     def test_globals_stay_between_sessions_of_one_state(self):
         server = self.controlled('require "luaserve".config { threads_max = 1 }\n' + SITE)
         self.assertEqual(self.attach("shared = 'yes'\n")[0], 0)
         self.assertEqual(self.attach("shared\n"), (0, '"yes"\n', ""))
-        server.stop()
 
     def test_the_socket_is_for_the_owner(self):
         server = self.controlled()
@@ -385,7 +383,6 @@ class Attach(E2E):
         self.assertIn(done.stdout, (b"b''\n", b""), done.stderr)  # closed, perhaps with a reset
         server.wait_log("the control socket: refused a connection of user 65534")
         self.assertEqual(self.attach("1\n"), (0, "1\n", ""))
-        server.stop()
 
     def test_several_sessions_at_a_time(self):
         server = self.controlled()
@@ -396,7 +393,6 @@ class Attach(E2E):
             self.assertEqual(session.receive(), ("out", "%d\n" % n, 0))
             self.assertEqual(session.receive(), ("value", "%d" % n, 1))
             session.link.close()
-        server.stop()
 
     def test_more_connections_than_the_limit_wait(self):
         server = self.controlled()
@@ -406,7 +402,6 @@ class Attach(E2E):
         self.assertIn(b"uptime ", late.recv(65536))
         for link in links[1:]:
             link.close()
-        server.stop()
 
     def test_a_loop_delays_nobody_else_and_ends_by_max_cpu(self):
         server = self.controlled('require "luaserve".config { max_cpu = 1 }\n' + SITE)
@@ -420,7 +415,6 @@ class Attach(E2E):
         self.assertIn("more processor time than max_cpu allows (1 s)", text)
         session.eval("1")
         self.assertEqual(session.receive(), ("value", "1", 2))
-        server.stop()
 
     def test_interrupt_ends_a_loop(self):
         server = self.controlled('require "luaserve".config { max_cpu = 1000 }\n' + SITE)
@@ -439,7 +433,6 @@ class Attach(E2E):
                 self.assertEqual(session.receive()[:2], ("error", "interrupted"))
         session.eval("7")
         self.assertEqual(session.receive()[:2], ("value", "7"))
-        server.stop()
 
     def test_interrupt_ends_a_wait(self):
         server = self.controlled()
@@ -453,7 +446,6 @@ class Attach(E2E):
         self.assertEqual(session.receive(), ("error", "interrupted", 1))
         session.eval("ls.sleep(0.1) return late")  # the line ended with its wait
         self.assertEqual(session.receive(), ("value", "nil", 2))
-        server.stop()
 
     def test_one_line_at_a_time(self):
         server = self.controlled()
@@ -462,7 +454,6 @@ class Attach(E2E):
         session.eval("2")
         self.assertEqual(session.receive(), ("error", "a line is running", 1))
         self.assertEqual(session.receive(), ("value", "1", 1))
-        server.stop()
 
     def test_a_client_that_vanishes_costs_nothing(self):
         server = self.controlled()
@@ -483,7 +474,6 @@ class Attach(E2E):
         self.assertEqual(session.receive(), ("value", "1", 1))
         session.link.sendall(b"eval 1048577\n")
         self.assertIsNone(session.receive())
-        server.stop()
 
     def test_stats(self):
         server = self.controlled()
@@ -498,7 +488,6 @@ class Attach(E2E):
         stats = dict(line.split(" ") for line in text.decode().splitlines())
         self.assertEqual(stats["requests"], "1")
         self.assertGreater(float(stats["uptime"]), 0)
-        server.stop()
 
     def test_the_server_stops_with_sessions(self):
         server = self.controlled()
@@ -530,7 +519,6 @@ class Attach(E2E):
         self.assertEqual((client.returncode, out), (0, "10\nnil\n"), err)
         self.assertIn("a new session", err)
         self.assertEqual(server.get("/").status, 200)
-        server.stop()
 
     def test_no_server(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -546,7 +534,6 @@ class Attach(E2E):
         second = self.serve(SITE, flags=("--control", self.path), listeners=0)
         self.assertEqual(second.wait(), 1)
         self.assertIn("the control socket %s: address in use" % self.path, second.log())
-        server.stop()
 
     def test_a_path_that_is_too_long_or_missing(self):
         server = self.serve(SITE, flags=("--control", "/tmp/" + "x" * 200), listeners=0)
