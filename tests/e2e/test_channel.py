@@ -4,7 +4,7 @@ import re
 import signal
 import unittest
 
-from harness import E2E, SANITIZER, in_parallel, main, not_on_windows, repeats, request
+from harness import E2E, SANITIZER, in_parallel, not_on_windows, repeats, request
 
 # Two states, each with a consumer. Every value that a consumer takes is counted by its number in a channel of one state.
 SITE = r"""
@@ -712,7 +712,3 @@ ls.config{ threads = 1, threads_max = 1, max_memory = "4m" }
         got = re.fullmatch(rb"(\d) not enough memory (\d)", server.get("/").body)
         self.assertTrue(got)
         self.assertEqual(int(got.group(1)) + int(got.group(2)), 6)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,11 +4,9 @@ import json
 import re
 import urllib.parse
 
-from harness import E2E, in_parallel, repeats, request
+from harness import E2E, app_site
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 local item = ls.check { name = { is = "string", min = 1, max = 3 }, count = "integer?", tags = { "string" } }
 local list = ls.check { { id = "integer" } }
 local signup = ls.check { name = "string", age = { is = "integer", min = 18 }, news = "boolean", tags = { "string" } }
@@ -34,11 +32,6 @@ app:post("/page", function(req)
   if errors then return 422, { form = form, errors = errors } end
   return form
 end)
-local d = ls.dict("d")
-app:get("/copy", function()
-  d.item = { name = "a", tags = { "x", "y" } }
-  return assert(item(d.item))
-end)
 local function asks(fn) return function(req) fn(req) end end
 app:post("/wrong", asks(function(req) req:json { name = "strin" } end))
 app:post("/wrong-option", asks(function(req) req:json(item, { refuze = false }) end))
@@ -51,13 +44,7 @@ local layered = ls.app()
 layered:use(function(req, res, next) next() res:header("X-Status", tostring(res:status())) end)
 layered:post("/json", function(req) return req:json(item) end)
 app:mount("/layered", layered)
-local query = ls.check({ page = { is = "integer", default = 1 }, tag = { "string" } }, { convert = true })
-app:get("/query", function(req)
-  local given, errors = query(req.query_all)
-  return given or 422, given and {} or errors
-end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 
 
@@ -129,14 +116,6 @@ class Check(E2E):
         response = self.post("/form", parts, "multipart/form-data; boundary=b")
         self.assertEqual(json.loads(response.body), {"name": "Ada", "age": 20, "news": False, "tags": []})
 
-    def test_a_value_of_a_dict(self):
-        self.assertEqual(json.loads(self.get("/copy").body), {"name": "a", "tags": ["x", "y"]})
-
-    def test_a_query(self):
-        self.assertEqual(json.loads(self.get("/query?page=2&tag=a&tag=b").body), {"page": 2, "tag": ["a", "b"]})
-        self.assertEqual(json.loads(self.get("/query").body), {"page": 1, "tag": []})
-        self.assertEqual(self.get("/query?page=x").status, 422)
-
     def test_an_answer_of_many_and_long_fields_is_whole_json(self):
         for length in (1, 59, 60, 61, 200):
             value = {"name": "a", "tags": [], **{("é" * length + str(n)): 1 for n in range(100)}}
@@ -158,13 +137,3 @@ class Check(E2E):
             kind = FORM if path in ("/nested", "/of-list", "/no-schema") else JSON
             self.assertEqual(self.post(path, "", kind).status, 500)
             self.server.wait_log(r"site\.lua:\d+: " + re.escape(message))
-
-    def test_bodies_that_arrive_in_parts_at_the_same_time(self):
-        def one(number):
-            with self.server.connect() as conn:
-                body = json.dumps({"name": "abc", "count": number, "tags": ["x"]}).encode()
-                text = request("POST", "/json", [("Content-Type", JSON)], body)
-                for at in range(len(text)):
-                    conn.send(text[at:at + 1])
-                self.assertEqual(json.loads(conn.response("POST").body)["count"], number)
-        in_parallel([lambda n=n: one(n) for n in range(repeats(20))])

@@ -5,11 +5,9 @@ import os
 import unittest
 from urllib.parse import quote
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, not_on_windows, temporary_folder, write_text
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, not_on_windows, temporary_folder, write_text
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 ls.config { drain_timeout = 1 }
 local fine, message = pcall(ls.process, { "true" })
 app:get("/loading", function() return tostring(fine) .. " " .. message end)
@@ -68,8 +66,7 @@ app:get("/fill", function()
   return { message = text, code = code }
 end)
 app:get("/other", function() return "other" end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 def children(pid):

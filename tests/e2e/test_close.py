@@ -3,7 +3,7 @@ wait, and the log has the error of the task."""
 import re
 import socket
 
-from harness import E2E, main, request
+from harness import E2E, request
 from harness.conn import Conn
 from harness.websocket import WebSocket
 
@@ -172,7 +172,3 @@ class Close(E2E):
             sock.sendto(b"x", ("127.0.0.1", udp))
             self.counts(1)
         self.server.wait_log("on purpose", mark, count=len(WAITS) + 4)
-
-
-if __name__ == "__main__":
-    main()

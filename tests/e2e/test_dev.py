@@ -11,7 +11,8 @@ import subprocess
 import tempfile
 import time
 
-from harness import E2E, LUASERVE, WAIT, WINDOWS, Conn, free_port, needs_terminal, not_on_windows, pty, scratch
+from harness import (Conn, E2E, LUASERVE, WAIT, WINDOWS, app_site, free_port, needs_terminal, not_on_windows, pty,
+                     scratch)
 from harness.browser import Browser, needs_browser
 from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
 
@@ -414,14 +415,11 @@ class Pages(Dev):
 
 
 class Production(E2E):
-    SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+    SITE = app_site(r"""
 app:get("/", function(_, res) res:html("<html><body></body></html>") end)
 app:get("/fail", function() error("secret") end)
 app:get("/core", function() return tostring(require("luaserve.core").dev) end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
     def test_nothing_of_it_is_there(self):
         for path in ("/__dev/events", "/__dev/source?file=site.lua", "/__dev/reload.js", "/__dev/"):
@@ -651,9 +649,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", lambda server: send
                    "app:get('/', function() return secret end)", lambda server: None, "secret")
 
     def test_a_correct_site_gives_no_warning(self):
-        server = self.serve(r"""
-local ls = require "luaserve"
-local app = ls.app()
+        server = self.serve(app_site(r"""
 local items = ls.dict("items")
 items:add("count", 0)
 local page_cache, pool = {}, {} -- of each state
@@ -672,8 +668,7 @@ app:get("/status", function() return 404 end)
 app:get("/publish", function() ls.publish("news", "hi") return 204 end)
 app:ws("/news", { open = function(ws) subscribers[ws] = true end, close = function(ws) subscribers[ws] = nil end })
 ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) for line in sock:lines() do sock:send(items:incr("lines") .. line) end end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-""", program=DEV, listeners=2)
+"""), program=DEV, listeners=2)
         with WebSocket(server.at(1), "/news") as ws, server.connect(0) as conn:
             for n in range(6):
                 self.assertEqual(server.get("/", index=1).text, '{"n":%d}' % (n + 1))
@@ -688,9 +683,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 
 
 # A warning is expected at each line with a comment "WARN <text>", and at no other.
-RACES = r"""
-local ls = require "luaserve"
-local app = ls.app()
+RACES = app_site(r"""
 local d, jobs, gate = ls.dict("d"), ls.channel("jobs", { capacity = 1 }), ls.semaphore("gate", 1)
 local small = ls.dict("small", { size = "4k" })
 local db = ls.sqlite("shop.db")
@@ -822,14 +815,11 @@ app:get("/used", function()
   jobs:receive(0.01)
   return tostring(ok) .. #list .. #text
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 # The same, by tasks that are no requests: they run when the test connects, and again and again.
-BESIDE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+BESIDE = app_site(r"""
 local d, hits, own, old, gate = ls.dict("d"), ls.dict("hits"), ls.dict("own"), ls.dict("old"), ls.semaphore("gate", 1)
 local done, jobs = ls.dict("done"), ls.channel("jobs")
 local db = ls.sqlite(":memory:")
@@ -1006,8 +996,7 @@ app:get("/limit/shown", function()
   d:incr("views")
   return "a <" .. n
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Races(E2E):

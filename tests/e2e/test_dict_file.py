@@ -5,18 +5,15 @@ import sqlite3
 import subprocess
 import threading
 
-from harness import LUASERVE, OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, repeats, temporary_folder
+from harness import LUASERVE, OTHER_SYSTEM, Server, WAIT, WINDOWS, app_site, has_sqlite, repeats, temporary_folder
 from harness.chunks import ROUTE, Chunks
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 ls.config { threads = 4 }
 local kept = ls.dict("kept", { file = "%s/dicts.db", size = "4m" })
 local sync = ls.dict("sync", { file = "%s/dicts.db", sync = true })
 local env = { kept = kept, sync = sync, ls = ls }
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-""".replace("ls.listen", ROUTE + "ls.listen")
+""").replace("ls.listen", ROUTE + "ls.listen")
 HAS_SQLITE = has_sqlite()
 
 

@@ -4,11 +4,9 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, request
+from harness import E2E, app_site, request
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 local hints = { ["Link"] = { "</a.css>; rel=preload; as=style", "</b.js>; rel=preload; as=script" }, ["X-N"] = 1 }
 local statuses = ls.dict("statuses")
 ls.on("log", function(req, res) statuses:lpush("all", res:status()) end)
@@ -51,8 +49,7 @@ app:get("/stats", function()
   local stats = ls.stats()
   return { responses = stats.responses, statuses = statuses:range("all", 1, -1) }
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class EarlyHints(E2E):

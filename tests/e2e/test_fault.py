@@ -8,12 +8,10 @@ import errno
 import re
 import signal
 
-from harness import WAIT, Server, TimedOut, chunked
+from harness import Server, TimedOut, WAIT, app_site, chunked
 from harness.fault import ACCEPT, ALLOC, EPOLL_CTL, FaultCase, Sweeps
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:use(function(req, res, next) res:header("X-Id", req.id); return next() end)
 app:get("/", function() return "root" end)
 app:get("/hello/:name", function(req) return { hello = req.params.name, q = req.query.q, c = req.cookies.c, h = req.headers["x-h"] } end)
@@ -30,8 +28,7 @@ app:post("/file", function(req)
   return assert(ls.file.read("it"))
 end)
 app:get("/error", function() error("on purpose") end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 BODY = b"e" * 100000
 STEPS = [

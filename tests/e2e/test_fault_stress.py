@@ -2,14 +2,12 @@
 import errno
 import re
 
-from harness import run_program, scratch
+from harness import app_site, run_program, scratch
 from harness.fault import ALLOC, FaultCase
 from harness.stress import Small, head_of
 from harness.websocket import accept
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:post("/echo", function(req) return req:buffer() end)
 app:ws("/ws", { message = function(ws, data, kind) ws:send(data, kind) end })
 app:ws("/news", { open = function(ws) ws:subscribe("news") end })
@@ -20,8 +18,7 @@ app:get("/events", function(_, res)
   sse:subscribe("news")
   sse:wait()
 end)
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 SCRIPT = """
 return { target = "@URL@", requests = 6, scenario = function(vu)

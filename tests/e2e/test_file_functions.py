@@ -9,7 +9,8 @@ import threading
 import time
 import unittest
 
-from harness import SANITIZER, WINDOWS, E2E, in_parallel, many_files, not_on_windows, repeats, run_program, scratch
+from harness import (E2E, SANITIZER, WINDOWS, app_site, in_parallel, many_files, not_on_windows, repeats,
+                     run_program, scratch)
 
 # Snippets run inside a handler; their results are a JSON list, in which false stands for nil.
 SITE = r"""
@@ -393,9 +394,7 @@ class Places(Files):
     """Where the functions may be called."""
 
     def test_everywhere(self):
-        self.start(r"""
-local ls = require "luaserve"
-local app = ls.app()
+        self.start(app_site(r"""
 local function note(where) assert(ls.file.write("notes", where .. "\n", { append = true })) end
 local first = ls.file.read("top.txt")
 for line in ls.file.lines("top.txt") do assert(line == first) end
@@ -416,8 +415,7 @@ app:get("/c", function()
 end)
 assert(app:inject{ path = "/" }.body:find("^from the top from the top"))
 ls.config{ threads = 1, states = 1 }
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-""")
+"""))
         self.assertRegex(self.get("/").text, "^from the top from the top [0-9]+$")
         parts = self.get("/c").text.split("|")
         self.assertIn("cannot wait here: the call is inside a C function", parts[0])

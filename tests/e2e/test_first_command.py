@@ -12,7 +12,7 @@ import time
 import unittest
 import urllib.request
 
-from harness import E2E, ROOT, SANITIZER, main, needs_terminal, not_on_windows, pty
+from harness import E2E, ROOT, SANITIZER, needs_terminal, not_on_windows, pty
 from harness.install import run
 from harness.root import BareRoot, Root
 
@@ -320,7 +320,3 @@ class PackagedBuild(E2E):
             self.assertIn("-fprofile-use", commands)
             self.assertIn("libluaserve.a", commands)
             self.assertNotRegex(commands, r"%s/(tests|examples)/" % re.escape(ROOT))
-
-
-if __name__ == "__main__":
-    main()

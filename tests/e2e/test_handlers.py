@@ -8,12 +8,10 @@ import socket
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, WAIT, Closed, Framing, request
+from harness import Closed, E2E, Framing, SANITIZER, WAIT, app_site, request
 
-SITE = r"""
-local ls = require "luaserve"
+SITE = app_site(r"""
 ls.config{ max_cpu = 0.4, max_memory = "32m", drain_timeout = 5 }
-local app = ls.app()
 local function note(req) ls.log.info("serving id=" .. tostring(req.id) .. " " .. req.path) end
 app:use(function(req, res, next) note(req); return next() end)
 app:get("/", function() return "root" end)
@@ -108,8 +106,7 @@ local slow = ls.app()
 slow:get("/x", function() error("first") end)
 slow:error(function(req, res) ls.sleep(0.01); return 503, "slow page" end)
 app:mount("/slow", slow)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 def with_max_cpu(seconds):
@@ -243,13 +240,10 @@ class Wrong(Failing):
     @unittest.skipIf(SANITIZER == "tsan", "one thread runs")
     def test_memory_used_up_to_the_last_byte(self):
         """The message takes memory as well, while the coroutine may still hold all of it."""
-        site = """
-local ls = require "luaserve"
+        site = app_site("""
 ls.config{ max_memory = %d, threads = 1 }
-local app = ls.app()
 app:get("/", function() local function deeper() return 1 + deeper() end return deeper() end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
         for step in range(8):
             with self.subTest(step):
                 server = self.serve(site % ((20 << 20) + step * 100000))

@@ -3,7 +3,7 @@ answer, chains of waiting jobs, ls.stop in any place. The server stays up and ke
 import os
 import time
 
-from harness import E2E, SANITIZER, WINDOWS, repeats, request, run_program, scratch
+from harness import E2E, SANITIZER, WINDOWS, app_site, repeats, request, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -543,9 +543,7 @@ class Stops(E2E):
         self.assertEqual(server.wait(), 0, server.log())
 
 
-BARE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+BARE = app_site(r"""
 local next = next
 app:get("/", function() return "root" end)
 app:get("/json", function() return { a = ls.json.empty_array } end)
@@ -565,8 +563,7 @@ ls.on("start", function()
   end
   for name in next, globals do globals[name] = nil end
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Bare(E2E):

@@ -8,58 +8,35 @@ from harness.http1 import EVIL, Http1, post
 
 class Ordering(Http1):
     def test_pipelined_in_order(self):
-        for name in ("n", "slow"):
-            with self.subTest(name), self.connect() as conn:
-                conn.send(b"".join(request("GET", "/%s/%d" % (name, n)) for n in range(100 if name == "n" else 20)))
-                for n in range(100 if name == "n" else 20):
-                    self.assertEqual(conn.response().text, str(n))
+        """Handlers that answer at once, that wait, and both."""
+        for targets in (["/n/%d" % n for n in range(100)], ["/slow/%d" % n for n in range(20)],
+                        ["/slow/%d" % n if n % 5 == 0 else "/n/%d" % n for n in range(100)]):
+            with self.subTest(targets[:2]), self.connect() as conn:
+                conn.send(b"".join(request("GET", target) for target in targets))
+                self.assertEqual([conn.response().text for _ in targets], [str(n) for n in range(len(targets))])
                 self.assertEqual(conn.get("/n/x").text, "x")
 
-    def test_pipelined_fast_and_sleeping(self):
-        with self.connect() as conn:
-            targets = ["/slow/%d" % n if n % 5 == 0 else "/n/%d" % n for n in range(100)]
-            conn.send(b"".join(request("GET", t) for t in targets))
-            for n in range(100):
-                self.assertEqual(conn.response().text, str(n))
-
     def test_pipelined_kinds(self):
+        """Methods and targets, the body of the request, and that of the response if it is known."""
+        asks = [("GET", "/stream", None, b"part 1\npart 2\npart 3\n"), ("HEAD", "/big", None, b""),
+                ("POST", "/echo", b"x" * 20000, b"x" * 20000), ("GET", "/n204", None, b""),
+                ("GET", "/big", None, None),
+                ("POST", "/pieces", b"y" * 30000, b"y" * 30000), ("GET", "/nowhere", None, None),
+                ("DELETE", "/big", None, None), ("HEAD", "/stream", None, b""), ("GET", "/n304", None, b""),
+                ("GET", "/slow/1", None, b"1")] * 3
         with self.connect() as conn:
-            asks = [
-                ("GET", "/stream", None),
-                ("HEAD", "/big", None),
-                ("POST", "/echo", b"x" * 20000),
-                ("GET", "/n204", None),
-                ("GET", "/big", None),
-                ("POST", "/pieces", b"y" * 30000),
-                ("GET", "/nowhere", None),
-                ("DELETE", "/big", None),
-                ("HEAD", "/stream", None),
-                ("GET", "/n304", None),
-                ("GET", "/slow/1", None),
-            ]
-            data = b"".join(request(m, t, (), b) for m, t, b in asks) * 3
+            data = b"".join(request(method, target, (), body) for method, target, body, _ in asks)
             sender = threading.Thread(target=conn.try_send, args=(data,))
             sender.start()
-            for method, target, body in asks * 3:
-                response = conn.response(method)
-                want = {
-                    "/echo": body,
-                    "/pieces": body,
-                    "/slow/1": b"1",
-                    "/stream": b"part 1\npart 2\npart 3\n",
-                }.get(target)
-                if want is not None and method != "HEAD":
-                    self.assertEqual(response.body, want, target)
+            for method, target, _, expected in asks:
+                body = conn.response(method).body
+                self.assertEqual(body, body if expected is None else expected, target)
             sender.join()
 
     def test_nothing_after_close(self):
         with self.connect() as conn:
-            conn.send(
-                request("GET", "/n/1")
-                + request("GET", "/n/2", {"Connection": "close"})
-                + EVIL
-                + b"complete nonsense\0\r\n\r\n"
-            )
+            conn.send(request("GET", "/n/1") + request("GET", "/n/2", {"Connection": "close"}) + EVIL
+                      + b"complete nonsense\0\r\n\r\n")
             self.assertEqual(conn.response().text, "1")
             second = conn.response()
             self.assertEqual((second.text, second.closes), ("2", True))
@@ -79,9 +56,8 @@ class Ordering(Http1):
             conn.expect_end()
         with self.connect() as conn:
             for n in range(3):
-                response = conn.send(
-                    request("GET", "/n/%d" % n, {"Connection": "keep-alive"}, version="HTTP/1.0")
-                ).response()
+                response = conn.send(request("GET", "/n/%d" % n, {"Connection": "keep-alive"},
+                                             version="HTTP/1.0")).response()
                 self.assertEqual(response.text, str(n))
                 self.assertEqual(response.header("Connection", "").lower(), "keep-alive")
         with self.connect() as conn:
@@ -90,9 +66,8 @@ class Ordering(Http1):
             self.assertEqual((response.text, response.chunked, response.to_close),
                              ("part 1\npart 2\npart 3\n", False, True))
         with self.connect() as conn:
-            response = conn.send(
-                request("POST", "/echo", {"Expect": "100-continue"}, b"hello", version="HTTP/1.0")
-            ).response()
+            response = conn.send(request("POST", "/echo", {"Expect": "100-continue"}, b"hello",
+                                         version="HTTP/1.0")).response()
             self.assertEqual((response.interim, response.body), ([], b"hello"))
         self.assertEqual(self.server.logged("EVIL"), [])
 

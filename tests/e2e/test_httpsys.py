@@ -11,7 +11,8 @@ import socket
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, free_port, in_parallel, repeats, run_program, scratch
+from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, app_site, free_port, in_parallel, repeats,
+                     run_program, scratch)
 
 RESPONDER = os.path.join(ROOT, "examples", "responder.lua")
 HEAD = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", function() return "hello\\n" end)\n'
@@ -42,10 +43,8 @@ class Misuse(unittest.TestCase):
 
 
 # Wine 8 may lose a request that arrives while no receive waits (HTTPSYS.md), so more receives wait than there are clients.
-SITE = r"""
-local ls = require "luaserve"
+SITE = app_site(r"""
 ls.config{ accepts_posted = 32 }
-local app = ls.app()
 app:get("/", function() return "hello\n" end)
 app:get("/fields", function(req)
   return { method = req.method, path = req.path, target = req.target, query = req.query, host = req.host,
@@ -86,8 +85,7 @@ app:get("/sleep/:s", function(req) ls.sleep(tonumber(req.params.s)) return "slep
 app:get("/error", function() error("on purpose") end)
 app:get("/stats", function() return ls.stats() end)
 ls.listen{ engine = "http.sys", url = { "http://+:@ONE@/", "http://127.0.0.1:@TWO@/echo/" }, handler = app }
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 def site():

@@ -1,11 +1,9 @@
 """app:inject: a request to an application without a connection."""
 import json
 
-from harness import E2E
+from harness import E2E, app_site
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:get("/", function() return "root" end)
 app:post("/echo", function(req) return 201, req:body(), { ["X-Seen"] = req.headers["x-give"] or "none" } end)
 app:get("/sleep", function() ls.sleep(0.01); return "slept" end)
@@ -36,8 +34,7 @@ end)
 app:get("/both", function() return select(2, pcall(app.inject, app, { json = 1, body = "1" })) end)
 local early = show(app:inject{ method = "GET", path = "/" })
 app:get("/early", function() return early end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Inject(E2E):

@@ -5,13 +5,11 @@ and large texts are not copied."""
 import json
 import unittest
 
-from harness import E2E, SANITIZER, WINDOWS, in_parallel
+from harness import E2E, SANITIZER, WINDOWS, app_site, in_parallel
 
 MIB = 1 << 20
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 ls.config { threads = 1, threads_max = 1, max_memory = "%s", max_cpu = 600 } -- a sanitizer writes large texts slowly
 app:post("/decode", function(req)
   return req:json() and "decoded"
@@ -42,15 +40,12 @@ app:get("/sent/:bytes", function(req, res) res:json { text = text(tonumber(req.p
 app:get("/collect", function() collectgarbage() return tostring(ls.stats().lua_bytes) end)
 app:get("/copied", function() return tostring(ls.stats().bytes_copied) end)
 app:get("/", function() return "root" end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Faults(E2E):
     """What has no JSON form is named by its path; cjson itself takes strings with any bytes."""
-    SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+    SITE = app_site(r"""
 local d = ls.dict("d")
 d.copy = { a = { 1, "\u{e9}\u{20ac}\u{10ffff}" } }
 local loop, deep = {}, {}
@@ -65,8 +60,7 @@ local values = {
 app:get("/:name", function(req) return values[req.params.name] end)
 app:get("/encode/:name", function(req) return select(2, pcall(ls.json.encode, values[req.params.name])) end)
 app:get("/cjson/:name", function(req) return tostring(#require("cjson").encode(values[req.params.name])) end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
     def test_each_kind(self):
         for name, says in (

@@ -5,11 +5,9 @@ import json
 import subprocess
 import time
 
-from harness import E2E, table
+from harness import E2E, app_site, table
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:post("/verify", function(req)
   local given = req:json()
   local claims, message, code = ls.crypto.jwt.verify(given.token, given.keys, given.options)
@@ -19,8 +17,7 @@ app:post("/sign", function(req)
   local given = req:json()
   return { token = ls.crypto.jwt.sign(given.claims, given.key, given.options) }
 end)
-ls.listen("127.0.0.1:0", app)
-"""
+""")
 # The keys of RFC 7515, appendices A.1 to A.3, and of RFC 8037, appendix A, in PEM.
 A1_SECRET = base64.urlsafe_b64decode("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow==")
 A2_PUBLIC = """-----BEGIN PUBLIC KEY-----

@@ -6,7 +6,8 @@ import json
 import threading
 import unittest
 
-from harness import E2E, Closed, SANITIZER, WAIT, chunked, in_parallel, repeats, request, run_program, scratch, system
+from harness import (Closed, E2E, SANITIZER, WAIT, app_site, chunked, in_parallel, repeats, request, run_program,
+                     scratch, system)
 
 APP = r"""
 local ls = require "luaserve"
@@ -519,10 +520,8 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
 
 
 class Memory(E2E):
-    SITE = r"""
-local ls = require "luaserve"
+    SITE = app_site(r"""
 ls.config{ threads = 1, threads_max = 1, max_memory = "24m" } -- one Lua state
-local app = ls.app()
 local function eat(m)
   local t = {}
   for i = 1, m do t[i] = ("x"):rep(1024):rep(1024 - 1) .. i end
@@ -534,8 +533,7 @@ app:get("/job", function()
   local job = ls.spawn(eat, 100)
   return tostring(select(2, pcall(job.wait, job)))
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
     def test_a_state_serves_after_it_ran_out_of_memory(self):
         for _ in range(3):

@@ -7,17 +7,14 @@ import select
 import socket
 import time
 
-from harness import E2E, WAIT, WINE, repeats
+from harness import E2E, WAIT, WINE, app_site, repeats
 
 CONNECTIONS, REQUESTS = 1000, 100_000
-SITE = """
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site("""
 app:get("/", function() return "root" end)
 app:get("/n/:n", function(req) return req.params.n end)
 app:get("/stats", function() return ls.stats() end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 def handles(server):

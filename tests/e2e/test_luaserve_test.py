@@ -7,7 +7,7 @@ import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from harness import LUASERVE, REPORT, SANITIZER, WAIT, main, needs_terminal, not_on_windows, pty, scratch
+from harness import LUASERVE, REPORT, SANITIZER, WAIT, needs_terminal, not_on_windows, pty, scratch
 from harness.server import has_sqlite
 
 HEAD = 'local test, ls = require "luaserve.test", require "luaserve"\n'
@@ -616,7 +616,3 @@ class Fetches(Tests):
                               ("test.fetch({}, 1)", "too many arguments")]:
             self.assertIn(message, "\n".join(self.tap("it('x', function() %s end)" % call)))
         self.assertIn("call it in a test or in before_each", "\n".join(self.tap("test.fetch {}")))
-
-
-if __name__ == "__main__":
-    main()

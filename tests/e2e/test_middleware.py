@@ -5,7 +5,7 @@ import os
 import re
 from urllib.parse import quote
 
-from harness import E2E, SANITIZER, request, run_program, scratch
+from harness import E2E, SANITIZER, app_site, request, run_program, scratch
 
 SITE = r"""
 local ls = require "luaserve"
@@ -377,9 +377,7 @@ class FieldsOfAFile(E2E):
     """After next() they are in res, and can be changed."""
     NAMES = ("Content-Type", "Content-Length", "Cache-Control", "Vary", "Content-Encoding", "ETag", "Accept-Ranges",
              "Last-Modified")
-    SITE = """
-local ls = require "luaserve"
-local app = ls.app()
+    SITE = app_site("""
 local dir = "@DIR@"
 io.open(dir .. "/page.txt", "w"):write(("0123456789"):rep(10)):close()
 io.open(dir .. "/page.txt.gz", "w"):write("packed"):close()
@@ -409,8 +407,7 @@ app:get("/later", function(_, res)
   return res:header("Accept-Ranges", nil):header("Cache-Control", "no-store")
 end)
 app:static("/static", dir, { precompressed = true, max_age = 60 })
-ls.listen("127.0.0.1:0", app)
-"""
+""")
     GZIP = ("Accept-Encoding", "gzip")
 
     def ask(self, target, *headers):
@@ -540,10 +537,8 @@ class Limits(E2E):
     def test_a_limit_that_passes_in_the_last_call_of_a_handler_with_many_results(self):
         """No instruction of Lua follows, so nothing has ended it; its 9000 results fill the stack."""
         length = 100000 if SANITIZER == "tsan" else 1000000  # which looks at each byte many times as long
-        server = self.serve("""
-local ls = require "luaserve"
+        server = self.serve(app_site("""
 ls.config { states = 1, max_cpu = 0.05 }
-local app = ls.app()
 local strings, find, unpack, long = getmetatable(""), string.find, table.unpack, ("a"):rep(@LENGTH@)
 app:use(function(req, res, next)
   next()
@@ -555,7 +550,7 @@ app:get("/", coroutine.wrap(function()
   return unpack(long, 1, 9000)
 end))
 app:get("/next", function() return "next" end)
-ls.listen("127.0.0.1:0", app)""".replace("@LENGTH@", str(length)))
+""").replace("@LENGTH@", str(length)))
         response = server.get("/")
         self.assertEqual((response.status, response.header("X-After")), (204, "204"))
         self.assertEqual(server.get("/next").text, "next")
@@ -608,10 +603,8 @@ class Load(E2E):
                 self.assertIn("more than 63 middleware functions", err)
 
     def test_a_chain_of_the_longest(self):
-        server = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        server = self.serve(app_site("""
             for n = 1, 63 do app:use(function(_, res, next) next() return (res:body() or "") .. "x" end) end
             app:get("/", function() return "" end)
-            ls.listen("127.0.0.1:0", app)""")
+"""))
         self.assertEqual(server.get("/").text, "x" * 63)

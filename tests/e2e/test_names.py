@@ -6,11 +6,9 @@ import shutil
 import tempfile
 import urllib.parse
 
-from harness import E2E, WINDOWS, run_program, write_text
+from harness import E2E, WINDOWS, app_site, run_program, write_text
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 package.path = "./?.lua;" .. package.path
 local words = require "wörter"
 local args = { ... }
@@ -46,8 +44,7 @@ app:get("/popen", function()
   return text
 end)
 app:get("/execute", function() return os.execute("EXECUTE") and "yes" or "no" end)
-ls.listen("127.0.0.1:0", app)
-""".replace("COMMAND", "cmd /c type wörter.lua" if WINDOWS else "cat wörter.lua").replace(
+""").replace("COMMAND", "cmd /c type wörter.lua" if WINDOWS else "cat wörter.lua").replace(
     "EXECUTE", "cmd /c copy wörter.lua 写し.txt" if WINDOWS else "cp wörter.lua 写し.txt")
 
 WORDS = 'return { hello = "grüß dich, 世界" }\n'

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, SANITIZER, main, not_on_windows
+from harness import E2E, LUASERVE, ROOT, SANITIZER, not_on_windows
 from harness.install import SITE, Installation, run
 from harness.root import Root
 
@@ -171,7 +171,3 @@ class Packages(E2E):
         self.assertEqual(asked("--install", self.files["luaserve"]), ["--system daemon-reload"])
         self.assertEqual(asked("--install", self.files["luaserve"]), ["--system daemon-reload", "try-restart luaserve@*.service"])
         self.assertEqual(asked("--purge", "luaserve"), ["stop luaserve@*.service", "--system daemon-reload"])
-
-
-if __name__ == "__main__":
-    main()

@@ -4,12 +4,10 @@ import os
 import shutil
 import urllib.parse
 
-from harness import E2E, not_on_windows, temporary_folder
+from harness import E2E, app_site, not_on_windows, temporary_folder
 
 # The site logs every path that it opens.
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:get("/files/*path", function(req)
   local path, why, code = ls.safe_join("PUBLIC", req.params.path)
   if not path then
@@ -34,8 +32,7 @@ app:get("/join", function(req) return (ls.safe_join(req.query.directory, req.que
 app:get("/joins", function()
   return table.concat({ ls.safe_join("a", "b"), ls.safe_join("a/", "b/c"), ls.safe_join("/", "b") }, "|")
 end)
-ls.listen("127.0.0.1:0", app)
-"""
+""")
 
 # Requested below /files/ without changes: none of them may reach the file system.
 NEVER = [

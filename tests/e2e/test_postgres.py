@@ -10,13 +10,12 @@ import subprocess
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, SLOW, WAIT, free_port, in_parallel, run_program, temporary_folder, write_text
+from harness import (E2E, SANITIZER, SLOW, WAIT, app_site, free_port, in_parallel, run_program, temporary_folder,
+                     write_text)
 from harness.chunks import ROUTE, SiteChunks
 from harness.postgres import MISSING, Postgres
 
-PRELUDE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+PRELUDE = app_site(r"""
 ls.config { threads = 4 }
 local pg = ls.postgres("@URL@", { connections = 4, timeout = 300 })
 local quick = ls.postgres("@URL@&application_name=quick", { connections = 4, timeout = @QUICK@ })
@@ -34,8 +33,7 @@ end)
 local got = ls.dict("got")
 pg:listen("news", function(payload, channel) got:incr(channel .. " " .. payload) end)
 app:get("/got", function() return got:keys() end)
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-""".replace("app:get", ROUTE + "app:get", 1)
+""").replace("app:get", ROUTE + "app:get", 1)
 QUICK = 5 if SLOW else 1  # seconds
 BUILT = "PostgreSQL: libpq" in run_program(["--version"])[1]
 LACKS = MISSING or (None if BUILT else "this luaserve has no libpq")
@@ -456,9 +454,7 @@ class Statements(Case):
     @unittest.skipIf(SANITIZER == "tsan", "one task runs")
     def test_a_row_that_is_larger_than_the_memory_of_the_state(self):
         rows = 1 if SANITIZER else 6  # 192 MiB
-        site = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        site = self.serve(app_site("""
             ls.config { states = 1, max_memory = 16777216 }
             local pg = ls.postgres("@URL@&application_name=large", { connections = 1 })
             app:get("/:n", function(req)
@@ -471,8 +467,7 @@ class Statements(Case):
               end
               return tostring(failed)
             end)
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }
-        """.replace("@URL@", self.pg.url))
+""").replace("@URL@", self.pg.url))
         self.assertEqual(site.get("/1").text, "1")
         before = site.rss()
         self.assertEqual(site.get("/%d" % rows).text, str(rows))
@@ -634,9 +629,7 @@ class Servers(Case):
         """ % self.pg.url, site), [None, "more than 1000 channels", "ELIMIT", "here"])
 
     def test_a_site_that_listens_and_waits_before_it_serves(self):
-        site = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        site = self.serve(app_site("""
             local pg = ls.postgres("@URL@&application_name=early")
             local heard = ls.dict("heard")
             pg:listen("early", function(payload) heard:incr(payload) end)
@@ -645,8 +638,7 @@ class Servers(Case):
               pg:exec("notify early, 'one'")
               return { heard:get("slept"), heard:get("one") or 0 }
             end)
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }
-        """.replace("@URL@", self.pg.url))
+""").replace("@URL@", self.pg.url))
         self.eventually(lambda: json.loads(site.get("/heard").text)[1] > 0, "it hears")
         self.assertEqual(json.loads(site.get("/heard").text)[0], 1)
 
@@ -672,15 +664,12 @@ class Servers(Case):
         folder = temporary_folder()
         write_text(folder + "/slow.c", SLOW_NAMES.replace("FOLDER", folder))
         subprocess.run(["cc", "-fPIC", "-shared", "-o", folder + "/slow.so", folder + "/slow.c", "-ldl"], check=True)
-        site = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        site = self.serve(app_site("""
             ls.config { threads = 1, threads_max = 1 }
             local pg = ls.postgres("postgres://postgres@127.0.0.1:%d,slow.example:%d/site", { connect_timeout = 300 })
             app:get("/hello", function() return "hello" end)
             app:get("/one", function() return { pg:one("select 1 as v") } end)
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }
-        """ % (free_port(), self.pg.port), env={"LD_PRELOAD": folder + "/slow.so"})
+""") % (free_port(), self.pg.port), env={"LD_PRELOAD": folder + "/slow.so"})
         answers = []
         thread = threading.Thread(target=lambda: answers.append(site.get("/one").text))
         thread.start()
@@ -768,9 +757,7 @@ def message(kind, body):
 
 
 READY = message(b"R", bytes(4)) + message(b"S", b"server_version\x0015.1\0") + message(b"Z", b"I")
-SITE = """
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site("""
 ls.config { threads = 2 }
 app:get("/listen/:port", function(req)
   ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/news?sslmode=disable"):listen("news")
@@ -780,8 +767,7 @@ app:get("/:port", function(req)
   local pg = ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/d?sslmode=disable", { timeout = 20, connect_timeout = 0.3 })
   return { pg:one("select 1") }
 end)
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Fakes(E2E):

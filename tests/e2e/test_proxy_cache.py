@@ -8,7 +8,7 @@ import socketserver
 import threading
 import time
 
-from harness import E2E, Closed, in_parallel, main, not_on_windows, request, table, temporary_folder
+from harness import Closed, E2E, app_site, in_parallel, not_on_windows, request, table, temporary_folder
 from harness.environment import WAIT
 from harness.peer import Peer, PeerConn, response
 
@@ -45,7 +45,6 @@ app:proxy("/guard", server, { cache = { lifetime = 100 }, request = function(req
   if req.headers["x-token"] then upstream.headers["Authorization"] = "Bearer " .. req.headers["x-token"] end
   if req.headers["x-part"] then upstream.path = "/guard/part?of=" .. req.headers["x-part"] end
 end })
-app:proxy("/soon", server, { cache = { wait = 0.001 } })
 app:proxy("/peer", "http://127.0.0.1:@PEER@", { cache = {} })
 app:get("/entered", function() return tostring(entered:get("n") or 0) end)
 app:get("/busy", function()
@@ -531,12 +530,10 @@ class Served(CacheCase):
         self.assertEqual(self.ask("/asks/none", [("Cache-Control", "only-if-cached")]).status, 504)
 
     def test_compressed_on_its_way(self):
-        server = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        server = self.serve(app_site("""
             app:use(require("luaserve.compress")())
             app:proxy("/", "http://127.0.0.1:%d", { cache = {} })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.up.port)
+""") % self.up.port)
         body = b"text " * 100000
         self.up.on("/z", response(body, [FRESH, "Content-Type: text/plain", 'ETag: "e"']))
         with server.connect() as conn:
@@ -670,12 +667,6 @@ class Fills(CacheCase):
         self.assertEqual([conn.response().text for conn in conns], ["x"] * 20)
         self.assertEqual(self.up.count("/wait"), 1)
 
-    def test_without_something_stored_they_go_on_side_by_side(self):
-        gate, all_here = threading.Event(), threading.Barrier(5)
-        conns = self.begin("/apart", 6, gate, [response(b"x"), lambda seen: all_here.wait(WAIT) >= 0 and response(b"y")])
-        gate.set()
-        self.assertEqual([conn.response().text for conn in conns], ["x"] + ["y"] * 5)
-
     def test_a_wait_has_an_end(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
@@ -687,21 +678,7 @@ class Fills(CacheCase):
         gate.set()
         self.assertEqual(first.response().text, "x")
 
-    def test_after_a_late_one_no_one_waits(self):
-        gate = threading.Event()
-        self.addCleanup(gate.set)
-        self.up.on("/soon", lambda seen: gate.wait(WAIT) and response(b"x", [FRESH]))
-        conns = [self.connect().send(request("GET", "/soon")) for _ in range(5)]
-        self.until(lambda: self.up.count("/soon") == 5)  # each one that has waited goes on
-        gate.set()
-        self.assertEqual([conn.response().text for conn in conns], ["x"] * 5)
-
     def test_an_event_stream_is_not_stored(self):
-        for n, name in enumerate(["text/event-stream", "Text/Event-Stream; charset=utf-8"]):
-            target = self.up.on("/default/%d" % n, response(b"data: 1\n\n", ["Content-Type: " + name, FRESH]))
-            self.assertEqual(self.asks(target), ["fwd=uri-miss"] * 2)
-        target = self.up.on("/default/2", response(b"x", ["Content-Type: text/event-stream2"]))
-        self.assertEqual(self.asks(target), ["fwd=uri-miss; stored", "hit"])
         conn = self.connect().send(request("GET", "/peer/events"))  # without an end
         upstream = self.peer.accept()
         upstream.request()
@@ -779,13 +756,11 @@ class Fills(CacheCase):
 
 class Stores(CacheCase):
     """The second store behind the memory."""
-    SOURCE = """
-        local ls = require "luaserve"
-        local app = ls.app()
+    SOURCE = app_site("""
         local _, store = app:proxy("/", "http://127.0.0.1:%d", { cache = { %s } })
         app:get("/purge", function(req) return tostring(store:purge(req.query.path)) end)
         app:get("/copies", function() return tostring(#ls.dict("pages", { evict = true }):keys()) end)
-        ls.listen { host = "127.0.0.1", port = 0, handler = app }"""
+""")
 
     def one(self, options):
         return self.serve(self.SOURCE % (self.up.port, options))
@@ -915,11 +890,9 @@ class Removed(CacheCase):
 
     @not_on_windows("Windows has no SIGHUP")
     def test_a_reload_keeps_what_is_stored(self):
-        server = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        server = self.serve(app_site("""
             app:proxy("/", "http://127.0.0.1:%d", { cache = {} })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.up.port)
+""") % self.up.port)
         self.up.on("/reload", response(b"x", [FRESH]))
         with server.connect() as conn:
             conn.get("/reload")
@@ -938,7 +911,3 @@ class Removed(CacheCase):
             ('{ folder = "" }', "cache.folder must be a path"), ("{ dict = {} }", "cache.dict must be a dict"),
             ('{ folder = "a", dict = ls.dict("a") }', "give one of"),
             ("{} }) store:purge(1) print({", "store:purge takes a path")]], refuse)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ import re
 import unittest
 
 import proxy_messages
-from harness import E2E, SANITIZER, WINDOWS, WINE, chunked, main, repeats, table
+from harness import E2E, SANITIZER, WINDOWS, WINE, chunked, repeats, table
 from harness.proxies import (DATE, END, PROGRAMS, Request, Upstream, installed, request_outcome, response_outcome,
                              strictly)
 
@@ -72,7 +72,3 @@ class Messages(E2E):
         results = zip(*proxy_messages.others().values())
         self.assertEqual([name for name, own, other in zip(names, ours, results)
                           if proxy_messages.passes(own) and not any(map(proxy_messages.passes, other))], [])
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import E2E, HAS_UNIX_SOCKETS, WAIT, Closed, free_port, main, scratch, table
+from harness import E2E, HAS_UNIX_SOCKETS, WAIT, Closed, free_port, scratch, table
 from harness import tls
 
 APP = """
@@ -155,7 +155,3 @@ class HaProxy(E2E):
             except ConnectionRefusedError:
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.01)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 
-from harness import E2E, main, not_on_windows, request, temporary_folder, write_text
+from harness import E2E, app_site, not_on_windows, request, temporary_folder, write_text
 from harness.environment import WAIT, repeats
 from harness.peer import response
 from test_proxy_cache import FRESH, Upstream
@@ -246,13 +246,11 @@ class Held(Upstreams):
 
 class Load(Upstreams):
     """Many changes of few responses beside many readers."""
-    SOURCE = """
-        local ls = require "luaserve"
+    SOURCE = app_site("""
         ls.config { threads = 2 }
-        local app = ls.app()
         local _, store = app:proxy("/", "http://127.0.0.1:%d", { cache = { %s } })
         app:get("/purge", function(req) store:purge(req.query.path) end)
-        ls.listen { host = "127.0.0.1", port = 0, handler = app }"""
+""")
 
     def changes(self, options, remove):
         """`remove(conn, target, change)` calls change(), after which the server has the next version."""
@@ -349,7 +347,3 @@ class Failures(Upstreams):
             ls.listen { host = "127.0.0.1", port = 0, handler = app }""")
         with server.connect() as conn:
             self.assertEqual(conn.get("/").text, "0")
-
-
-if __name__ == "__main__":
-    main()

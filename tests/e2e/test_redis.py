@@ -5,21 +5,18 @@ import json
 import socket
 import threading
 
-from harness import (HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, WINDOWS, Server, free_port, in_parallel, repeats,
-                     temporary_folder)
+from harness import (HAS_UNIX_SOCKETS, OTHER_SYSTEM, Server, WAIT, WINDOWS, app_site, free_port, in_parallel,
+                     repeats, temporary_folder)
 from harness.chunks import ROUTE, Chunks
 from harness.redis import FakeRedis, RedisServer, encode, has_redis
 from harness.tls import certificate
 
-PRELUDE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+PRELUDE = app_site(r"""
 ls.config { threads = 4 }
 local URL = "redis://127.0.0.1:@PORT@"
 local env = { ls = ls, URL = URL, r = ls.redis(URL), log = ls.channel("log") }
 @MORE@
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-""".replace("@MORE@", ROUTE + "@MORE@")
+""").replace("@MORE@", ROUTE + "@MORE@")
 
 
 class RedisCase(Chunks):

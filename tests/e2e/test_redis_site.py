@@ -2,7 +2,7 @@
 import json
 import threading
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, in_parallel, not_on_windows, repeats
+from harness import E2E, LUASERVE, OTHER_SYSTEM, app_site, in_parallel, not_on_windows, repeats
 from harness.redis import RedisServer, has_redis
 from harness.websocket import WebSocket
 
@@ -78,13 +78,10 @@ end)
 app:ws("/of/:topic", { open = function(ws, req) ws:subscribe(req.params.topic) ws:send("open") end })
 app:get("/stats", function() return ls.stats() end)
 """
-SITE = r"""
-local ls = require "luaserve"
+SITE = app_site(r"""
 ls.config{ redis = "redis://127.0.0.1:@PORT@/0", threads = 3 }
-local app = ls.app()
 @MORE@
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Case(E2E):

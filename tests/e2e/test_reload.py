@@ -10,8 +10,8 @@ import subprocess
 import threading
 import unittest
 
-from harness import E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, WINE, Conn, Server, free_port, in_parallel, main, \
-    not_on_windows, request
+from harness import (E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, WINE, Conn, Server, free_port, in_parallel,
+                     not_on_windows, request)
 
 SITE = """
 local ls = require "luaserve"
@@ -766,7 +766,3 @@ if part then part:close() dofile("part.lua") end
         server.reload()
         self.log_has(path, "reloaded")
         self.assertNotIn("listening", read(path))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,19 +12,17 @@ import tempfile
 import time
 import unittest
 
-from harness import E2E, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, WAIT, fcntl, main, needs_terminal, pty, scratch, termios
+from harness import (E2E, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, WAIT, app_site, fcntl, needs_terminal, pty,
+                     scratch, termios)
 from harness.server import temporary_folder, write_text
 
 EDITOR = "line editor: none" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
 
-SITE = """
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site("""
 counter = 0
 function double(x) return 2 * x end
 app:get("/", function() counter = counter + 1 return "hello\\n" end)
-ls.listen("127.0.0.1:0", app)
-"""
+""")
 
 
 def repl(text, *args, env=None, cwd=None):
@@ -350,7 +348,7 @@ class Attach(E2E):
         self.assertEqual(server.get("/").status, 200)
 
     def test_globals_stay_between_sessions_of_one_state(self):
-        server = self.controlled('require "luaserve".config { threads_max = 1 }\n' + SITE)
+        self.controlled('require "luaserve".config { threads_max = 1 }\n' + SITE)
         self.assertEqual(self.attach("shared = 'yes'\n")[0], 0)
         self.assertEqual(self.attach("shared\n"), (0, '"yes"\n', ""))
 
@@ -385,7 +383,7 @@ class Attach(E2E):
         self.assertEqual(self.attach("1\n"), (0, "1\n", ""))
 
     def test_several_sessions_at_a_time(self):
-        server = self.controlled()
+        self.controlled()
         sessions = [self.session() for _ in range(8)]
         for n, session in enumerate(sessions):
             session.eval("print(%d) ls.sleep(0.01) return %d" % (n, n))
@@ -395,7 +393,7 @@ class Attach(E2E):
             session.link.close()
 
     def test_more_connections_than_the_limit_wait(self):
-        server = self.controlled()
+        self.controlled()
         links = [self.control(b"") for _ in range(64)]
         late = self.control(b"stats\n")
         links[0].close()
@@ -417,7 +415,7 @@ class Attach(E2E):
         self.assertEqual(session.receive(), ("value", "1", 2))
 
     def test_interrupt_ends_a_loop(self):
-        server = self.controlled('require "luaserve".config { max_cpu = 1000 }\n' + SITE)
+        self.controlled('require "luaserve".config { max_cpu = 1000 }\n' + SITE)
         session = self.session()
         for loop in ("while true do end", "while true do pcall(function() while true do end end) end",
                      "coroutine.wrap(function() while true do end end)()",
@@ -435,7 +433,7 @@ class Attach(E2E):
         self.assertEqual(session.receive()[:2], ("value", "7"))
 
     def test_interrupt_ends_a_wait(self):
-        server = self.controlled()
+        self.controlled()
         session = self.session()
         session.eval("print(1) ls.sleep(0.05) late = true")
         self.assertEqual(session.receive(), ("out", "1\n", 0))
@@ -448,7 +446,7 @@ class Attach(E2E):
         self.assertEqual(session.receive(), ("value", "nil", 2))
 
     def test_one_line_at_a_time(self):
-        server = self.controlled()
+        self.controlled()
         session = self.session()
         session.eval("ls.sleep(0.01) return 1")
         session.eval("2")
@@ -468,7 +466,7 @@ class Attach(E2E):
         server.kill()
 
     def test_the_longest_text(self):
-        server = self.controlled()
+        self.controlled()
         session = self.session()
         session.eval("1" + " " * 1048575)
         self.assertEqual(session.receive(), ("value", "1", 1))
@@ -530,7 +528,7 @@ class Attach(E2E):
             self.assertIn("the path is longer than 107 bytes", err)
 
     def test_the_path_is_taken(self):
-        server = self.controlled()
+        self.controlled()
         second = self.serve(SITE, flags=("--control", self.path), listeners=0)
         self.assertEqual(second.wait(), 1)
         self.assertIn("the control socket %s: address in use" % self.path, second.log())
@@ -551,7 +549,3 @@ class Attach(E2E):
         server = self.controlled("x = 1\n", listeners=0)
         self.assertEqual(server.wait(), 1)
         self.assertIn("nothing to do", server.log())
-
-
-if __name__ == "__main__":
-    main()

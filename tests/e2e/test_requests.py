@@ -6,11 +6,9 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, WAIT, in_parallel, request
+from harness import E2E, WAIT, app_site, in_parallel, request
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:get("/", function() return "root\n" end)
 app:get("/hello/:name", function(req) return "hello " .. req.params.name end)
 app:get("/query", function(req)
@@ -82,8 +80,7 @@ end)
 app:get("/accepts-none", function(req) return req:accepts() or "" end)
 app:get("/accepts-number", function(req) return req:accepts(5) or "" end)
 app:get("/accepts-unknown", function(req) return req:accepts("htmml") or "" end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Requests(E2E):
@@ -177,14 +174,11 @@ class Requests(E2E):
 
     def test_ids_are_unique_over_listeners_injected_requests_and_servers(self):
         # each listener began at 1, and each server: two uploads had one name
-        site = """
-local ls = require "luaserve"
-local app = ls.app()
+        site = app_site("""
 app:get("/id", function(req) return req.id end)
 app:get("/injected", function() return app:inject{ path = "/id" }.body end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
         servers = [self.serve(site, listeners=2) for _ in range(2)]
         ids = [server.get(path, index=index).text for server in servers for index in (0, 1) for path in ("/id", "/injected")
                for _ in range(3)]

@@ -1,11 +1,9 @@
 """Responses: what a handler may return, the methods of `res`, and headers that are refused."""
 import json
 
-from harness import Closed, E2E
+from harness import Closed, E2E, app_site
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 local prepared = ls.buffer("pre", "pared")
 app:get("/string", function() return "text" end)
 app:get("/empty", function() return "" end)
@@ -90,8 +88,7 @@ app:get("/bad-redirect", function(req, res)
 end)
 app:get("/bad-returned", function() return 200, "x", { ["X-A"] = "a\r\nb: c" } end)
 app:get("/bad-options", function() return pcall(ls.config, { thraeds = 1 }) and "accepted" or "raised" end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Responses(E2E):

@@ -1,11 +1,9 @@
 """Routes: methods, parameters, 404 and 405, HEAD and OPTIONS; middleware, mounted applications, error pages."""
 import json
 
-from harness import E2E
+from harness import E2E, app_site
 
-ROUTES = r"""
-local ls = require "luaserve"
-local app = ls.app()
+ROUTES = app_site(r"""
 for _, verb in ipairs{"get", "post", "put", "patch", "delete"} do
   app[verb](app, "/verb/" .. verb, function(req) return verb .. ":" .. req.method end)
 end
@@ -21,8 +19,7 @@ app:get("/fixed/:any", function(req) return "any " .. req.params.any end)
 app:get("/two", function() return "get" end)
 app:post("/two", function() return "post" end)
 app:not_found(function(req) return 404, "no " .. req.path .. "\n" end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Routes(E2E):

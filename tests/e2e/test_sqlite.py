@@ -5,12 +5,10 @@ import shutil
 import sqlite3
 import threading
 
-from harness import OTHER_SYSTEM, WAIT, WINDOWS, Server, has_sqlite, in_parallel, repeats, temporary_folder
+from harness import OTHER_SYSTEM, Server, WAIT, WINDOWS, app_site, has_sqlite, in_parallel, repeats, temporary_folder
 from harness.chunks import ROUTE, SiteChunks
 
-PRELUDE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+PRELUDE = app_site(r"""
 ls.config { threads = 4 }
 local db = ls.sqlite("site.db", { readers = 2 })
 db:migrate { "create table item (id integer primary key, name text unique, n, data blob)" }
@@ -24,8 +22,7 @@ app:get("/rows", { timeout = 1 }, function()
 end)
 app:get("/forever", function() return db:one(slow, 10 ^ 12) end)
 app:get("/forever/memory", function() return env.memory:one(slow, 10 ^ 12) end)
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-""".replace("app:get", ROUTE + "app:get", 1)
+""").replace("app:get", ROUTE + "app:get", 1)
 HAS_SQLITE = has_sqlite()
 
 

@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 
-from harness import E2E, WAIT, WINDOWS, Conn, Server, request
+from harness import Conn, E2E, Server, WAIT, WINDOWS, app_site, request
 from harness import tls
 
 SITE = r"""
@@ -554,10 +554,8 @@ class Sse(E2E):
 
     def test_the_queue_limit_exactly(self):
         """In one state, without a send between the messages: the first fills the queue to its limit, or one byte less."""
-        server = self.serve(r"""
-            local ls = require "luaserve"
+        server = self.serve(app_site(r"""
             ls.config { threads = 1, threads_max = 1, states = 1 }
-            local app = ls.app()
             app:get("/:max", function(req, res)
               local sse = res:sse { max_queue = tonumber(req.params.max), keepalive = false }
               ls.sleep(0) -- the head has left
@@ -567,7 +565,7 @@ class Sse(E2E):
               ls.sleep(0.01)
               sse:send(tostring(sse.closed))
             end)
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""")
+"""))
         with server.connect() as conn:
             # One part with both events: 150 bytes, whatever frames it on the connection.
             self.assertEqual(conn.get("/150").body.count(b"data: y"), 1)

@@ -14,7 +14,8 @@ import time
 import unittest
 import urllib.parse
 
-from harness import ENGINE, OTHER_SYSTEM, WAIT, WINDOWS, WINE, E2E, many_files, not_on_windows, repeats, request
+from harness import (E2E, ENGINE, OTHER_SYSTEM, WAIT, WINDOWS, WINE, app_site, many_files, not_on_windows, repeats,
+                     request)
 
 SITE = r"""
 local ls = require "luaserve"
@@ -167,12 +168,9 @@ class Static(E2E):
         folder = tempfile.mkdtemp(prefix="luaserve-static-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         os.mkdir(os.path.join(folder, "sub"))
-        server = self.serve("""
-local ls = require "luaserve"
-local app = ls.app()
+        server = self.serve(app_site("""
 app:static("/:tenant", (...), { dotfiles = true })
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-""", args=(folder.replace("\\", "/"),))
+"""), args=(folder.replace("\\", "/"),))
         for path, status, location in (
                 ("/a/sub", 308, "/a/sub/"), ("/\\host/sub", 308, "/%5Chost/sub/"), ("/\\host", 308, "/%5Chost/"),
                 ("/%5chost/sub", 308, "/%5chost/sub/"), ("/%2fhost/sub?\\", 308, "/%2fhost/sub/?\\"), ("//sub", 404, None),
@@ -431,12 +429,9 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             with open(path, "wb") as out:
                 out.write(b"far")
             os.utime(path, (0, 1 << 60))
-            server = self.serve("""
-local ls = require "luaserve"
-local app = ls.app()
+            server = self.serve(app_site("""
 app:static("/", (...), { list = true })
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-""", args=(folder,))
+"""), args=(folder,))
             self.assertIn('<td><a href="far.txt">far.txt</a></td><td>3</td><td></td>', server.get("/").text)
             response = server.get("/far.txt")
             self.assertEqual((response.status, response.header("Last-Modified")), (200, None))

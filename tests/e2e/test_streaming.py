@@ -3,11 +3,9 @@ not copied."""
 import json
 import os
 
-from harness import E2E, SANITIZER, WAIT, in_parallel, request
+from harness import E2E, SANITIZER, WAIT, app_site, in_parallel, request
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 local MiB = 1024 * 1024
 app:get("/", function() return "root" end)
 app:put("/upload", { max_body = "10g" }, function(req)
@@ -58,8 +56,7 @@ local big = ("b"):rep(1024):rep(1024)
 app:get("/big", function() return big end)
 app:get("/fresh", function(req) return kibibyte:rep(1023) .. kibibyte:sub(2) .. req.query.c end)
 app:get("/stats", function() return ls.stats() end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from harness import E2E, LUASERVE, WAIT, not_on_windows
+from harness import E2E, LUASERVE, WAIT, app_site, not_on_windows
 
 SITE = """
 local ls = require "luaserve"
@@ -150,15 +150,13 @@ def children(pid):
 @unittest.skipUnless(has_namespaces(), "unshare(1) cannot make a namespace of processes here")
 class ProcessOne(E2E):
     def test_orphans_are_waited_for_and_children_keep_their_status(self):
-        server = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        server = self.serve(app_site("""
             app:get("/orphan", function() os.execute("(sleep 0.05 & true)") end)
             app:get("/statuses", function()
               local of_execute = select(3, os.execute("exit 4"))
               return of_execute .. " " .. select(3, io.popen("exit 3"):close())
             end)
-            ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", prefix=UNSHARE)
+"""), prefix=UNSHARE)
         first = children(server.pid)[0]
         program = children(first)
         self.assertEqual(len(program), 1)

@@ -1,11 +1,9 @@
 """Hooks, timers, tasks, sleep, the log, and ls.stats."""
 import json
 
-from harness import E2E, in_parallel
+from harness import E2E, app_site, in_parallel
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 ls.on("start", function() ls.log.info("hook start") end)
 ls.on("drain", function() ls.log.info("hook drain") end)
 ls.on("log", function(req, res, info)
@@ -58,8 +56,7 @@ app:get("/log", function()
   ls.log.info("two\nlines")
   return "ok"
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Tasks(E2E):

@@ -7,13 +7,11 @@ import re
 import shutil
 import urllib.parse
 
-from harness import E2E, LUASERVE, not_on_windows
+from harness import E2E, LUASERVE, app_site, not_on_windows
 from harness.browser import Browser, needs_browser
 from harness.server import temporary_folder, write_text
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 local views = ls.templates("views", { globals = { encode = ls.url.encode } })
 app:post("/odd", function(req, res) return res:render("odd.html", { v = req:body() }) end)
 app:get("/include", function(req, res) return res:render("include.html", { name = req.query.name }) end)
@@ -28,8 +26,7 @@ app:get("/status", function(req, res)
   return res:render("part.html")
 end)
 app:get("/later", function() local late = ls.templates("views") return late end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 VIEWS = {
     "odd.html": """<!doctype html><p id="text">{{v}}</p><p id="quoted" title="{{v}}" class='{{v}}'>x</p>

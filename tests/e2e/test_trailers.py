@@ -4,11 +4,9 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, chunked, request, table
+from harness import E2E, app_site, chunked, request, table
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:post("/", function(req)
   local before = req.trailers
   local body = req:body()
@@ -50,8 +48,7 @@ app:get("/bad", function(req, res)
   res:header("Content-Length", nil)
   res:write(table.concat(seen, "\n"))
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 def post(target, *parts, trailers=b""):

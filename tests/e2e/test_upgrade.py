@@ -2,7 +2,7 @@
 import socket
 import threading
 
-from harness import E2E, WAIT, Server, WINDOWS, free_port, request
+from harness import E2E, Server, WAIT, WINDOWS, app_site, free_port, request
 from harness import tls
 from harness.websocket import WebSocket
 
@@ -395,9 +395,7 @@ class Connect(E2E):
 class BehindAWait(E2E):
     def test_an_upgrade_after_a_fetch(self):
         """ls.fetch waits for the end of the client, too: that receive ends before the connection moves."""
-        server = self.serve("""
-            local ls = require "luaserve"
-            local app = ls.app()
+        server = self.serve(app_site("""
             app:get("/user", function() ls.sleep(0.01) return "ada" end)
             app:use(function(req, res, next)
               if req.path ~= "/user" then assert(ls.fetch("http://" .. req.host .. "/user", { timeout = 10 })) end
@@ -408,7 +406,7 @@ class BehindAWait(E2E):
               for data in sock:chunks() do sock:send(data) end
             end)
             app:ws("/ws", function(ws) for message in ws:messages() do ws:send(message) end end)
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""")
+"""))
         host = "127.0.0.1:%d" % server.port()
         conn = self.connect(server=server)
         conn.send(request("GET", "/raw", [("Connection", "upgrade"), ("Upgrade", "echo/1")], host=host))

@@ -90,28 +90,11 @@ class Uploads(E2E):
             {"name": "e", "filename": "\u20ac", "type": "text/plain", "bytes": 0}])
         self.assertEqual(self.ask("POST", "/again", TYPE, body).text, "a f e")
 
-    def test_a_body_in_pieces(self):
-        body = part(b"name=a", b"\r\n--bx") + part(b"name=f; filename=x", b"--b--\r\n--") + b"--b--"
-        expected = self.parts(body)
-        self.assertEqual(expected[0]["body"], "\r\n--bx")
-        with self.connect() as conn:
-            conn.send(b"POST /parts HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n")
-            for n in range(len(body)):
-                conn.send(b"1\r\n" + body[n:n + 1] + b"\r\n")
-            conn.send(b"0\r\n\r\n")
-            self.assertEqual(json.loads(conn.response("POST").text), expected)
-            self.assertEqual(conn.get("/").text, "hello")
-
     def test_refused_bodies(self):
         fine = part(b"name=a", b"123456")
         for headers, body, target, status, says in (
                 (TYPE, b"x", "/parts", 400, "the multipart body is malformed: there is no boundary"),
                 (TYPE, fine, "/parts", 400, "the multipart body is malformed: part 1 does not end"),
-                (TYPE, part(b"x=a", b"") + b"--b--", "/parts", 400, "part 1 has no valid Content-Disposition"),
-                (TYPE, part(b'name="a"; filename="a\x00b"', b"") + b"--b--", "/parts", 400, "the name of part 1 has a control character"),
-                (TYPE, part(b'name="\xff"', b"") + b"--b--", "/parts", 400, "the name of part 1 is not UTF-8"),
-                (TYPE, part(b"name=a", b"") * 1001 + b"--b--", "/parts", 400, "it has more than 1000 parts"),
-                ((("Content-Type", "multipart/form-data; boundary=" + "x" * 71),), b"", "/parts", 400, "no valid boundary"),
                 ((("Content-Type", "text/plain"),), b"", "/parts", 415, "the Content-Type must be multipart/form-data; got text/plain"),
                 ((), b"", "/parts", 415, "it is missing"),
                 (TYPE, fine + b"--b--", "/save?path=x&max=5", 413, 'the part "a" has more than 5 bytes'),

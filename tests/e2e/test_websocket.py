@@ -8,14 +8,12 @@ import shutil
 import tempfile
 import unittest
 
-from harness import E2E, SANITIZER, WINDOWS, Server, request
+from harness import E2E, SANITIZER, Server, WINDOWS, app_site, request
 from harness.tls import certificate, context
 from harness.websocket import CLOSE, TEXT, CloseFrame, WebSocket, frame, handshake, refused
 
-SITE = r"""
-local ls = require "luaserve"
+SITE = app_site(r"""
 ls.config { threads = 4 }
-local app = ls.app()
 local ends = ls.channel("ends", { capacity = 10000 })
 local function told(text) ends:send(text, 0) end
 app:get("/", function() return "served\n" end)
@@ -237,8 +235,7 @@ app:get("/inject", function(req)
   return reply.status .. " " .. reply.body
 end)
 ls.dict("sent")
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Case(E2E):
@@ -452,12 +449,6 @@ class WebSockets(Case):
                 ("ws.remote = 1", "false .*ws.remote is read-only"),
                 ("ws:receive(-1)", "false .*must be 0 or more"),
                 ("ws:subscribe('')", "false .*topic"),
-                ("ws:subscribe('a', 'b')", "false .*too many arguments"),
-                ("ws:unsubscribe('a', 'b')", "false .*too many arguments"),
-                ("ws:send('a', 'text', 'b')", "false .*too many arguments"),
-                ("ws:receive(1, 2)", "false .*too many arguments"),
-                ("ws:messages(1)", "false .*too many arguments"),
-                ("ws:ping('a', 'b')", "false .*too many arguments"),
                 ("ws:close(1000, 'a', 'b')", "false .*too many arguments"),
                 ("ws.own = { 1 } return ws.own[1], ws.none", "true 1 nil"),
                 ("return ws.queued, ws.closed, ws.code", "true 0 false nil"),

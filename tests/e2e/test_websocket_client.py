@@ -263,18 +263,9 @@ class Client(ClientCase):
     def test_wrong_arguments(self):
         for call, message in (
                 ("", "the first argument must be a URL"),
-                ("8080", "the first argument must be a URL"),
                 ("'http://a/'", 'invalid URL "http://a/": it must begin with "ws://" or "wss://"'),
-                ("'ws:/a'", "it must begin with"),
                 ("'ws://'", "the host must be a name or an address"),
-                ("'ws://:80/'", "the host must be a name or an address"),
-                ("'ws://a b/'", "the host must be a name or an address"),
                 ("'ws://a:0/'", "the port must be a number from 1 to 65535"),
-                ("'ws://a:65536/'", "the port must be a number from 1 to 65535"),
-                ("'ws://a:x/'", "the port must be a number from 1 to 65535"),
-                ("'ws://u:p@a/'", "in the field Authorization"),
-                ("'ws://a/#top'", "has no fragment"),
-                ("'ws://a/b c'", "percent-encode"),
                 ("'ws://a/\\1'", "percent-encode"),
                 ("'ws://a', 5", "options must be a table"),
                 ("'ws://a', { timeot = 5 }", "unknown option"),

@@ -126,8 +126,3 @@ def table(test, cases, check, workers=16):
     bad = ["  %s: %s" % (name, result) for (name, _), result in zip(cases, results) if result]
     if bad:
         test.fail("%d of %d rows failed\n%s" % (len(bad), len(cases), "\n".join(bad)))
-
-
-def main():
-    """Run the tests of the calling module."""
-    unittest.main(verbosity=2)

@@ -24,6 +24,14 @@ def temporary_folder(prefix="luaserve-e2e-"):
     return tempfile.mkdtemp(prefix=prefix).replace("\\", "/")
 
 
+def app_site(text):
+    """The site of an app with the routes of the text, which begins in line 4 of the file."""
+    return '''
+local ls = require "luaserve"
+local app = ls.app()''' + text + '''ls.listen { host = "127.0.0.1", port = 0, handler = app }
+'''
+
+
 def write_text(path, text):
     """Write a file in UTF-8, with the line ends of `text` on every system."""
     with open(path, "w", encoding="utf-8", newline="\n") as out:
@@ -235,9 +243,7 @@ class Server:
         except subprocess.TimeoutExpired:
             text = self.stacks()
             self.kill()
-            raise AssertionError(
-                "the server did not end; its log:\n%s\n%s" % (self.log()[-4000:], text)
-            ) from None
+            raise AssertionError("the server did not end; its log:\n%s\n%s" % (self.log()[-4000:], text)) from None
         self.reader.join(WAIT)
         self.stopped = True
         if status == EXIT_STATUS_LOST and self.logged(" info stopped$"):
