@@ -46,9 +46,8 @@ def summary(process):
 
 def echo(server, path, program, load_cpu, seconds, size, in_flight=1):
     """CPU per message of `size` bytes, echoed on each of CLIENTS connections in a closed loop."""
-    return cpu_while(server, lambda: summary(start_stress(
-        program, load_cpu, "-t1", f"-c{CLIENTS}", f"-d{seconds}", "--size", size, "--pipeline", in_flight,
-        server.url(path))))
+    return cpu_while(server, lambda: summary(start_stress(program, load_cpu, "-t1", f"-c{CLIENTS}", f"-d{seconds}",
+                                                          "--size", size, "--pipeline", in_flight, server.url(path))))
 
 
 def fan_out(server, path, program, load_cpu, seconds, size, stalled=0, in_flight=None):

@@ -255,8 +255,7 @@ def cpu_lines(results, section):
         user, system, speed = (median(values(results, section, server, field))
                                for field in ("user_us", "system_us", "per_second"))
         rows.append((server, f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}", f"{user:.2f}", f"{system:.2f}",
-                     f"{speed:,.0f}",
-                     f"{median(of):.2f}" if of else "", "; ".join(notes)))
+                     f"{speed:,.0f}", f"{median(of):.2f}" if of else "", "; ".join(notes)))
     return [f"{title}: server CPU per {unit}"] + table(rows)
 
 

@@ -26,9 +26,8 @@ class Connected(Udp):
           print(c.remote == "127.0.0.1:" .. port, c.local_addr:match("^127%.0%.0%.1:%d+$") ~= nil)
           c:close() c:close()
           print(c:send("x")) print(c:receive())""")
-        self.assertEqual(text.splitlines(), [
-            "40\tnil\ttimeout\tETIMEDOUT", "true\ttrue\ttrue\tbuffer", "true\ttrue", "nil\tclosed\tECLOSED",
-            "nil\tclosed\tECLOSED"])
+        self.assertEqual(text.splitlines(), ["40\tnil\ttimeout\tETIMEDOUT", "true\ttrue\ttrue\tbuffer", "true\ttrue",
+                                             "nil\tclosed\tECLOSED", "nil\tclosed\tECLOSED"])
 
     def test_limits_and_cut(self):
         text = self.run_once("""
