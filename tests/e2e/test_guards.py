@@ -409,14 +409,11 @@ class Headers(E2E):
     def test_sites_that_are_refused(self):
         site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:use(require "luaserve.%s"{ %s })\nls.listen("127.0.0.1:0", app)\n'
         for module, options, message in (
-                ("cors", "", "origins must be"), ("cors", 'origins = "https://app.example"', "origins must be"), ("cors", "origins = {}", "origins must be"),
+                ("cors", "origins = {}", "origins must be"),
                 ("cors", 'origins = { "app.example" }', "without a path"), ("cors", 'origins = { "null" }', "without a path"),
                 ("cors", 'origins = "*", credentials = true', "needs the list of origins"),
                 ("cors", 'origins = "*", methods = { "A B" }', 'invalid name "A B"'), ("cors", 'origins = "*", expose = {}', "expose must be"),
-                ("secure_headers", 'frame_options = "a\\127b"', "frame_options must be"), ("secure_headers", "opener_policy = true", "opener_policy must be"),
-                ("secure_headers", "https = 0", "https must be from 1 to 65535"), ("secure_headers", "https = true", "https must be"),
-                ("secure_headers", "https = 65536", "https must be from 1 to 65535"),
-                ("secure_headers", "csp = false", 'unknown option "csp"')):
+                ("secure_headers", "https = true", "https must be")):
             line = self.refuses(site % (module, options), message)
             self.assertRegex(line, r"site\.lua:3: " + module)
 

@@ -80,15 +80,8 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_head = 1024, max_tar
                 conn.expect_end(reset_ok=True)
 
     def test_body(self):
-        for size, route, want in (
-            (1000, "/echo", 200),
-            (1001, "/echo", 413),
-            (10, "/route10", 200),
-            (11, "/route10", 413),
-            (2048, "/route2000", 200),
-            (2049, "/route2000", 413),
-            (1001, "/ignore", 413),
-        ):
+        for size, route, want in ((1000, "/echo", 200), (1001, "/echo", 413), (2048, "/route2000", 200),
+                                  (2049, "/route2000", 413), (1001, "/ignore", 413)):
             with self.subTest((size, route)):
                 body = b"b" * size
                 with self.server.connect() as conn:

@@ -454,17 +454,6 @@ class WrongServer(RedisCase):
         self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["OK"])
         self.assertEqual([words for words in fake.commands if words[0] == "INCR"], [["INCR", "a"]])
 
-    def test_loading_and_readonly(self):
-        fake = self.fake(lambda words, number: {
-            "GET": b"-LOADING Redis is loading the dataset in memory\r\n",
-            "SET": b"-READONLY You can't write against a read only replica.\r\n" if number == 1 else b"+OK\r\n"}[words[0]])
-        site = self.site(fake)
-        self.fails(site, "return r:get 'a'", "LOADING", "EBUSY")
-        self.assertEqual(fake.connections, 1)
-        # All of it in one state: another one has a connection of its own.
-        self.assertEqual(self.run_lua(site, "local _, a, b = r:set('a', 1) return b, r:set('a', 1)"), ["EBUSY", "OK"])
-        self.assertEqual(fake.connections, 2)
-
     def test_moved_and_ask(self):
         def node(words, _):
             if words[0] == "CLUSTER":

@@ -124,22 +124,16 @@ class Pipe(E2E):
         return repl(text, *own, *([arg for arg in args if arg != "--listen"] or ("-e", "")), **kw)
 
     def test_expressions_print_their_values(self):
-        self.assertEqual(self.lines('1 + 1\n"a", nil, true\n{ b = 1, 2 }\nx = 5\nx\n_ + 1\n'),
+        self.assertEqual(self.lines('1 + 1\n"a", nil, true\n{ b = 1, 2 }\nx = 5\nx\n_ + 1'),
                          (0, '2\n"a"\tnil\ttrue\n{ 2, b = 1 }\n5\n6\n', ""))
 
     def test_prints_arrive_in_order_with_the_values(self):
         self.assertEqual(self.lines('print("a", 1) return 2\nprint()\n'), (0, "a\t1\n2\n\n", ""))
 
-    def test_an_incomplete_chunk_continues(self):
-        self.assertEqual(self.lines("for i = 1, 2 do\n\nprint(i)\nend\n1 +\n2\nf = [[a\n  b]]\n#f\n"), (0, "1\n2\n3\n5\n", ""))
-
     def test_a_chunk_that_stays_incomplete_fails(self):
         status, out, err = self.lines("1\nfor i = 1, 2 do\n")
         self.assertEqual((status, out), (1, "1\n"))
         self.assertIn("the last statement is incomplete", err)
-
-    def test_the_last_line_needs_no_line_end(self):
-        self.assertEqual(self.lines("1\n2"), (0, "1\n2\n", ""))
 
     def test_the_first_line_that_fails_ends_the_program(self):
         for line, message in (("error('boom')", "repl:1: boom\nstack traceback:\n"), ("error({ code = 7 })", "{ code = 7 }\n"),

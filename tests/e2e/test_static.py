@@ -306,7 +306,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
         self.assertEqual(server.get("/plain/large.bin", headers={"Range": "bytes=2-1"}).status, 200)
         response = server.get("/plain/large.bin", headers={"Range": "bytes=100000-"})
         self.assertEqual((response.status, response.header("Content-Range")), (416, "bytes */100000"))
-        for if_range, status in ((etag, 206), ('"x"', 200), ("W/" + etag, 200)):
+        for if_range, status in ((etag, 206), ('"x"', 200)):
             self.assertEqual(server.get("/plain/large.bin", headers={"Range": "bytes=0-1", "If-Range": if_range}).status, status)
         with server.connect() as conn:  # a range of HEAD is ignored
             self.assertEqual(conn.ask("HEAD", "/plain/a.txt", headers={"Range": "bytes=0-1"}).status, 200)
