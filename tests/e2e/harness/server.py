@@ -28,7 +28,7 @@ def app_site(text):
     """The site of an app with the routes of the text, which begins in line 4 of the file."""
     return '''
 local ls = require "luaserve"
-local app = ls.app()''' + text + '''ls.listen { host = "127.0.0.1", port = 0, handler = app }
+local app = ls.app()''' + text + '''ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 '''
 
 
