@@ -401,7 +401,7 @@ class Processes(Runs):
         self.eventually(lambda: not is_running(pid), "a stop kills the program")
 
     def test_a_reload_lets_the_program_of_a_request_end(self):
-        server = self.serve(SITE)
+        server = self.serve(SITE.replace("drain_timeout = 1", "drain_timeout = 60"))
         conn = self.connect(server=server)
         file = os.path.join(self.folder, "go")
         body = json.dumps({"argv": ["sh", "-c", "echo $$ > %s.pid; while [ ! -e %s ]; do sleep 0.05; done; echo went"
