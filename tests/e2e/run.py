@@ -188,11 +188,13 @@ def main():
     args = parser.parse_args()
 
     tests, skipped, failed, unsteady, slowest, times = 0, [], [], [], [], {}
+    modules = args.modules or all_modules()
 
     def show(name, seconds, result, output):
-        """Print the result of a module. -> whether it succeeded"""
+        """Print the result of a module; scripts/test counts the lines with [n/m]. -> whether it succeeded"""
         ok = result is not None and result["ok"] and result["run"] > 0
-        print(f"{'ok' if ok else 'FAILED':6}  {name:26} {result['run'] if result else 0:4} tests  {seconds:5.1f} s"
+        count = f"[{len(times)}/{len(modules)}]"
+        print(f"{count if ok else 'FAILED':9} {name:26} {result['run'] if result else 0:4} tests  {seconds:5.1f} s"
               + (f", processors {result['processor']:5.1f} s" if result else ""), flush=True)
         if not ok:
             print(output, flush=True)
@@ -200,7 +202,7 @@ def main():
 
     runner = Runner()
     with runner.prefixes, concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        runs = [pool.submit(runner.run_module, module) for module in args.modules or all_modules()]
+        runs = [pool.submit(runner.run_module, module) for module in modules]
         for run in concurrent.futures.as_completed(runs):
             name, seconds, result, output = run.result()
             times[name] = seconds

@@ -12,7 +12,7 @@ import threading
 import unittest
 import urllib.request
 
-from harness import LUASERVE, REPORT, SANITIZER, WAIT, in_parallel, not_on_windows, repeats, scratch
+from harness import LUASERVE, REPORT, WAIT, in_parallel, not_on_windows, repeats, scratch
 
 BUILD = os.path.dirname(LUASERVE)
 
@@ -21,16 +21,11 @@ class Program:
     """A running program, its lines of standard output, and the port it listens on."""
 
     def __init__(self, test, path, *args):
-        environment = dict(os.environ)
-        if SANITIZER:
-            environment.setdefault("TSAN_OPTIONS", "exitcode=66")
-            environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=67")
         self.process = subprocess.Popen(
             [os.path.join(BUILD, path), *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
             text=True,
         )
         test.addCleanup(self._end)

@@ -1,5 +1,6 @@
 """The first command, scripts/serve, on a machine that has nothing: what it installs, builds, says and leaves behind.
-scripts/setup asks before it installs, and no service starts or is enabled. scripts/package packages the profiled build."""
+scripts/setup asks before it installs, and no service starts or is enabled. scripts/package packages the profiled build.
+scripts/test shows its stages, and the logs of those that fail."""
 # sanitizers: none; it builds the program itself
 # long; it builds the program and installs packages
 import os
@@ -297,6 +298,53 @@ def on_a_terminal(command, env, typed):
         return text.decode(), child.wait()
     finally:
         os.close(controller)
+
+
+@not_on_windows("it is a script for bash")
+@unittest.skipIf(SANITIZER, "it runs no program of the build")
+class TestCommand(unittest.TestCase):
+    """scripts/test in a tree whose other scripts and tools are these."""
+
+    PROGRAMS = {"scripts/setup": "", "scripts/sources": "", "scripts/build": "echo '[1/2] one'; echo '[2/2] two'",
+                "scripts/layering": "echo all is well", "scripts/words": "", "scripts/budget": "",
+                "bin/ctest": "echo '    Start 1: a'; echo '1/2 Test  #1: a ....   Passed    0.01 sec'; %s",
+                "bin/lua5.4": "echo 422 passed, 0 failed", "bin/python3": "echo '[1/1]     test_x   3 tests  0.1 s'; echo 3 tests, 1 skipped"}
+    LINES = ["layering", "words", "budget", r"release: build +\d+\.\d s  \(2 steps\)", r"release: unit tests +\d+\.\d s  \(%s2 programs\)",
+             r"Lua tests +\d+\.\d s  \(422 passed, 0 failed\)", r"release: end-to-end tests +\d+\.\d s  \(3 tests, 1 skipped\)"]
+
+    def tree(self, unit):
+        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
+        self.addCleanup(shutil.rmtree, where)
+        for folder in "scripts", "bin":
+            os.mkdir(os.path.join(where, folder))
+        for name in "test", "stages":
+            shutil.copy(os.path.join(ROOT, "scripts", name), where + "/scripts")
+        for name, text in self.PROGRAMS.items():
+            with open(os.path.join(where, name), "w", encoding="utf-8") as script:
+                script.write("#!/bin/sh\n" + text.replace("%s", unit) + "\n")
+            os.chmod(os.path.join(where, name), 0o755)
+        return where, dict(os.environ, PATH=where + "/bin:" + os.environ["PATH"])
+
+    def check_lines(self, text, failed):
+        for line in self.LINES:
+            self.assertRegex(text, "(?m)^" + line.replace("%s", failed))
+
+    def test_success_shows_no_log(self):
+        where, env = self.tree("echo '2/2 Test  #2: b ....   Passed    0.02 sec'")
+        for text, status in (run([where + "/scripts/test"], env), 0), on_a_terminal([where + "/scripts/test"], env, ""):
+            text = re.sub(r"\r[^\n]*\x1b\[K(?:\x1b\[\?7h)?", "", text.replace("\r\n", "\n"))  # the line that a terminal overwrites
+            self.assertEqual(status, 0, text)
+            self.check_lines(text, "")
+            self.assertRegex(text, r"all tests passed in \d+ s\n$")
+            self.assertEqual(len(text.splitlines()), len(self.LINES) + 1, text)
+
+    def test_of_a_failure_the_log_is_shown(self):
+        where, env = self.tree("echo '2/2 Test  #2: b ....***Failed    0.02 sec'; echo why; exit 8")
+        done = subprocess.run([where + "/scripts/test"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, ""), done.stdout)
+        self.check_lines(done.stdout, "FAILED, ")
+        self.assertRegex(done.stdout, r"\n\n---- release: unit tests: build/test-logs/release-unit-tests\.log\n"
+                         r"2/2 Test  #2: b \.\.\.\.\*\*\*Failed    0\.02 sec\nwhy\n\nFAILED after \d+ s: release: unit tests\n$")
 
 
 @not_on_windows("the packages are those of Debian")

@@ -14,7 +14,7 @@ from harness.install import SITE, Installation, run
 from harness.root import Root
 
 BUILD = os.path.dirname(LUASERVE)
-TOOLS = "dpkg-buildpackage dh lintian".split()
+TOOLS = "dpkg-buildpackage dh".split()
 PACKAGES = "libluaserve-dev libluaserve0.1 luaserve".split()
 SYMBOLS = "libluaserve0.1-dbgsym luaserve-dbgsym".split()
 
@@ -29,7 +29,7 @@ echo "$*" >>@LOG@
 
 @not_on_windows("the packages are those of Debian")
 @unittest.skipIf(SANITIZER, "a sanitizer's build is not packaged")
-@unittest.skipUnless(all(map(shutil.which, TOOLS)), "scripts/package needs dpkg-dev, debhelper and lintian: scripts/setup --test installs them")
+@unittest.skipUnless(all(map(shutil.which, TOOLS)), "scripts/package needs dpkg-dev and debhelper: scripts/setup --test installs them")
 class Packages(E2E):
     @classmethod
     def setUpClass(cls):
@@ -84,6 +84,7 @@ class Packages(E2E):
             with open(where + "/usr/bin/luaserve", "rb") as packaged, open(where + "/stripped", "rb") as stripped:
                 self.assertTrue(packaged.read() == stripped.read())
 
+    @unittest.skipUnless(shutil.which("lintian"), "lintian is not installed; scripts/test all installs it")
     def test_lintian_accepts_them(self):
         done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", *glob.glob(self.directory + "/*.changes")],
                               capture_output=True, text=True, check=False)

@@ -3,12 +3,14 @@ namespace of their own see them, and they end with these.
 
 Root      an overlay: it reads the files of this machine and keeps all changes. Nothing is downloaded or unpacked, and the
           dependencies of the packages are the real ones
-BareRoot  a minimal system made by debootstrap, from the mirror that apt of this machine uses"""
+BareRoot  a minimal system, as debootstrap makes one: a copy of those files of this machine that belong to the packages of such
+          a system"""
+import glob
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 
 # $1: an empty directory for the changes; $2: the directory of temporary files, which is that of the machine; the others are
@@ -27,18 +29,15 @@ OVERLAY = """
 mkdir "$1/changes" "$1/work"
 mount -t overlay -o "lowerdir=/,upperdir=$1/changes,workdir=$1/work" luaserve-e2e "$1/root"
 """
-# $3: its archive, made by the first run; $4: the release; $5: the URL of the mirror; $6: packages; $7: the log.
+# $3: a list of paths.
 BARE = """
-if [ -f "$3" ]; then
-    tar -C "$1/root" -xf "$3"
-else
-    debootstrap --variant=minbase ${6:+--include="$6"} "$4" "$1/root" "$5" >"$7" 2>&1
-    tar -C "$1/root" --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' --exclude='./var/cache/apt/archives/*.deb' \
-        -czf "$3.$$" .
-    mv "$3.$$" "$3"
-fi
+tar -C / --no-recursion --ignore-failed-read --files-from="$3" -cf - 2>/dev/null | tar -C "$1/root" -xf - 2>/dev/null || true
 """
-ARCHIVE_DAYS_MAX = 30
+# What the scripts of its packages have made, beside the links of a merged /usr, without which tar would make directories.
+MADE = ["/" + name for name in "usr usr/bin usr/sbin usr/lib usr/lib64 bin sbin lib lib64 etc etc/group etc/gshadow etc/passwd etc/shadow "
+        "etc/resolv.conf etc/hosts etc/ssl etc/ssl".split()]
+
+DPKG = "/var/lib/dpkg"
 
 
 class Root:
@@ -83,42 +82,40 @@ class Root:
 
 
 class BareRoot(Root):
-    """The minimal system, and apt configured for the repositories of the machine's own release. Its archive is kept for a
-    month, in the folder where scripts/library-windows keeps its libraries."""
+    """The minimal system, and apt configured as on this machine."""
 
     def __init__(self):
-        if not shutil.which("debootstrap"):
-            raise unittest.SkipTest("debootstrap is not installed; scripts/setup --test installs it")
-        with open("/etc/os-release", encoding="utf-8") as lines:
-            system = dict(line.rstrip("\n").replace('"', "").split("=", 1) for line in lines if "=" in line)
-        release = system["VERSION_CODENAME"]
-        sources = [line.split() for line in self.output(
-            "apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages").splitlines()]
-        sources = [source[1:] for source in sources if source[0].lower() == system["ID"] and len(source) == 4]
-        mirrors = [url for url, name, _ in sources if name == release]
-        if not mirrors:
-            raise unittest.SkipTest("apt has no list of the packages of %s: apt-get update" % release)
-        # A mirror by https needs these before apt can install anything.
-        packages = "ca-certificates" if any(url.startswith("https:") for url, _, _ in sources) else ""
-        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "luaserve")
-        os.makedirs(cache, exist_ok=True)
-        archive = os.path.join(cache, "bare-%s-%s%s.tar.gz" % (release, self.output("dpkg", "--print-architecture").strip(), packages and "-https"))
-        if os.path.exists(archive) and time.time() - os.path.getmtime(archive) > ARCHIVE_DAYS_MAX * 86400:
-            os.remove(archive)
-        with tempfile.NamedTemporaryFile("r", prefix="luaserve-e2e-") as log:
-            try:
-                self.make(BARE, archive, release, mirrors[0], packages, log.name)
-            except unittest.SkipTest:
-                text = log.read()
-                if not text or "Failed getting release file" in text or "Couldn't download" in text:
-                    raise
-                raise AssertionError("debootstrap: " + text) from None
-        self.write("/etc/apt/sources.list", "".join("deb %s %s %s\n" % tuple(source) for source in sources))
-        acquire = [line for line in self.output("apt-config", "dump").splitlines() if line.startswith("Acquire::")]
-        self.write("/etc/apt/apt.conf.d/50machine", "\n".join(acquire) + "\n")
-        for name in "/etc/resolv.conf", "/etc/hosts":
-            with open(name, encoding="utf-8") as file:
-                self.write(name, file.read())
+        if not os.path.exists(DPKG + "/status"):
+            raise unittest.SkipTest("the system is not Debian")
+        packages = self.packages()
+        info = [os.path.join(DPKG, "info", name) for name in os.listdir(DPKG + "/info") if re.sub(r"(:\w+)?\.\w+$", "", name) in packages]
+        paths = MADE + info + self.output("dpkg-query", "-L", *packages).splitlines()
+        for folder in "/etc/apt", "/etc/alternatives", "/etc/ssl/certs", DPKG + "/alternatives", DPKG + "/info/format":
+            paths += [folder, *glob.glob(folder + "/**", recursive=True)]
+        with tempfile.NamedTemporaryFile("w", prefix="luaserve-e2e-") as names:
+            names.write("".join(path + "\n" for path in dict.fromkeys(paths) if path.startswith("/")))
+            names.flush()
+            self.make(BARE, names.name)
+        self.write(DPKG + "/status", "\n".join(packages.values()))
+
+    @classmethod
+    def packages(cls):
+        """{package: its paragraph of dpkg's status}, of those that every system has, of apt, and of what they need. A mirror by
+        https needs certificates before apt can install anything."""
+        with open(DPKG + "/status", encoding="utf-8") as status:
+            paragraphs = [text for text in status.read().split("\n\n") if "\nStatus: install ok installed\n" in text]
+        known = {text.split("\n")[0].split()[1]: text for text in paragraphs}
+        fields = {name: dict(re.findall(r"(?m)^([A-Z][\w-]*): (.*)", text)) for name, text in known.items()}
+        wanted = ["apt"] + ["ca-certificates"] * ("https:" in cls.output("apt-get", "indextargets", "--format", "$(REPO_URI)"))
+        wanted += [name for name in known if fields[name].get("Essential") == "yes" or fields[name].get("Priority") == "required"]
+        packages = {}
+        for name in wanted:  # which grows
+            if name in known and name not in packages:
+                packages[name] = known[name] + "\n"
+                for field in "Pre-Depends", "Depends":
+                    for need in fields[name].get(field, "").split(","):
+                        wanted += [other for other in re.findall(r"(?:^|\|) *([\w.+-]+)", need) if other in known][:1]
+        return packages
 
     @staticmethod
     def output(*command):

@@ -14,7 +14,7 @@ import weakref
 
 from harness import httpsys
 from harness.conn import Conn
-from harness.environment import EXIT_STATUS_LOST, LUASERVE, ROOT, SANITIZER, SLEEP, WAIT, WINDOWS, WINE, system
+from harness.environment import EXIT_STATUS_LOST, LUASERVE, ROOT, SLEEP, WAIT, WINDOWS, WINE, system
 
 REPORT = re.compile(r"(ERROR|WARNING): (Address|Thread|Leak|Memory|UndefinedBehavior)Sanitizer|runtime error:")
 
@@ -75,12 +75,6 @@ class Server:
         self.stopped = False
         environment = dict(os.environ)
         environment.update({k: v.replace("@DIR@", self.dir) for k, v in (env or {}).items()})
-        if SANITIZER == "tsan":
-            environment.setdefault("TSAN_OPTIONS", "exitcode=66 halt_on_error=0 second_deadlock_stack=1")
-        if SANITIZER == "asan":
-            environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=67:allocator_may_return_null=1")
-            environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=0")
-
         command = [*prefix, *(program or [LUASERVE]), *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
