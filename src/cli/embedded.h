@@ -1,4 +1,4 @@
-/* embedded.h - the files that `luaserve new` writes, embedded in the program. lua/embed.cmake generates the table from
+/* embedded.h - the files that `luaserve new` writes, embedded in the program. lua/embed.lua generates the table from
  * the list in lua/CMakeLists.txt. */
 #ifndef LS_CLI_EMBEDDED_H
 #define LS_CLI_EMBEDDED_H

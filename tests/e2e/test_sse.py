@@ -158,9 +158,12 @@ app:get("/full", function(req)
     collectgarbage()
     return collectgarbage("count"), why
   end
-  local before = memory(25)
-  local after, why = memory(100)
-  return { kilobytes = after - before, why = why }
+  local least, before, after, why = math.huge, (memory(25))
+  for _ = 1, 5 do -- streams of other tests that end in this state use memory as well, but not each time
+    after, why = memory(100)
+    least, before = math.min(least, after - before), after
+  end
+  return { kilobytes = least, why = why }
 end)
 
 local function message(fn, ...)

@@ -1,6 +1,6 @@
 /* lua_modules.h - the Lua modules of lua/luaserve/, embedded in the program, and where a Lua state looks for modules.
  *
- * lua/embed.cmake generates the table at build time. It is read-only; any thread may read it. */
+ * lua/embed.lua generates the table at build time. It is read-only; any thread may read it. */
 #ifndef LS_SCRIPT_LUA_MODULES_H
 #define LS_SCRIPT_LUA_MODULES_H
 
