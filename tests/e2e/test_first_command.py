@@ -63,7 +63,7 @@ class FirstCommand(unittest.TestCase):
 
     def serve(self):
         """Runs scripts/serve until it listens. -> the lines before, the URL; the server ends with the test"""
-        child = subprocess.Popen([*self.root.enter, "nice", "env", "TMPDIR=" + self.temporary, "CMAKE_C_COMPILER_LAUNCHER=" + self.launcher,
+        child = subprocess.Popen([*self.root.enter, "env", "TMPDIR=" + self.temporary, "CMAKE_C_COMPILER_LAUNCHER=" + self.launcher,
                                   self.tree + "/scripts/serve", self.tree + "/examples/site.lua", "127.0.0.1:0"],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(child.stdout.close)
@@ -169,7 +169,7 @@ class Services(unittest.TestCase):
         before = starting(self.in_root(*LINKS))
         self.assertEqual(len([link for link in before if "redis" in link]), 6, before)
         try:
-            done = self.in_root("nice", self.where + "/scripts/setup", "nginx-light", "haproxy", "redis-server")
+            done = self.in_root(self.where + "/scripts/setup", "nginx-light", "haproxy", "redis-server")
         except AssertionError as error:
             if "Unable to fetch" in str(error):
                 self.skipTest("apt cannot reach its mirror")
