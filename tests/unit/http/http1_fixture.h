@@ -260,4 +260,27 @@ static inline char *fixture_take(fixture *r)
     return out;
 }
 
+/* A fixture with a client that is connected. */
+static inline fixture *connected(fixture_run *run)
+{
+    fixture *r = fixture_open(run, 0);
+    fixture_connect(r);
+    return r;
+}
+
+static inline void send_text(fixture *r, const char *text)
+{
+    fixture_send(r, text, strlen(text));
+}
+
+/* The client sends `request` and receives exactly `response`; `ends`: then the server closes the connection. */
+static inline void check(fixture_run *run, const char *request, const char *response, bool ends)
+{
+    fixture *r = connected(run);
+    send_text(r, request);
+    assert_string_equal(fixture_take(r), response);
+    assert_int_equal(r->ended, ends);
+    fixture_close(r);
+}
+
 #endif

@@ -72,22 +72,6 @@ static void ignore(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-static fixture *connected(fixture_run *run)
-{
-    fixture *r = fixture_open(run, 0);
-    fixture_connect(r);
-    return r;
-}
-
-static void check(fixture_run *run, const char *request, const char *response, bool ends)
-{
-    fixture *r = connected(run);
-    fixture_send(r, request, strlen(request));
-    assert_string_equal(fixture_take(r), response);
-    assert_int_equal(r->ended, ends);
-    fixture_close(r);
-}
-
 #define HELLO   OK "Content-Length: 5\r\n\r\nhello"
 #define NOTHING OK "Content-Length: 0\r\n\r\n"
 

@@ -29,18 +29,6 @@ static void later(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     r->started = true;
 }
 
-static fixture *connected(fixture_run *run)
-{
-    fixture *r = fixture_open(run, 0);
-    fixture_connect(r);
-    return r;
-}
-
-static void send_text(fixture *r, const char *text)
-{
-    fixture_send(r, text, strlen(text));
-}
-
 /* ---- requests in sequence ----------------------------------------------------------------------------------- */
 
 TEST_WITH(fixture, r, requests_in_sequence, connected(hi))

@@ -99,18 +99,6 @@ static void upgrading(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     }
 }
 
-static fixture *connected(fixture_run *run)
-{
-    fixture *r = fixture_open(run, 0);
-    fixture_connect(r);
-    return r;
-}
-
-static void send_text(fixture *r, const char *text)
-{
-    fixture_send(r, text, strlen(text));
-}
-
 /* ---- tests ---------------------------------------------------------------------------------------------------- */
 
 TEST(an_upgrade)

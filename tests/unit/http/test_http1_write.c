@@ -13,23 +13,6 @@
 #define GET_OLD   "GET / HTTP/1.0\r\n\r\n"
 #define OK        "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"
 
-static fixture *connected(fixture_run *run)
-{
-    fixture *r = fixture_open(run, 0);
-    fixture_connect(r);
-    return r;
-}
-
-/* The client sends `request` and receives exactly `response`; `ends`: then the server closes the connection. */
-static void check(fixture_run *run, const char *request, const char *response, bool ends)
-{
-    fixture *r = connected(run);
-    fixture_send(r, request, strlen(request));
-    assert_string_equal(fixture_take(r), response);
-    assert_int_equal(r->ended, ends);
-    fixture_close(r);
-}
-
 /* ---- whole responses ---------------------------------------------------------------------------------------- */
 
 static void respond_text(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)

@@ -30,10 +30,6 @@ static struct {
     char name[64];
 } names;
 
-int __wrap_ls_resolver_lookup(ls_thread_ctx *ctx, ls_resolver *resolver, const char *name, uint16_t port,
-                              ls_lookup_fn *done, void *user, ls_lookup **out);
-void __wrap_ls_lookup_drop(ls_lookup *lookup);
-
 static void lookup_fill(ls_lookup *lookup)
 {
     lookup->err = names.err;
@@ -65,7 +61,6 @@ void __wrap_ls_lookup_drop(ls_lookup *lookup)
 
 static bool no_timer, late_timers; /* the port has no room for timers; they expire in an hour */
 int __real_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
-int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
 
 int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
 {
@@ -73,7 +68,6 @@ int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
 }
 
 bool __real_ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns);
-bool __wrap_ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns);
 
 bool __wrap_ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)
 {
@@ -82,8 +76,6 @@ bool __wrap_ls_timer_move(ls_port *port, ls_timer *timer, uint64_t at_ns)
 
 static bool no_sockets;
 int __real_ls_stream_open_unconnected(ls_port *port, ls_deadlines *deadlines, uint8_t family,
-                                      const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
-int __wrap_ls_stream_open_unconnected(ls_port *port, ls_deadlines *deadlines, uint8_t family,
                                       const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
 
 int __wrap_ls_stream_open_unconnected(ls_port *port, ls_deadlines *deadlines, uint8_t family,
@@ -169,10 +161,6 @@ static void fake_free(ls_filter *f)
     free(session);
 }
 
-ls_tls *__wrap_ls_tls_hold(ls_tls *tls);
-void __wrap_ls_tls_drop(ls_tls *tls);
-int __wrap_ls_tls_session(ls_tls *tls, const char *server_name, ls_filter **out);
-int __wrap_ls_tls_handshake(ls_filter *f, ls_filter_out *out);
 const char *__wrap_ls_tls_why(const ls_filter *f);
 
 static const ls_filter_type fake_type = {.feed = fake_feed,
@@ -350,6 +338,12 @@ static void expect_failure(place *p, enum ls_dial_phase phase, int err)
     assert_int_equal(p->result.phase, phase);
 }
 
+static void fails(place *p, enum ls_dial_phase phase, int err)
+{
+    assert_int_equal(start(p), LS_OK);
+    expect_failure(p, phase, err);
+}
+
 static void close_stream(place *p)
 {
     assert_true(ls_actor_try_enter(&p->actor, &p->net.ctx));
@@ -381,6 +375,12 @@ static void expect_stream(place *p, int listener)
     while (u->received == 0) handle(p, 1000);
     close_stream(p);
     close(theirs);
+}
+
+static void connects(place *p, int listener)
+{
+    assert_int_equal(start(p), LS_OK);
+    expect_stream(p, listener);
 }
 
 /* A listener at a free port, blocking, whose address joins the addresses of the name. */
@@ -447,8 +447,7 @@ TEST_IN(place, p, a_numeric_address_needs_no_resolver)
     p->options.host = "127.0.0.1";
     p->options.port_number = names.addrs[0].port;
     for (int small = 0; small < 2; small++) {
-        assert_int_equal(start(p), LS_OK);
-        expect_stream(p, listener);
+        connects(p, listener);
     }
     p->options.user_bytes = 0; /* less than an attempt takes */
     assert_int_equal(start(p), LS_OK);
@@ -466,8 +465,7 @@ TEST_IN(place, p, a_refused_connection_fails)
 {
     refuse_as(LS_ADDR_IP4);
     refuse_as(LS_ADDR_IP4);
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_CONNECT, LS_EREFUSED);
+    fails(p, LS_DIAL_CONNECT, LS_EREFUSED);
     assert_string_equal(p->why, "");
 }
 
@@ -476,15 +474,12 @@ TEST_IN(place, p, only_public_addresses_when_asked)
 {
     const int listeners[] = {listen_as(LS_ADDR_IP4), listen_as(LS_ADDR_IP6)};
     p->options.public_only = true;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_CONNECT, LS_EACCES);
+    fails(p, LS_DIAL_CONNECT, LS_EACCES);
     p->options.host = "127.0.0.1";
     p->options.port_number = names.addrs[0].port;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_CONNECT, LS_EACCES);
+    fails(p, LS_DIAL_CONNECT, LS_EACCES);
     p->options.public_only = false;
-    assert_int_equal(start(p), LS_OK);
-    expect_stream(p, listeners[0]);
+    connects(p, listeners[0]);
     close(listeners[0]);
     close(listeners[1]);
 }
@@ -494,8 +489,7 @@ TEST_IN(place, p, the_next_address_is_tried_at_once_after_a_failure)
     for (int n = 0; n < 6; n++) refuse_as(n % 2 ? LS_ADDR_IP6 : LS_ADDR_IP4);
     const int listener = listen_as(LS_ADDR_IP6);
     late_timers = true; /* no gap ends */
-    assert_int_equal(start(p), LS_OK);
-    expect_stream(p, listener);
+    connects(p, listener);
     late_timers = false;
     close(listener);
 }
@@ -505,8 +499,7 @@ TEST_IN(place, p, the_race_is_won_by_the_second)
     mute silent = mute_as();
     const int listener = listen_as(LS_ADDR_IP4);
     const uint64_t from_ms = ls_clock_coarse_ms();
-    assert_int_equal(start(p), LS_OK);
-    expect_stream(p, listener);
+    connects(p, listener);
     assert_true(ls_clock_ns() / 1000000u - from_ms >= 250);
     close(listener);
     mute_close(&silent);
@@ -537,8 +530,7 @@ TEST_IN(place, p, the_families_alternate)
     mute silent = mute_as();
     for (int n = 0; n < 3; n++) refuse_as(LS_ADDR_IP4);
     const int listener = listen_as(LS_ADDR_IP6); /* the last of the name, the second that is tried */
-    assert_int_equal(start(p), LS_OK);
-    expect_stream(p, listener);
+    connects(p, listener);
     close(listener);
     mute_close(&silent);
 }
@@ -559,15 +551,12 @@ TEST(a_unix_path)
     assert_int_equal(bind(listener, (struct sockaddr *)&un, sizeof un), 0);
     place_open(&p);
     p.options.host = host;
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_EREFUSED);
+    fails(&p, LS_DIAL_CONNECT, LS_EREFUSED);
     assert_int_equal(listen(listener, 8), 0);
-    assert_int_equal(start(&p), LS_OK);
-    expect_stream(&p, listener);
+    connects(&p, listener);
     close(listener);
     unlink(un.sun_path);
-    assert_int_equal(start(&p), LS_OK);
-    expect_failure(&p, LS_DIAL_CONNECT, LS_ENOENT);
+    fails(&p, LS_DIAL_CONNECT, LS_ENOENT);
     memset(longest, 'a', sizeof longest);
     memcpy(longest, "unix:/", 6);
     longest[sizeof longest - 1] = '\0';
@@ -582,15 +571,12 @@ TEST(a_unix_path)
 TEST_IN(place, p, errors_of_a_name)
 {
     names.err = LS_ENOENT;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_NAME, LS_ENOENT);
+    fails(p, LS_DIAL_NAME, LS_ENOENT);
     assert_string_equal(names.name, "example.org.");
     names.err = LS_ETIMEDOUT;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_NAME, LS_ETIMEDOUT);
+    fails(p, LS_DIAL_NAME, LS_ETIMEDOUT);
     names.result = LS_ENOMEM;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_NAME, LS_ENOMEM);
+    fails(p, LS_DIAL_NAME, LS_ENOMEM);
     p->options.host = "no host name";
     assert_int_equal(start(p), LS_EINVAL);
     p->options.host = "";
@@ -718,13 +704,11 @@ TEST_IN(place, p, a_handshake_that_fails)
     assert_string_equal(p->why, "");
 
     p->tls.session_err = LS_EINVAL;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_TLS, LS_EINVAL);
+    fails(p, LS_DIAL_TLS, LS_EINVAL);
     close(accept(listener, NULL, NULL));
     p->tls.session_err = 0;
     p->tls.handshake_err = LS_ENOMEM;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_TLS, LS_ENOMEM);
+    fails(p, LS_DIAL_TLS, LS_ENOMEM);
     close(accept(listener, NULL, NULL));
     close(listener);
 }
@@ -735,17 +719,14 @@ TEST_IN(place, p, the_deadline_ends_every_phase)
 {
     p->options.ms_max = 30;
     names.pending = true;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_NAME, LS_ETIMEDOUT);
+    fails(p, LS_DIAL_NAME, LS_ETIMEDOUT);
     names.pending = false;
 
     mute silent = mute_as();
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
+    fails(p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
     p->options.ms_max = 400; /* two attempts */
     mute other = mute_as();
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
+    fails(p, LS_DIAL_CONNECT, LS_ETIMEDOUT);
     mute_close(&silent);
     mute_close(&other);
 
@@ -850,16 +831,14 @@ TEST_IN(place, p, without_sockets_or_timers)
     refuse_as(LS_ADDR_IP4);
     const int listener = listen_as(LS_ADDR_IP4);
     no_sockets = true;
-    assert_int_equal(start(p), LS_OK);
-    expect_failure(p, LS_DIAL_CONNECT, LS_EMFILE);
+    fails(p, LS_DIAL_CONNECT, LS_EMFILE);
     no_sockets = false;
     no_timer = true;
     assert_int_equal(start(p), LS_ENOMEM);
     p->options.ms_max = 0;
     mute silent = mute_as();
     names.addrs[0] = names.addrs[2]; /* without a timer for the gap the next attempt begins at once */
-    assert_int_equal(start(p), LS_OK);
-    expect_stream(p, listener);
+    connects(p, listener);
     no_timer = false;
     mute_close(&silent);
     close(listener);

@@ -152,7 +152,6 @@ static DWORD WSAAPI fake_process(HANDLE port, UINT32 count, ls_process_registrat
     return ERROR_SUCCESS;
 }
 
-const ls_process_calls *__wrap_ls_process_look_up(void);
 const ls_process_calls *__wrap_ls_process_look_up(void)
 {
     static const ls_process_calls calls = {.process = fake_process};

@@ -49,8 +49,6 @@ static void write_output(lazy_op *op)
     output->count = op->found != 0;
 }
 
-NTSTATUS NTAPI __wrap_NtDeviceIoControlFile(HANDLE, HANDLE, PIO_APC_ROUTINE, PVOID, PIO_STATUS_BLOCK, ULONG, PVOID,
-                                            ULONG, PVOID, ULONG);
 NTSTATUS NTAPI __wrap_NtDeviceIoControlFile(HANDLE device, HANDLE event, PIO_APC_ROUTINE apc, PVOID context,
                                             PIO_STATUS_BLOCK status, ULONG code, PVOID in, ULONG in_size, PVOID out,
                                             ULONG out_size)

@@ -53,7 +53,6 @@ static DWORD WSAAPI fake_process(HANDLE port, UINT32 count, ls_process_registrat
     return called;
 }
 
-const ls_process_calls *__wrap_ls_process_look_up(void);
 const ls_process_calls *__wrap_ls_process_look_up(void)
 {
     static const ls_process_calls calls = {.process = fake_process};
@@ -61,7 +60,6 @@ const ls_process_calls *__wrap_ls_process_look_up(void)
 }
 
 int __real_ls_poll_change(watcher *at);
-int __wrap_ls_poll_change(watcher *at);
 int __wrap_ls_poll_change(watcher *at)
 {
     if (!fake.poll_fails) return __real_ls_poll_change(at);

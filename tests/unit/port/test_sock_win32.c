@@ -36,7 +36,6 @@ static struct {
     int binds, probe_error;      /* of the connect that asks whether a process listens on the path */
 } sys;
 
-void __wrap_ls_clock_sleep_ms(uint32_t ms);
 void __wrap_ls_clock_sleep_ms(uint32_t ms)
 {
     sys.slept++;

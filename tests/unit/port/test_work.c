@@ -58,7 +58,6 @@ static _Atomic bool impatient; /* a wait with a time ends at once */
 static _Atomic unsigned threads_started;
 
 bool __real_ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms);
-bool __wrap_ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms);
 
 bool __wrap_ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms)
 {
@@ -66,7 +65,6 @@ bool __wrap_ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms)
 }
 
 int __real_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
-int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
 
 int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg)
 {

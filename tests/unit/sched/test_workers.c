@@ -91,6 +91,12 @@ static void count_thread_end(ls_thread_ctx *ctx, void *user)
 
 static uint32_t standby_idle_ms_max; /* 0: the default */
 
+static void stop_and_join(ls_workers *workers, uint32_t ms)
+{
+    ls_workers_stop(workers);
+    assert_true(ls_workers_join(workers, ms));
+}
+
 static void workers_place_open(workers_place *place, unsigned threads, unsigned threads_max)
 {
     const ls_workers_options options = {.threads = threads,
@@ -141,8 +147,7 @@ static ls_workers_stats stat_of(workers_place *place)
 TEST_IN(workers_place, place, workers_that_never_started_can_be_closed, 3, 5)
 {
     assert_int_equal(ls_workers_ctx(place->workers, 2)->index, 2);
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, 0));
+    stop_and_join(place->workers, 0);
 }
 
 TEST_IN(workers_place, place, every_packet_runs_once, 3, 5)
@@ -185,8 +190,7 @@ TEST_IN(workers_place, place, a_blocked_worker_is_replaced_and_its_batch_requeue
 
     atomic_store(&blocking.release, true);
     EVENTUALLY(stat_of(place).stalled == 0);
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
 }
 
 /* When the stalled worker returns, one of the two becomes idle: afterwards no two jobs run concurrently. */
@@ -213,8 +217,7 @@ TEST_IN(workers_place, place, an_excess_worker_idles_after_a_stall, 1, 3)
         } while (atomic_load(&jobs_inside_most) != 1 && ls_clock_ns() < until_ns);
         assert_int_equal(atomic_load(&jobs_inside_most), 1);
     }
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
 }
 
 /* The standby threads of a stall end after it, also while no work follows, and the next stall starts new ones. With the
@@ -250,8 +253,7 @@ TEST(standby_threads_end_and_start_again)
         EVENTUALLY(atomic_load(&last[0].runs) == 1 && atomic_load(&last[1].runs) == 1);
     }
     assert_int_equal(others, 0);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    stop_and_join(place.workers, PATIENCE_MS);
     workers_place_close(&place);
 }
 
@@ -298,8 +300,7 @@ static void append_behind(int asked, int behind, int accepted)
     assert_false(ls_workers_append(&place.net.ctx, &first.op)); /* the thread is no worker */
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
     EVENTUALLY(atomic_load(&jobs_run) == 1 + behind + accepted);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    stop_and_join(place.workers, PATIENCE_MS);
     assert_int_equal(appended.accepted, accepted);
     for (int i = 0; i < accepted; i++) assert_int_equal(atomic_load(&appended.jobs[i].order), 1 + behind + i);
     workers_place_close(&place);
@@ -327,8 +328,7 @@ TEST_IN(workers_place, place, an_appended_op_does_not_wait_for_a_blocked_worker,
     assert_int_equal(atomic_load(&appended.jobs[0].runs), 1);
     atomic_store(&blocking.release, true);
     EVENTUALLY(atomic_load(&blocking.runs) == 1);
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
 }
 
 TEST_IN(workers_place, place, a_stop_keeps_an_appended_op, 1, 1)
@@ -369,8 +369,7 @@ TEST_IN(workers_place, place, several_blocked_workers_are_replaced_up_to_the_lim
     atomic_store(&blocking[0].release, true);
     atomic_store(&blocking[2].release, true);
     EVENTUALLY(stat_of(place).stalled == 0);
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
 }
 
 /* After half a second without work the watchdog sleeps; the next packet wakes it, and it still detects a blocked
@@ -391,8 +390,7 @@ TEST_IN(workers_place, place, a_packet_wakes_the_watchdog, 1, 2)
         atomic_store(&blocking.release, true);
         EVENTUALLY(atomic_load(&blocking.runs) == 1);
     }
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
 }
 
 TEST_IN(workers_place, place, a_stop_waits_for_the_current_packet_and_keeps_the_others, 2, 2)
@@ -445,8 +443,7 @@ TEST_IN(workers_place, place, a_snapshot_is_passed_when_every_worker_has_left_it
     atomic_store(&blocking[1].release, true);
     EVENTUALLY(ls_workers_passed(place->workers, turns));
     assert_true(ls_workers_passed(place->workers, turns)); /* for ever */
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
 }
 
 /* A worker that runs packets all the time passes too, between two packets of one batch. Each packet reads an object
@@ -489,8 +486,7 @@ TEST(an_object_may_be_freed_after_a_passed_snapshot)
     }
     atomic_store(&readers_end, true);
     EVENTUALLY(atomic_load(&jobs_run) == READERS);
-    ls_workers_stop(place.workers);
-    assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+    stop_and_join(place.workers, PATIENCE_MS);
     workers_place_close(&place);
     free(atomic_load(&shared_object));
 }
@@ -502,8 +498,7 @@ TEST(idle_workers_end_immediately)
         workers_place_open(&place, 1 + (unsigned)i % 4, 8);
         assert_int_equal(ls_workers_start(place.workers), LS_OK);
         if (i % 2) ls_clock_sleep_ms(2);
-        ls_workers_stop(place.workers);
-        assert_true(ls_workers_join(place.workers, PATIENCE_MS));
+        stop_and_join(place.workers, PATIENCE_MS);
         workers_place_close(&place);
     }
 }
@@ -530,8 +525,7 @@ TEST_IN(workers_place, place, stalled_and_quick_handlers_mixed, 2, 6)
     assert_int_equal(ls_workers_start(place->workers), LS_OK);
     for (int i = 0; i < 64; i++) post(place, &jobs[i], job_mixed);
     EVENTUALLY(stat_of(place).stalled <= 6 && atomic_load(&mix_left) <= 0);
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
     for (int i = 0; i < 64; i++) runs += atomic_load(&jobs[i].runs);
     assert_int_equal(runs, total);
     assert_int_equal(stat_of(place).stalled, 0);
@@ -547,8 +541,7 @@ TEST_IN(workers_place, place, idleness_is_reported_once, 2, 2)
         post(place, &work, job_quick);
         EVENTUALLY(atomic_load(&jobs_run) == round && atomic_load(&idle_calls) == before + 1);
     }
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, 0));
+    stop_and_join(place->workers, 0);
 }
 
 /* While a worker is busy the ticks continue, and none reports idle. */
@@ -563,8 +556,7 @@ TEST_IN(workers_place, place, ticks_continue_while_workers_are_busy, 1, 2)
     assert_int_equal(atomic_load(&idle_calls), idle_before);
     atomic_store(&work.release, true);
     EVENTUALLY(atomic_load(&idle_calls) == idle_before + 1);
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, 0));
+    stop_and_join(place->workers, 0);
 }
 
 /* ---- threads that do not start ------------------------------------------------------------------------------------ */
@@ -624,6 +616,5 @@ TEST_IN(workers_place, place, a_standby_thread_that_cannot_start_is_tried_again,
     assert_int_equal(starts_left, -1);
     atomic_store(&blocking.release, true);
     EVENTUALLY(atomic_load(&blocking.runs) == 1);
-    ls_workers_stop(place->workers);
-    assert_true(ls_workers_join(place->workers, PATIENCE_MS));
+    stop_and_join(place->workers, PATIENCE_MS);
 }

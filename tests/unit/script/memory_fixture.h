@@ -7,12 +7,9 @@
 static int test_allocations_left = -1; /* the next allocation after this many fails, and all later ones; -1: none */
 
 void *__real_malloc(size_t size);             /* NOLINT */
-void *__wrap_malloc(size_t size);             /* NOLINT */
 void *__real_realloc(void *ptr, size_t size); /* NOLINT */
-void *__wrap_realloc(void *ptr, size_t size); /* NOLINT */
 
 void *__real_calloc(size_t count, size_t size); /* NOLINT */
-void *__wrap_calloc(size_t count, size_t size); /* NOLINT */
 
 static inline int test_allocation_fails(void)
 {

@@ -182,4 +182,11 @@ static inline void fixture_close(sock_fixture *fixture)
     ls_conn_limit_close(&fixture->conn_limit);
 }
 
+/* The peer closes its end, and the test ends. */
+static inline void fixture_leave(sock_fixture *fixture, int peer)
+{
+    close(peer);
+    fixture_close(fixture);
+}
+
 #endif

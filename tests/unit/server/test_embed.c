@@ -150,15 +150,13 @@ static void stop_when_serving(void *user)
     ls_server_stop(t->server);
 }
 
-TEST(serving_is_called_once_and_may_stop_it)
+TEST_IN(place, p, serving_is_called_once_and_may_stop_it, site)
 {
-    place p;
     notified t = {NULL, 0};
     char message[300] = "";
-    place_open(&p, site);
-    char *args[] = {p.address, "text"};
+    char *args[] = {p->address, "text"};
     const ls_server_options options = {.size = sizeof options,
-                                       .site = p.site,
+                                       .site = p->site,
                                        .argc = 2,
                                        .argv = args,
                                        .threads = 1,
@@ -169,17 +167,14 @@ TEST(serving_is_called_once_and_may_stop_it)
     assert_int_equal(ls_server_run(t.server), 0);
     assert_int_equal(t.times, 1);
     ls_server_close(t.server);
-    place_close(&p);
 }
 
-TEST(a_stop_may_come_before_the_run)
+TEST_IN(place, p, a_stop_may_come_before_the_run, site)
 {
     char message[300];
     ls_server *server;
-    place p;
-    place_open(&p, site);
-    char *args[] = {p.address};
-    const ls_server_options options = {.size = sizeof options, .site = p.site, .argc = 1, .argv = args};
+    char *args[] = {p->address};
+    const ls_server_options options = {.size = sizeof options, .site = p->site, .argc = 1, .argv = args};
     assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
     ls_server_stop(server);
     assert_int_equal(ls_server_run(server), 0);
@@ -187,7 +182,6 @@ TEST(a_stop_may_come_before_the_run)
 
     assert_int_equal(ls_server_open(&options, &server, message, sizeof message), 0);
     ls_server_close(server); /* without a run */
-    place_close(&p);
 }
 
 TEST(the_loopback_may_have_one_address)
@@ -771,21 +765,18 @@ static void expect_answer(const place *p, const char *body)
     assert_string_equal(found + 4, body);
 }
 
-TEST(posts_reach_lua)
+TEST_IN(place, p, posts_reach_lua, "")
 {
-    place p;
     running r;
-    place_open(&p, "");
-    open_text(&r.server, hearing, p.address);
+    open_text(&r.server, hearing, p->address);
     assert_int_equal(ls_server_post(r.server, "before", 6), 0); /* kept until it serves */
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
-    expect_answer(&p, "\"before\"");
+    expect_answer(p, "\"before\"");
     assert_int_equal(ls_server_post(r.server, "a\0b", 3), 0);
-    expect_answer(&p, "\"a\\0b\"");
+    expect_answer(p, "\"a\\0b\"");
     assert_int_equal(ls_server_post(r.server, NULL, 0), 0);
-    expect_answer(&p, "\"\"");
+    expect_answer(p, "\"\"");
     stop(&r);
-    place_close(&p);
 }
 
 enum { POSTERS = 4, POSTS_EACH = 500 };
@@ -925,15 +916,13 @@ TEST(an_error_in_a_host_function_is_logged)
     ls_mutex_close(&l.mutex);
 }
 
-TEST(counters_are_those_of_ls_stats)
+TEST_IN(place, p, counters_are_those_of_ls_stats, site)
 {
     static const char *const names[] = {"uptime", "lua_states", "lua_bytes", "threads", "packets"};
-    place p;
     running r;
     double value = -1;
-    place_open(&p, site);
-    start(&r, &p, "text");
-    for (int n = 0; n < 3; n++) expect_answer(&p, "text");
+    start(&r, p, "text");
+    for (int n = 0; n < 3; n++) expect_answer(p, "text");
     assert_int_equal(ls_server_counter(r.server, "responses", &value), 0);
     assert_int_equal((int)value, 3);
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
@@ -945,7 +934,6 @@ TEST(counters_are_those_of_ls_stats)
     assert_int_equal(ls_server_counter(r.server, "response", &value), LS_ENOENT);
     assert_true(value < 0);
     stop(&r);
-    place_close(&p);
 }
 
 /* ---- the process ------------------------------------------------------------------------------------------------ */

@@ -11,7 +11,6 @@ typedef struct record { /* of an answer to a question about addresses of IPv4 */
 
 static uint64_t later_ms; /* what the clock is ahead */
 uint64_t __real_ls_clock_coarse_ms(void);
-uint64_t __wrap_ls_clock_coarse_ms(void);
 
 uint64_t __wrap_ls_clock_coarse_ms(void)
 {

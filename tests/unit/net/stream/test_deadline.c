@@ -148,7 +148,6 @@ TEST(many_deadlines_run_in_batches)
 static _Atomic bool no_room;
 
 int __real_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
-int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns);
 
 int __wrap_ls_timer_set(ls_port *port, ls_timer *timer, uint64_t at_ns)
 {

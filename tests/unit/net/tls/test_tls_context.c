@@ -16,7 +16,6 @@ enum { WHOLE = 1 << 20 };
 static uint64_t clock_ahead_ms;
 
 uint64_t __real_ls_clock_coarse_ms(void);
-uint64_t __wrap_ls_clock_coarse_ms(void);
 
 uint64_t __wrap_ls_clock_coarse_ms(void)
 {
@@ -104,9 +103,8 @@ static void cannot_open_files(ls_tls_cert files, int err, const char *format, co
     cannot_open((ls_tls_options){.server = true, .certs = &files, .cert_count = 1}, err, format, path);
 }
 
-TEST(files_that_cannot_be_used_are_named_with_the_reason)
+TEST_WITH(tls_dir, d, files_that_cannot_be_used_are_named_with_the_reason, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert good = tls_files(d, "good", (tls_wish){.cn = "a"}, NULL);
     const ls_tls_cert other = tls_files(d, "other", (tls_wish){.cn = "b"}, NULL);
     const ls_tls_cert rsa = tls_files(d, "rsa", (tls_wish){.cn = "b", .rsa = true}, NULL);
@@ -165,12 +163,10 @@ TEST(files_that_cannot_be_used_are_named_with_the_reason)
         (ls_tls_options){.server = true, .certs = &(ls_tls_cert){locked_cert, locked, "secret"}, .cert_count = 1});
     ls_tls_drop(opened);
     tls_made_free(&made);
-    tls_dir_close(d);
 }
 
-TEST(options_that_cannot_be_used_are_named_with_the_reason)
+TEST_WITH(tls_dir, d, options_that_cannot_be_used_are_named_with_the_reason, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "good", (tls_wish){.cn = "a"}, NULL);
     const ls_tls_options server = {.server = true, .certs = &cert, .cert_count = 1};
     ls_tls_options o;
@@ -218,15 +214,13 @@ TEST(options_that_cannot_be_used_are_named_with_the_reason)
     alpn[255] = '\0';
     o.alpn = alpn;
     ls_tls_drop(open_tls(o));
-    tls_dir_close(d);
 }
 
-TEST(ciphers_of_both_versions_may_be_mixed)
+TEST_WITH(tls_dir, d, ciphers_of_both_versions_may_be_mixed, tls_dir_open())
 {
     static const char *const lists[] = {"TLS_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256",
                                         "HIGH:!aNULL:-DHE:@STRENGTH:TLS_CHACHA20_POLY1305_SHA256",
                                         "DEFAULT:@SECLEVEL=2"};
-    tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "good", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *client = open_tls((ls_tls_options){.ca = cert.cert});
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -236,12 +230,10 @@ TEST(ciphers_of_both_versions_may_be_mixed)
         ls_tls_drop(server);
     }
     ls_tls_drop(client);
-    tls_dir_close(d);
 }
 
-TEST(dates_that_do_not_fit_are_a_warning)
+TEST_WITH(tls_dir, d, dates_that_do_not_fit_are_a_warning, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert expired = tls_files(d, "expired", (tls_wish){.cn = "a", .from_days = -20, .days = -10}, NULL);
     const ls_tls_cert early = tls_files(d, "early", (tls_wish){.cn = "a", .from_days = 10, .days = 20}, NULL);
     const ls_tls_cert *const cases[] = {&expired, &early};
@@ -263,7 +255,6 @@ TEST(dates_that_do_not_fit_are_a_warning)
         ls_tls_drop(client);
         ls_tls_drop(tls);
     }
-    tls_dir_close(d);
 }
 
 /* ---- names -------------------------------------------------------------------------------------------------- */
@@ -310,9 +301,8 @@ TEST(the_certificate_is_chosen_by_name)
 }
 
 /* Certificates of the same names with an ECDSA and an RSA key: the client's abilities decide. */
-TEST(types_of_keys_share_a_name)
+TEST_WITH(tls_dir, d, types_of_keys_share_a_name, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert certs[] = {tls_files(d, "e", (tls_wish){.cn = "a"}, NULL),
                                  tls_files(d, "r", (tls_wish){.cn = "a", .rsa = true}, NULL)};
     ls_tls *server = open_tls((ls_tls_options){.server = true, .certs = certs, .cert_count = 2});
@@ -332,12 +322,10 @@ TEST(types_of_keys_share_a_name)
         ls_tls_drop(client);
     }
     ls_tls_drop(server);
-    tls_dir_close(d);
 }
 
-TEST(a_chain_and_the_key_may_be_in_one_file)
+TEST_WITH(tls_dir, d, a_chain_and_the_key_may_be_in_one_file, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
     tls_made middle = tls_make((tls_wish){.cn = "middle", .ca = true}, &root);
     tls_made leaf = tls_make((tls_wish){.cn = "a", .san = "DNS:example.org"}, &middle);
@@ -357,13 +345,11 @@ TEST(a_chain_and_the_key_may_be_in_one_file)
     tls_made_free(&root);
     tls_made_free(&middle);
     tls_made_free(&leaf);
-    tls_dir_close(d);
 }
 
 /* The file of a client may hold the certificate of one server, whose issuer it does not know. */
-TEST(a_single_certificate_can_be_trusted)
+TEST_WITH(tls_dir, d, a_single_certificate_can_be_trusted, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, &root);
     const ls_tls_cert other = tls_files(d, "o", (tls_wish){.cn = "example.org"}, &root);
@@ -378,26 +364,22 @@ TEST(a_single_certificate_can_be_trusted)
     ls_tls_drop(server);
     ls_tls_drop(wrong);
     tls_made_free(&root);
-    tls_dir_close(d);
 }
 
 /* The system trusts no certificate that was just made. */
-TEST(a_client_without_a_file_uses_the_store_of_the_system)
+TEST_WITH(tls_dir, d, a_client_without_a_file_uses_the_store_of_the_system, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.server = false});
     assert_int_equal(connect_once(client, server, "example.org", false).client, LS_ECERT);
     ls_tls_drop(client);
     ls_tls_drop(server);
-    tls_dir_close(d);
 }
 
 /* ---- client certificates ------------------------------------------------------------------------------------ */
 
-TEST(clients_are_verified)
+TEST_WITH(tls_dir, d, clients_are_verified, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
     const char *ca = tls_write_cert(d, "root.pem", &root, NULL);
     const ls_tls_cert cert = tls_files(d, "server", (tls_wish){.cn = "example.org"}, &root);
@@ -438,14 +420,12 @@ TEST(clients_are_verified)
     ls_tls_drop(without);
     ls_tls_drop(stranger);
     tls_made_free(&root);
-    tls_dir_close(d);
 }
 
 /* ---- tickets ------------------------------------------------------------------------------------------------ */
 
-TEST(a_client_resumes_unless_it_must_not)
+TEST_WITH(tls_dir, d, a_client_resumes_unless_it_must_not, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "a", .san = "DNS:example.org,DNS:example.net"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = cert.cert});
     ls_tls *full = open_tls((ls_tls_options){.ca = cert.cert, .no_resumption = true});
@@ -457,13 +437,11 @@ TEST(a_client_resumes_unless_it_must_not)
     ls_tls_drop(full);
     ls_tls_drop(client);
     ls_tls_drop(server);
-    tls_dir_close(d);
 }
 
 /* TLS 1.2 has tickets as well (RFC 5077). */
-TEST(tls_1_2_resumes)
+TEST_WITH(tls_dir, d, tls_1_2_resumes, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = cert.cert});
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
@@ -483,7 +461,6 @@ TEST(tls_1_2_resumes)
     tls_pools_close(&pools);
     ls_tls_drop(client);
     ls_tls_drop(server);
-    tls_dir_close(d);
 }
 
 /* A client that offers a session of another name: TLS 1.2 must not resume it (RFC 6066 section 3). */
@@ -532,9 +509,8 @@ TEST(a_session_belongs_to_its_name)
 }
 
 /* Of connections that begin at the same time, all resume with the only ticket there is. */
-TEST(a_ticket_serves_several_connections)
+TEST_WITH(tls_dir, d, a_ticket_serves_several_connections, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "example.org"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = cert.cert});
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
@@ -556,13 +532,11 @@ TEST(a_ticket_serves_several_connections)
     tls_pools_close(&pools);
     ls_tls_drop(client);
     ls_tls_drop(server);
-    tls_dir_close(d);
 }
 
 /* The cache holds LS_TLS_CACHE_MAX names; one more replaces the least recently used. */
-TEST(the_cache_of_a_client_is_limited)
+TEST_WITH(tls_dir, d, the_cache_of_a_client_is_limited, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "a"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.insecure = true});
     char name[32];
@@ -577,7 +551,6 @@ TEST(the_cache_of_a_client_is_limited)
     assert_false(connect_once(client, server, "host-1", false).resumed);
     ls_tls_drop(client);
     ls_tls_drop(server);
-    tls_dir_close(d);
 }
 
 /* Two machines with the same file accept each other's tickets, also when one has a newer key in front. */
@@ -694,9 +667,8 @@ TEST(keyrings_share_keys)
 }
 
 /* A ticket from a server that asked for no certificate is not accepted by one that requires it. */
-TEST(rules_for_clients_do_not_leak_through_tickets)
+TEST_WITH(tls_dir, d, rules_for_clients_do_not_leak_through_tickets, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     unsigned char keys[80];
     RAND_bytes(keys, sizeof keys);
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
@@ -717,14 +689,12 @@ TEST(rules_for_clients_do_not_leak_through_tickets)
     ls_tls_drop(open);
     ls_tls_drop(strict);
     tls_made_free(&root);
-    tls_dir_close(d);
 }
 
 /* ---- reload ------------------------------------------------------------------------------------------------- */
 
-TEST(changed_files_are_read_again)
+TEST_WITH(tls_dir, d, changed_files_are_read_again, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "old"}, NULL);
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.insecure = true});
     tls_pools pools = tls_pools_open(TLS_POOL_BYTES);
@@ -775,14 +745,12 @@ TEST(changed_files_are_read_again)
     tls_pools_close(&pools);
     ls_tls_drop(client);
     ls_tls_drop(new_client);
-    tls_dir_close(d);
 }
 
 /* A client that no longer trusts the issuer of a server does not resume a session that was verified before, also not
  * one whose ticket arrives after the change. */
-TEST(changed_trust_ends_resumption)
+TEST_WITH(tls_dir, d, changed_trust_ends_resumption, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     tls_made root = tls_make((tls_wish){.cn = "root", .ca = true}, NULL);
     tls_made other = tls_make((tls_wish){.cn = "other", .ca = true}, NULL);
     const char *ca = tls_write_cert(d, "trusted.pem", &root, NULL);
@@ -810,7 +778,6 @@ TEST(changed_trust_ends_resumption)
     ls_tls_drop(server);
     tls_made_free(&root);
     tls_made_free(&other);
-    tls_dir_close(d);
 }
 
 TEST(a_self_signed_certificate_survives_a_reload)
@@ -838,9 +805,8 @@ static void connect_many(void *arg)
 }
 
 /* For ThreadSanitizer: connections that share both contexts while the server's files change. */
-TEST(threads_share_contexts_during_reloads)
+TEST_WITH(tls_dir, d, threads_share_contexts_during_reloads, tls_dir_open())
 {
-    tls_dir *d = tls_dir_open();
     ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = "x"}, NULL);
     shared s = {.server = open_server(&cert, NULL), .client = open_tls((ls_tls_options){.insecure = true})};
     ls_thread threads[2];
@@ -853,7 +819,6 @@ TEST(threads_share_contexts_during_reloads)
     for (int i = 0; i < 2; i++) ls_thread_join(&threads[i]);
     ls_tls_drop(s.server);
     ls_tls_drop(s.client);
-    tls_dir_close(d);
 }
 
 TEST(the_library_is_named)

@@ -544,7 +544,6 @@ TEST_IN(fixture, w, a_connected_socket_receives_on_request, NULL)
 static ls_udp *racing; /* for this socket; NULL: disabled */
 
 int __real_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
-int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
 int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count)
 {
     if (racing == NULL) return __real_ls_op_send_to(ctx, sock, op, datagrams, count);

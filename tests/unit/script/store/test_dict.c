@@ -10,8 +10,7 @@
 
 static uint64_t now_ms = 1000;
 
-uint64_t __wrap_ls_clock_coarse_ms(void); /* NOLINT */
-uint64_t __wrap_ls_clock_coarse_ms(void)  /* NOLINT */
+uint64_t __wrap_ls_clock_coarse_ms(void) /* NOLINT */
 {
     return now_ms;
 }

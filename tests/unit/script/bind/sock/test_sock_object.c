@@ -52,8 +52,7 @@ TEST(across_blocks)
         fixture_write(&fixture, peer, bytes + 2 * BLOCK, sizeof bytes - 2 * BLOCK);
         assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), sizeof got);
         assert_memory_equal(got, bytes, sizeof bytes);
-        close(peer);
-        fixture_close(&fixture);
+        fixture_leave(&fixture, peer);
     }
 }
 
@@ -74,8 +73,7 @@ TEST(small_pieces_share_blocks)
     fixture_send(&fixture, peer, "\n");
     assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), sizeof got);
     for (int n = 0; n < PIECES_SENT; n++) assert_int_equal(got[n], 'a' + n % 23);
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 TEST(lines)
@@ -213,8 +211,7 @@ TEST(send_waits_for_a_slow_reader)
     for (int n = 0; n < BLOCKS * EACH; n++)
         if (got[n] != 'b') fail_msg("a wrong byte at %d", n);
     free(got);
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 /* A long string is sent from Lua's memory. Below the high-water mark the sender does not wait, and the string stays
@@ -240,8 +237,7 @@ TEST(a_long_string_is_sent_without_a_copy)
     ls_pools_stat(fixture.t->pools, &after);
     assert_int_equal(after.bytes_copied, before.bytes_copied);
     free(got);
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 /* Strings at the limit from which they are shared, and one byte shorter. */
@@ -284,8 +280,7 @@ TEST(long_strings_wait_for_a_slow_reader)
         if (got[n] != '1' + n / LEN) fail_msg("a wrong byte at %d", n);
     fixture_await(&fixture, "sent");
     free(got);
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 /* A connection that is closed, or lost, with strings in its queue releases them. */
@@ -339,8 +334,7 @@ TEST(an_echo_copies_nothing)
     assert_memory_equal(got, bytes, LEN);
     free(bytes);
     free(got);
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 /* ---- timeouts ---------------------------------------------------------------------------------------------------- */
@@ -382,8 +376,7 @@ TEST(each_direction_has_its_own_timeout)
     fixture_await(&fixture, "thrice");
     fixture_send(&fixture, peer, "x");
     fixture_await(&fixture, "received");
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 
     fixture_open(&fixture, "",
                  "local s = ('x'):rep(1024):rep(4 << 10) "
@@ -394,8 +387,7 @@ TEST(each_direction_has_its_own_timeout)
     peer = fixture_connect(&fixture);
     fixture_await(&fixture, "sender: nil|timeout|ETIMEDOUT, again: nil|timeout|ETIMEDOUT");
     fixture_await(&fixture, "receiver: nil|closed|ECLOSED"); /* at once, not after 30 s: the peer accepts nothing */
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 /* ---- end of stream ---------------------------------------------------------------------------------------------- */
@@ -416,8 +408,7 @@ TEST(a_half_close)
     fixture_send(&fixture, peer, "still heard");
     assert_int_equal(shutdown(peer, SHUT_WR), 0);
     fixture_await(&fixture, "then still heard");
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 
     /* With unsent output in the queue, the end of the stream follows it. */
     enum { LEN = 1 << 20 };
@@ -494,8 +485,7 @@ TEST(unflushed_output_is_sent_at_the_end)
     assert_non_null(strstr(fixture.t->log, "connection from unix:: "));
     assert_non_null(strstr(fixture.t->log, "after all"));
     fixture.t->log[0] = '\0';
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 /* ---- interference by other tasks and finalizers ------------------------------------------------------------------ */
@@ -530,8 +520,7 @@ TEST(close_wakes_the_waiting_tasks)
                  "sock:abort() core.log('info', r:wait() .. ' ' .. a:wait() .. ' ' .. b:wait())");
     int peer = fixture_connect(&fixture);
     fixture_await(&fixture, "nil|closed|ECLOSED nil|closed|ECLOSED nil|closed|ECLOSED");
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 
     /* close() also wakes the receiver, but sends the queue first: the senders wake when it is sent. */
     enum { LEN = 4 << 20 };
@@ -548,8 +537,7 @@ TEST(close_wakes_the_waiting_tasks)
     assert_int_equal(fixture_read(&fixture, peer, got, LEN + 1), LEN);
     fixture_await(&fixture, "sender nil|closed|ECLOSED");
     free(got);
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 /* A finalizer may run at every allocation, so also in the middle of a receive, and may call any function of that
@@ -579,8 +567,7 @@ TEST(finalizers_that_close_or_receive)
             for (int n = 0; n < 8; n++) fixture_write(&fixture, peer, line, sizeof line);
             (void)shutdown(peer, SHUT_WR);
             fixture_await(&fixture, "over");
-            close(peer);
-            fixture_close(&fixture);
+            fixture_leave(&fixture, peer);
         }
     }
 }
@@ -611,8 +598,7 @@ TEST(a_finalizer_wakes_a_task_outside_tasks)
     fixture_await(&fixture, "nil|closed|ECLOSED after");
     fixture_await(&fixture, "planned");
     fixture.t->log[0] = '\0';
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }
 
 TEST(finalizers_while_sending)
@@ -630,8 +616,7 @@ TEST(finalizers_while_sending)
         const int peer = fixture_connect(&fixture);
         (void)fixture_read(&fixture, peer, got, sizeof got);
         fixture_await(&fixture, "over");
-        close(peer);
-        fixture_close(&fixture);
+        fixture_leave(&fixture, peer);
     }
 }
 
@@ -701,6 +686,5 @@ TEST(a_tostring_metamethod_closes_the_sock)
     assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 1);
     assert_non_null(strstr(fixture.t->log, "a text"));
     fixture.t->log[0] = '\0';
-    close(peer);
-    fixture_close(&fixture);
+    fixture_leave(&fixture, peer);
 }

@@ -15,11 +15,6 @@ struct ls_tls {
 
 static int opened, live, reloaded, open_err, reload_err;
 
-int __wrap_ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes);
-ls_tls *__wrap_ls_tls_hold(ls_tls *tls);
-void __wrap_ls_tls_drop(ls_tls *tls);
-int __wrap_ls_tls_reload(ls_tls *tls, bool force, char *why, size_t why_bytes);
-
 int __wrap_ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes)
 {
     assert_false(options->self_signed);

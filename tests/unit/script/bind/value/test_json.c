@@ -91,28 +91,25 @@ static void check_integer(fixture *f, lua_Integer number)
     lua_pop(L, 1);
 }
 
-TEST(integers_stay_integers)
+TEST_IN(fixture, f, integers_stay_integers)
 {
-    fixture f;
     uint64_t seed = 88172645463325252u, power = 1;
-    fixture_open(&f);
-    check_integer(&f, LUA_MAXINTEGER);
-    check_integer(&f, LUA_MININTEGER);
+    check_integer(f, LUA_MAXINTEGER);
+    check_integer(f, LUA_MININTEGER);
     for (unsigned bit = 0; bit < 64; bit++)
         for (int add = -1; add <= 1; add++) {
-            check_integer(&f, (lua_Integer)(((uint64_t)1 << bit) + (uint64_t)add));
-            check_integer(&f, (lua_Integer)(0 - ((uint64_t)1 << bit) + (uint64_t)add));
+            check_integer(f, (lua_Integer)(((uint64_t)1 << bit) + (uint64_t)add));
+            check_integer(f, (lua_Integer)(0 - ((uint64_t)1 << bit) + (uint64_t)add));
         }
     for (unsigned n = 0; n < 20; n++, power *= 10)
         for (int add = -1; add <= 1; add++) {
-            check_integer(&f, (lua_Integer)(power + (uint64_t)add));
-            check_integer(&f, (lua_Integer)(0 - power + (uint64_t)add));
+            check_integer(f, (lua_Integer)(power + (uint64_t)add));
+            check_integer(f, (lua_Integer)(0 - power + (uint64_t)add));
         }
     for (unsigned n = 0; n < RANDOM; n++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-        check_integer(&f, (lua_Integer)(seed >> n % 64));
+        check_integer(f, (lua_Integer)(seed >> n % 64));
     }
-    fixture_close(&f);
 }
 
 static unsigned digits_of(const char *text)
@@ -197,29 +194,26 @@ static void check_floats(fixture *f)
     }
 }
 
-TEST(floats_read_back_exactly)
+TEST_IN(fixture, f, floats_read_back_exactly)
 {
-    fixture f;
     uint64_t seed = 2463534242u;
-    fixture_open(&f);
-    check_floats(&f);
+    check_floats(f);
     for (int power = -323; power <= 308; power++) {
         const double number = pow(10, power);
-        check_float(&f, number);
-        check_float(&f, nextafter(number, 0));
-        check_float(&f, nextafter(number, DBL_MAX));
+        check_float(f, number);
+        check_float(f, nextafter(number, 0));
+        check_float(f, nextafter(number, DBL_MAX));
     }
-    for (int power = -1074; power <= 1023; power++) check_float(&f, ldexp(1, power));
+    for (int power = -1074; power <= 1023; power++) check_float(f, ldexp(1, power));
     for (unsigned n = 0; n < RANDOM; n++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-        check_bits(&f, seed);
-        check_float(&f, (double)(seed >> 44) / 1000); /* a few decimals, as most floats have */
+        check_bits(f, seed);
+        check_float(f, (double)(seed >> 44) / 1000); /* a few decimals, as most floats have */
     }
     for (unsigned n = 0; n < SUBNORMAL; n++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-        check_bits(&f, seed >> (12 + n % 52));
+        check_bits(f, seed >> (12 + n % 52));
     }
-    fixture_close(&f);
 }
 
 static const char *decode(fixture *f, const char *text)
@@ -231,7 +225,7 @@ static const char *decode(fixture *f, const char *text)
     return lua_isinteger(f->L, -1) ? "integer" : "float";
 }
 
-TEST(number_texts)
+TEST_IN(fixture, f, number_texts)
 {
     static const char *const integers[] = {"0", "7", "-7", "9223372036854775807", "-9223372036854775808"},
                              *const floats[] = {"9223372036854775808",
@@ -252,16 +246,14 @@ TEST(number_texts)
                              *const bad[] = {"-",   "+1",  "01",  "-01", "00",  "1.",  "1.e1",
                                              ".5",  "-.5", "1e",  "1e+", "0x1", "inf", "-inf",
                                              "NaN", "1_0", "1,5", "1 2", "- 1", "--1", "1e1.5"};
-    fixture f;
-    fixture_open(&f);
-    lua_State *L = f.L;
+    lua_State *L = f->L;
     lua_getupvalue(L, 1, 1);
     lua_pop(L, 1);
     assert_int_equal(luaL_dostring(L, "cjson.decode_invalid_numbers(false)"), LUA_OK);
     for (unsigned n = 0; n < sizeof integers / sizeof integers[0]; n++)
-        assert_string_equal(decode(&f, integers[n]), "integer");
+        assert_string_equal(decode(f, integers[n]), "integer");
     for (unsigned n = 0; n < sizeof floats / sizeof floats[0]; n++) {
-        assert_string_equal(decode(&f, floats[n]), "float");
+        assert_string_equal(decode(f, floats[n]), "float");
         assert_true(lua_tonumber(L, -1) == strtod(floats[n], NULL));
     }
     for (unsigned n = 0; n < sizeof bad / sizeof bad[0]; n++) {
@@ -269,7 +261,6 @@ TEST(number_texts)
         lua_pushstring(L, bad[n]);
         if (lua_pcall(L, 1, 1, 0) == LUA_OK) fail_msg("%s is a number", bad[n]);
     }
-    fixture_close(&f);
 }
 
 /* A locale with a decimal comma has no influence. */
@@ -337,7 +328,7 @@ TEST(every_allocation_may_fail)
 }
 
 /* The buffers count as memory of the state. A large one is freed at once, also after an error. */
-TEST(no_large_buffer_is_kept)
+TEST_IN(fixture, f, no_large_buffer_is_kept)
 {
     static const char *const codes[] = {
         "cjson.encode(text)",
@@ -347,24 +338,21 @@ TEST(no_large_buffer_is_kept)
         "assert(not pcall(cjson.decode, '[' .. escaped .. ' 1]'))",
         "assert(not pcall(cjson.decode, escaped:sub(1, -2)))",
     };
-    fixture f;
-    fixture_open(&f);
-    lua_State *L = f.L;
+    lua_State *L = f->L;
     run(L, "text = ('x'):rep(1000):rep(4000) escaped = '\"' .. ('\\\\n'):rep(1000):rep(2000) .. '\"'");
     for (unsigned n = 0; n < sizeof codes / sizeof codes[0]; n++) {
         (void)lua_gc(L, LUA_GCCOLLECT);
-        const size_t before = f.live;
+        const size_t before = f->live;
         run(L, codes[n]);
         lua_settop(L, 2);
         (void)lua_gc(L, LUA_GCCOLLECT);
-        assert_in_range(f.live, 0, before + 2 * 65536 + 100000);
+        assert_in_range(f->live, 0, before + 2 * 65536 + 100000);
     }
-    f.live_max = f.live + 3000000;
+    f->live_max = f->live + 3000000;
     assert_int_equal(luaL_loadstring(L, "cjson.encode(text)"), LUA_OK);
     assert_int_equal(lua_pcall(L, 0, 0, 0), LUA_ERRMEM);
     assert_string_equal(lua_tostring(L, -1), "not enough memory");
     run(L, "assert(cjson.encode { 1 } == '[1]')");
-    fixture_close(&f);
 }
 
 /* When memory is short, the encoder collects garbage, and a finalizer may encode meanwhile. */
@@ -390,16 +378,13 @@ TEST(a_finalizer_may_encode)
 
 /* ---- the module luaserve.json ---------------------------------------------------------------------------------- */
 
-TEST(the_lua_tests_pass)
+TEST_IN(fixture, f, the_lua_tests_pass)
 {
-    fixture f;
-    fixture_open(&f);
-    run(f.L, "local tree = '" TEST_TREE "/'\n"
-             "package.path = tree .. 'tests/unit/lua/?.lua;' .. tree .. 'lua/?.lua'\n"
-             "package.loaded['luaserve.core'] = require 'fake_core'\n"
-             "for name, test in pairs(require 'test_json') do\n"
-             "  local ok, message = xpcall(test, debug.traceback)\n"
-             "  if not ok then error(name .. ': ' .. tostring(message), 0) end\n"
-             "end\n");
-    fixture_close(&f);
+    run(f->L, "local tree = '" TEST_TREE "/'\n"
+              "package.path = tree .. 'tests/unit/lua/?.lua;' .. tree .. 'lua/?.lua'\n"
+              "package.loaded['luaserve.core'] = require 'fake_core'\n"
+              "for name, test in pairs(require 'test_json') do\n"
+              "  local ok, message = xpcall(test, debug.traceback)\n"
+              "  if not ok then error(name .. ': ' .. tostring(message), 0) end\n"
+              "end\n");
 }

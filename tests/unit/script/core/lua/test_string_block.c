@@ -77,9 +77,8 @@ static test_site *opened(void)
     return t;
 }
 
-TEST(a_string_lives_until_its_last_slice_is_dropped)
+TEST_WITH(test_site, t, a_string_lives_until_its_last_slice_is_dropped, opened())
 {
-    test_site *t = opened();
     ls_slice slice, second;
     const size_t before = bytes_after_collection(t);
     take(t, &slice, 1);
@@ -95,12 +94,10 @@ TEST(a_string_lives_until_its_last_slice_is_dropped)
     assert_int_equal(pump(t), 1);
     assert_int_equal(state_of(t)->strings.used, 0);
     assert_true(bytes_after_collection(t) < before + LEN);
-    test_site_close(t);
 }
 
-TEST(one_operation_releases_many_strings)
+TEST_WITH(test_site, t, one_operation_releases_many_strings, opened())
 {
-    test_site *t = opened();
     ls_slice slices[MANY];
     const size_t before = bytes_after_collection(t);
     for (int round = 0; round < 3; round++) {
@@ -112,13 +109,11 @@ TEST(one_operation_releases_many_strings)
         assert_int_equal(state_of(t)->strings.free_count, LS_STRINGS_FREE_MAX);
         assert_true(bytes_after_collection(t) < before + LEN);
     }
-    test_site_close(t);
 }
 
 /* The next send of the state releases the strings before the operation does. */
-TEST(a_reserve_releases_the_dropped_strings)
+TEST_WITH(test_site, t, a_reserve_releases_the_dropped_strings, opened())
 {
-    test_site *t = opened();
     ls_slice first, second, third;
     take(t, &first, 1);
     ls_slice_drop(&first);
@@ -131,7 +126,6 @@ TEST(a_reserve_releases_the_dropped_strings)
     ls_slice_drop(&third);
     assert_int_equal(pump(t), 1);
     assert_int_equal(state_of(t)->strings.used, 0);
-    test_site_close(t);
 }
 
 /* While the site loads there is no port: the next drop with one releases these strings as well. */
@@ -149,15 +143,13 @@ TEST(strings_of_the_loading_site)
     test_site_close(t);
 }
 
-TEST(a_slice_dropped_while_the_site_closes)
+TEST_WITH(test_site, t, a_slice_dropped_while_the_site_closes, opened())
 {
-    test_site *t = opened();
     ls_slice slices[2];
     take(t, slices, 2);
     ls_slice_drop(&slices[0]);        /* its operation is in the port's queue when the port closes */
     ls_state_disconnect(state_of(t)); /* as ls_site_close does before it frees the connections */
     ls_slice_drop(&slices[1]);
-    test_site_close(t);
 }
 
 static int reserve_all(lua_State *L)
@@ -166,9 +158,8 @@ static int reserve_all(lua_State *L)
     return 0;
 }
 
-TEST(a_reserve_past_the_memory_limit_raises)
+TEST_WITH(test_site, t, a_reserve_past_the_memory_limit_raises, opened())
 {
-    test_site *t = opened();
     ls_state *lua = state_of(t);
     ls_slice slice;
     const size_t bytes_max = lua->bytes_max;
@@ -179,7 +170,6 @@ TEST(a_reserve_past_the_memory_limit_raises)
     ls_slice_drop(&slice);
     assert_int_equal(pump(t), 1);
     assert_int_equal(lua->strings.used, 0);
-    test_site_close(t);
 }
 
 typedef struct dropper {
@@ -196,10 +186,9 @@ static void drop_on_a_thread(void *user)
 }
 
 /* No dropped block is forgotten, whichever thread drops it while the state releases others. */
-TEST(any_thread_may_drop)
+TEST_WITH(test_site, t, any_thread_may_drop, opened())
 {
     static dropper droppers[THREADS];
-    test_site *t = opened();
     const size_t before = bytes_after_collection(t);
     for (int round = 0; round < ROUNDS; round++) {
         for (int n = 0; n < THREADS; n++) {
@@ -216,5 +205,4 @@ TEST(any_thread_may_drop)
         assert_int_equal(state_of(t)->strings.used, 0);
         assert_true(bytes_after_collection(t) < before + LEN);
     }
-    test_site_close(t);
 }
