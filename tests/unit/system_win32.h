@@ -68,7 +68,6 @@ static inline void exhaust_descriptors(descriptors_before *before)
 
 static inline void restore_descriptors(const descriptors_before *before)
 {
-    (void)before;
     fd_limit.active = 0;
 }
 
@@ -129,7 +128,6 @@ typedef struct access_before {
 
 static inline void deny_access(access_before *f, const char *dir, const char *file, const char *fresh)
 {
-    (void)dir;
     f->file = CreateFileA(file, GENERIC_READ, 0, NULL, OPEN_EXISTING, 0, NULL);
     f->fresh = CreateFileA(fresh, GENERIC_WRITE, 0, NULL, CREATE_NEW, FILE_FLAG_DELETE_ON_CLOSE, NULL);
     assert_true(f->file != INVALID_HANDLE_VALUE && f->fresh != INVALID_HANDLE_VALUE);
@@ -137,7 +135,6 @@ static inline void deny_access(access_before *f, const char *dir, const char *fi
 
 static inline void restore_access(const access_before *f, const char *dir)
 {
-    (void)dir;
     CloseHandle(f->file);
     CloseHandle(f->fresh);
 }
@@ -160,7 +157,6 @@ static inline int silent_name_server(char *servers, size_t bytes)
 
 static inline void name_server_end(int server)
 {
-    (void)server;
 }
 
 #endif

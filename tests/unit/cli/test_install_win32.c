@@ -59,7 +59,6 @@ static SC_HANDLE WINAPI fake_create(SC_HANDLE manager, LPCWSTR name, LPCWSTR sho
                                     LPCWSTR needs, LPCWSTR user, LPCWSTR password)
 {
     (void)shown, (void)access, (void)type, (void)start, (void)control, (void)line, (void)group, (void)tag;
-    (void)password;
     assert_ptr_equal(manager, &made);
     assert_int_equal(wcscmp(name, L"n\u00e4me"), 0);
     assert_int_equal(wcscmp(user, L"NT AUTHORITY\\LocalService"), 0);
@@ -88,7 +87,6 @@ static LSTATUS WINAPI fake_key(HKEY root, LPCWSTR path, DWORD reserved, LPWSTR c
                                const LPSECURITY_ATTRIBUTES security, PHKEY key, LPDWORD created)
 {
     (void)root, (void)path, (void)reserved, (void)class, (void)options, (void)access, (void)security, (void)key;
-    (void)created;
     return ERROR_ACCESS_DENIED;
 }
 
@@ -118,26 +116,15 @@ static void install(void)
 }
 
 /* "If the result is NONE, then a firewall rule cannot be applied to that service", and NONE is what it would be. */
-static void a_firewall_rule_can_name_the_service(void **state)
+TEST(a_firewall_rule_can_name_the_service)
 {
-    (void)state;
     install();
     assert_true(made.levels & 1u << SERVICE_CONFIG_SERVICE_SID_INFO);
     assert_int_equal(made.sid_type, SERVICE_SID_TYPE_UNRESTRICTED);
 }
 
-static void a_disabled_http_driver_does_not_stop_the_service(void **state)
+TEST(a_disabled_http_driver_does_not_stop_the_service)
 {
-    (void)state;
     install();
     assert_int_equal(wcscmp(made.needs, L"Tcpip,Afd,"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_firewall_rule_can_name_the_service),
-        cmocka_unit_test(a_disabled_http_driver_does_not_stop_the_service),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,11 +30,9 @@ static void put_file(const char *path, size_t bytes)
     free(data);
 }
 
-static int set_up(void **state)
+static void place_open(place *p)
 {
-    place *p = malloc(sizeof *p);
     const char *tmp = getenv("TMPDIR");
-    assert_non_null(p);
     (void)snprintf(p->dir, sizeof p->dir, "%s/" TEST_SCRATCH_NAME, tmp != NULL ? tmp : "/tmp");
     assert_non_null(mkdtemp(p->dir));
     (void)snprintf(p->small, sizeof p->small, "%s/small.css", p->dir);
@@ -43,19 +41,14 @@ static int set_up(void **state)
     put_file(p->small, 10);
     put_file(p->most, LS_CACHED_BODY_MAX);
     put_file(p->big, BIG);
-    *state = p;
-    return 0;
 }
 
-static int tear_down(void **state)
+static void place_close(place *p)
 {
-    place *p = *state;
     (void)remove(p->small);
     (void)remove(p->most);
     (void)remove(p->big);
     assert_int_equal(rmdir(p->dir), 0);
-    free(p);
-    return 0;
 }
 
 static ls_file_key key_of(const char *name)
@@ -102,9 +95,8 @@ static ls_file_cache *opened(unsigned entries, unsigned open, size_t bytes)
     return cache;
 }
 
-static void an_entry_describes_its_file(void **state)
+TEST_IN(place, p, an_entry_describes_its_file)
 {
-    const place *p = *state;
     ls_cached_file *entry = entry_of(p->small, p->small);
     char text[300], date[LS_HTTP_DATE_BYTES + 1] = "", etag[LS_ETAG_BYTES + 1];
     assert_null(entry->file); /* the bytes are enough */
@@ -128,9 +120,8 @@ static void an_entry_describes_its_file(void **state)
 }
 
 /* RFC 9110 8.8.2.1: no Last-Modified in the future. A date before 1970 has no use. */
-static void only_a_past_time_is_a_date(void **state)
+TEST_IN(place, p, only_a_past_time_is_a_date)
 {
-    const place *p = *state;
     const int64_t now_s = ls_clock_wall_us() / 1000000;
     const struct {
         int64_t modified_s;
@@ -151,9 +142,8 @@ static void only_a_past_time_is_a_date(void **state)
     }
 }
 
-static void bytes_are_kept_up_to_the_limit(void **state)
+TEST_IN(place, p, bytes_are_kept_up_to_the_limit)
 {
-    const place *p = *state;
     ls_cached_file *most = entry_of(p->most, p->most), *big = entry_of(p->big, p->big);
     assert_true(most->body != NULL && (most->file != NULL) == (LS_CACHED_BODY_MAX > ls_shared_file_copy_max));
     assert_memory_equal(most->etag + most->etag_len - 4, "-br\"", 4);
@@ -166,11 +156,11 @@ static void bytes_are_kept_up_to_the_limit(void **state)
 }
 
 /* A file whose bytes are in memory is sent from there, or from the open file where that takes less time. */
-static void the_better_source_is_taken(void **state)
+TEST_IN(place, p, the_better_source_is_taken)
 {
-    const place *p = *state;
     const uint32_t copy_max = ls_shared_file_copy_max;
     if (copy_max >= LS_CACHED_BODY_MAX) {
+        place_close(p);
         print_message("skipped: of another system: bytes that are in memory are sent from there\n");
         skip();
     }
@@ -204,9 +194,8 @@ static void the_better_source_is_taken(void **state)
     }
 }
 
-static void the_same_file_is_recognized(void **state)
+TEST_IN(place, p, the_same_file_is_recognized)
 {
-    const place *p = *state;
     ls_cached_file *entry = entry_of(p->small, p->small), *missing = entry_of("x", NULL);
     ls_file_info info = entry->info;
     entry->stable = true; /* see below */
@@ -235,13 +224,12 @@ static void the_same_file_is_recognized(void **state)
 }
 
 /* The time of a file that has just changed does not tell a further change. */
-static void a_file_that_has_just_changed_is_not_recognized(void **state)
+TEST_IN(place, p, a_file_that_has_just_changed_is_not_recognized)
 {
     static const struct {
         int64_t age_s;
         bool recognized;
     } cases[] = {{60, true}, {3, true}, {2, false}, {0, false}, {-2, false}, {-3, true}, {INT64_MIN / 2, true}};
-    const place *p = *state;
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         const ls_file_key key = key_of(p->small);
         ls_shared_file *file;
@@ -261,9 +249,8 @@ static void a_file_that_has_just_changed_is_not_recognized(void **state)
     }
 }
 
-static void one_caller_a_second_examines_the_file(void **state)
+TEST_IN(place, p, one_caller_a_second_examines_the_file)
 {
-    const place *p = *state;
     ls_file_cache *cache = opened(10, 10, 1 << 20);
     assert_int_equal(look(cache, "a", 5000), LS_CACHE_NONE);
     put(cache, "a", p->small, 5000);
@@ -280,9 +267,8 @@ static void one_caller_a_second_examines_the_file(void **state)
     ls_file_cache_close(cache);
 }
 
-static void after_a_change_all_callers_examine_the_file(void **state)
+TEST_IN(place, p, after_a_change_all_callers_examine_the_file)
 {
-    const place *p = *state;
     ls_file_cache *cache = opened(10, 10, 1 << 20);
     const ls_file_key key = key_of("a");
     ls_cached_file *entry;
@@ -309,9 +295,8 @@ static void after_a_change_all_callers_examine_the_file(void **state)
     ls_file_cache_close(cache);
 }
 
-static void a_new_entry_takes_the_place_of_the_old_one(void **state)
+TEST_IN(place, p, a_new_entry_takes_the_place_of_the_old_one)
 {
-    const place *p = *state;
     ls_file_cache *cache = opened(10, 10, 1 << 20);
     ls_file_cache_stats stats;
     const ls_file_key key = key_of("a");
@@ -337,9 +322,8 @@ static void a_new_entry_takes_the_place_of_the_old_one(void **state)
 }
 
 /* Which links a path may follow depends on the directory; so an entry serves only searches with the same one. */
-static void the_directory_is_part_of_the_key(void **state)
+TEST_IN(place, p, the_directory_is_part_of_the_key)
 {
-    const place *p = *state;
     ls_file_key keys[] = {{"a/b/c", 5, 0}, {"a/b/c", 5, 1}, {"a/b/c", 5, 3}};
     ls_file_cache *cache = opened(10, 10, 1 << 20);
     for (unsigned n = 0; n < 3; n++) {
@@ -362,9 +346,8 @@ static void the_directory_is_part_of_the_key(void **state)
     ls_file_cache_close(cache);
 }
 
-static void entries_are_limited(void **state)
+TEST_IN(place, p, entries_are_limited)
 {
-    const place *p = *state;
     ls_file_cache *cache = opened(3, 10, 1 << 20);
     put(cache, "a", p->small, 0);
     put(cache, "b", NULL, 0);
@@ -380,9 +363,8 @@ static void entries_are_limited(void **state)
     ls_file_cache_close(cache);
 }
 
-static void open_files_are_limited(void **state)
+TEST_IN(place, p, open_files_are_limited)
 {
-    const place *p = *state;
     ls_file_cache *cache = opened(100, 2, 1 << 20);
     ls_file_cache_stats stats;
     put(cache, "a", p->big, 0);
@@ -406,9 +388,8 @@ static void open_files_are_limited(void **state)
     ls_file_cache_close(cache);
 }
 
-static void bytes_are_limited(void **state)
+TEST_IN(place, p, bytes_are_limited)
 {
-    const place *p = *state;
     ls_cached_file *entry = entry_of("a", p->most);
     const size_t each = entry->bytes;
     ls_file_cache_stats stats;
@@ -435,9 +416,8 @@ static void bytes_are_limited(void **state)
     }
 }
 
-static void idle_entries_are_dropped(void **state)
+TEST_IN(place, p, idle_entries_are_dropped)
 {
-    const place *p = *state;
     ls_file_cache *cache = opened(100, 10, 1 << 20);
     ls_file_cache_stats stats;
     put(cache, "a", p->big, 0);
@@ -455,9 +435,8 @@ static void idle_entries_are_dropped(void **state)
     ls_file_cache_close(cache);
 }
 
-static void shards_share_the_limits(void **state)
+TEST_IN(place, p, shards_share_the_limits)
 {
-    const place *p = *state;
     const ls_file_cache_limits limits = {4, 40, 4, 1 << 20, 1000, 60000};
     ls_file_cache_stats stats;
     ls_file_cache *cache;
@@ -505,39 +484,16 @@ static void work(void *arg)
     }
 }
 
-static void threads_share_it(void **state)
+TEST_IN(place, p, threads_share_it)
 {
     const ls_file_cache_limits limits = {2, 8, 4, 1 << 20, 50, 200};
     worker workers[4];
     ls_file_cache *cache;
     assert_int_equal(ls_file_cache_open(&limits, &cache), LS_OK);
     for (unsigned n = 0; n < 4; n++) {
-        workers[n] = (worker){.cache = cache, .p = *state, .number = n};
+        workers[n] = (worker){.cache = cache, .p = p, .number = n};
         assert_int_equal(ls_thread_start(&workers[n].thread, "cache", work, &workers[n]), LS_OK);
     }
     for (unsigned n = 0; n < 4; n++) ls_thread_join(&workers[n].thread);
     ls_file_cache_close(cache);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_entry_describes_its_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(only_a_past_time_is_a_date, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bytes_are_kept_up_to_the_limit, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_better_source_is_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_same_file_is_recognized, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_that_has_just_changed_is_not_recognized, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_caller_a_second_examines_the_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(after_a_change_all_callers_examine_the_file, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_new_entry_takes_the_place_of_the_old_one, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_directory_is_part_of_the_key, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(entries_are_limited, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(open_files_are_limited, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(bytes_are_limited, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(idle_entries_are_dropped, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(shards_share_the_limits, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(threads_share_it, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,6 @@ typedef struct test_site {
 static void test_sink(int level, const char *line, size_t len, void *user)
 {
     test_site *t = user;
-    (void)level;
     ls_mutex_lock(&t->log_mutex);
     if (len == 4 && memcmp(line, "DONE", 4) == 0) t->done = true;
     if (len <= sizeof t->log - t->log_len - 2) {
@@ -186,5 +185,12 @@ static inline void test_load_fails(const char *text, const char *expected)
     if (strstr(t->message, expected) == NULL) fail_msg("expected '%s' in '%s'", expected, t->message);
     test_site_close(t);
 }
+
+/* SITE_TEST(name): a test that runs the function of this name in the Lua file of SITE(), which the test defines. */
+#define SITE_TEST(name)            \
+    TEST(name)                     \
+    {                              \
+        test_snippet(SITE(#name)); \
+    }
 
 #endif

@@ -196,7 +196,6 @@ static inline int posix_socketpair(int family, int type, int protocol, int fds[2
     struct sockaddr_in at[2] = {{.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}}, from;
     const bool stream = (type & 0xffff) == SOCK_STREAM;
     int len = sizeof at[0];
-    (void)family;
     at[1] = at[0];
     if (stream) {
         const int listener = posix_socket(AF_INET, SOCK_STREAM, protocol);

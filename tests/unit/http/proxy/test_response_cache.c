@@ -9,14 +9,14 @@
 #include "base/err.h"
 #include "http/proxy/response_cache.h"
 
-static ls_response_cache *open_cache(size_t bytes_max)
+static ls_response_cache *ls_response_cache_open(size_t bytes_max)
 {
     ls_shared_object *object;
     assert_int_equal(ls_response_cache_kind.open(&bytes_max, &object), LS_OK);
     return (ls_response_cache *)(void *)object;
 }
 
-static void close_cache(ls_response_cache *cache)
+static void ls_response_cache_close(ls_response_cache *cache)
 {
     ls_response_cache_kind.close((ls_shared_object *)(void *)cache);
 }
@@ -95,12 +95,10 @@ static int find(ls_response_cache *cache, const char *key, const char *value)
     return err;
 }
 
-static void fields_select_an_entry(void **state)
+TEST_WITH(ls_response_cache, cache, fields_select_an_entry, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     char select[64];
     asked a;
-    (void)state;
     for (const char *const *value = (const char *const[]){"de", "", "a=b"}, *const *end = value + 3; value < end;
          value++) {
         ask(&a, *value);
@@ -116,11 +114,10 @@ static void fields_select_an_entry(void **state)
     assert_int_equal(find(cache, "/x", "de"), LS_ENOENT);
     put(cache, "/", "lang\n", 1);
     assert_int_equal(find(cache, "/", NULL), LS_OK);
-    close_cache(cache);
 }
 
 /* What a site changes in the request takes the place of the fields of the client. */
-static void changed_fields_select_an_entry(void **state)
+TEST(changed_fields_select_an_entry)
 {
     static const struct {
         const char *drops, *lines, *select;
@@ -131,11 +128,10 @@ static void changed_fields_select_an_entry(void **state)
                 {"lan,language,", "lan: x\r\nlanguage: y\r\n", "lang=de\n"}};
     char select[64];
     asked a;
-    (void)state;
     ask(&a, "de");
     for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
         const ls_selecting by = {&a.head, a.bytes, text(rows[n].drops), text(rows[n].lines)};
-        ls_response_cache *cache = open_cache(1 << 20);
+        ls_response_cache *cache = ls_response_cache_open(1 << 20);
         ls_stored *entry;
         select[ls_select_make(&by, "lang", 4, select, sizeof select - 1)] = '\0';
         assert_string_equal(select, rows[n].select);
@@ -144,15 +140,13 @@ static void changed_fields_select_an_entry(void **state)
         ls_stored_drop(entry);
         put(cache, "/other", "lang=other\n", 1);
         assert_int_equal(ls_response_cache_find(cache, text("/other"), &by, &entry), LS_ECHANGED);
-        close_cache(cache);
+        ls_response_cache_close(cache);
     }
 }
 
-static void a_key_has_so_many_variants(void **state)
+TEST_WITH(ls_response_cache, cache, a_key_has_so_many_variants, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     char value[12], select[24];
-    (void)state;
     for (int n = 0; n <= LS_VARIANTS_MAX; n++) {
         (void)snprintf(value, sizeof value, "%d", n);
         (void)snprintf(select, sizeof select, "lang=%d\n", n);
@@ -164,15 +158,13 @@ static void a_key_has_so_many_variants(void **state)
     ls_stored *entries[LS_VARIANTS_MAX];
     assert_int_equal(ls_response_cache_list(cache, text("/"), entries), LS_VARIANTS_MAX);
     for (unsigned n = 0; n < LS_VARIANTS_MAX; n++) ls_stored_drop(entries[n]);
-    close_cache(cache);
 }
 
-static void entries_have_so_much_room(void **state)
+TEST(entries_have_so_much_room)
 {
     ls_stored *entry = make("/a", "", 100);
     const size_t bytes = entry->bytes;
-    ls_response_cache *cache = open_cache(2 * bytes);
-    (void)state;
+    ls_response_cache *cache = ls_response_cache_open(2 * bytes);
     put_entry(cache, entry);
     put(cache, "/b", "", 100);
     assert_int_equal(find(cache, "/a", NULL), LS_OK); /* and "/b" is the one that was used before */
@@ -188,7 +180,7 @@ static void entries_have_so_much_room(void **state)
     assert_int_equal(find(cache, "/e", NULL), LS_ENOENT);
     assert_int_equal(find(cache, "/d", NULL), LS_OK);
     remove_all(cache, "/", 1);
-    close_cache(cache);
+    ls_response_cache_close(cache);
 }
 
 static int woken;
@@ -205,11 +197,9 @@ static ls_fill *claim(ls_response_cache *cache, ls_waiter *waiter, int expected)
     return claim_key(cache, text("/a\nx"), waiter, expected);
 }
 
-static void others_wait_for_a_fill(void **state)
+TEST_WITH(ls_response_cache, cache, others_wait_for_a_fill, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     ls_waiter waiters[3];
-    (void)state;
     woken = 0;
     ls_fill *fill = claim(cache, &waiters[0], LS_OK);
     assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
@@ -223,18 +213,15 @@ static void others_wait_for_a_fill(void **state)
     assert_int_equal(woken, 1);
     assert_false(ls_response_cache_cancel(cache, &waiters[1]));
     assert_int_equal(find(cache, "/a\nx", NULL), LS_OK);
-    close_cache(cache);
 }
 
-static void without_a_response_they_do_not_wait_again(void **state)
+TEST_WITH(ls_response_cache, cache, without_a_response_they_do_not_wait_again, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     ls_waiter waiters[2];
     ls_stored *entries[2];
     for (int n = 0; n < 2; n++)
         entries[n] = ls_stored_make(200, &(ls_freshness){.lifetime_ms = 1000}, text("/a\nx"), text(""), text(""),
                                     &(ls_slice){0});
-    (void)state;
     woken = 0;
     ls_fill *fill = claim(cache, &waiters[0], LS_OK);
     assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
@@ -255,14 +242,11 @@ static void without_a_response_they_do_not_wait_again(void **state)
     ls_fill_end(third, NULL, false);
     ls_stored_drop(entries[0]);
     ls_stored_drop(entries[1]);
-    close_cache(cache);
 }
 
-static void when_a_fill_takes_too_long_no_one_waits_for_it(void **state)
+TEST_WITH(ls_response_cache, cache, when_a_fill_takes_too_long_no_one_waits_for_it, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     ls_waiter waiters[3];
-    (void)state;
     woken = 0;
     ls_fill *fill = claim(cache, &waiters[0], LS_OK);
     assert_null(claim(cache, &waiters[1], LS_CACHE_WAITS));
@@ -274,14 +258,11 @@ static void when_a_fill_takes_too_long_no_one_waits_for_it(void **state)
     ls_fill_end(fill, NULL, false);
     ls_fill_end(second, NULL, false);
     ls_fill_end(third, NULL, false);
-    close_cache(cache);
 }
 
-static void a_removal_reaches_fills(void **state)
+TEST_WITH(ls_response_cache, cache, a_removal_reaches_fills, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     ls_stored *entry = make("/a\nx", "", 1);
-    (void)state;
     for (int removed = 0; removed <= 1; removed++) {
         ls_fill *fill = claim(cache, NULL, LS_OK);
         remove_all(cache, removed ? "/a\n" : "/a\ny", 0);
@@ -294,15 +275,12 @@ static void a_removal_reaches_fills(void **state)
     assert_true(ls_stored_refresh(entry));
     assert_false(ls_stored_refresh(entry)); /* another one does so */
     ls_stored_drop(entry);
-    close_cache(cache);
 }
 
 /* A fill that begins during the removal is one of a new response; what it restores is not. */
-static void a_removal_lasts_until_its_end(void **state)
+TEST_WITH(ls_response_cache, cache, a_removal_lasts_until_its_end, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     ls_stored *entry = make("/a\nx", "", 1);
-    (void)state;
     ls_fill *removal = begin_removal(cache, "/a\n", 0), *other = begin_removal(cache, "/b\n", 0);
     ls_fill *fill = claim(cache, NULL, LS_OK);
     assert_false(ls_fill_restore(fill, entry));
@@ -315,14 +293,11 @@ static void a_removal_lasts_until_its_end(void **state)
     ls_fill_end(fill, NULL, false);
     ls_fill_end(other, NULL, false);
     ls_stored_drop(entry);
-    close_cache(cache);
 }
 
-static void a_restored_entry_replaces_none(void **state)
+TEST_WITH(ls_response_cache, cache, a_restored_entry_replaces_none, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     ls_stored *old = make("/a\nx", "", 1), *entries[LS_VARIANTS_MAX];
-    (void)state;
     put(cache, "/a\nx", "", 2);
     ls_fill *fill = claim(cache, NULL, LS_OK);
     assert_true(ls_fill_restore(fill, old));
@@ -331,16 +306,13 @@ static void a_restored_entry_replaces_none(void **state)
     assert_int_equal(entries[0]->body.len, 2);
     ls_stored_drop(entries[0]);
     ls_stored_drop(old);
-    close_cache(cache);
 }
 
 /* One at a time, beside fills of the same line; a removal waits for those before it, and those behind it wait for its end. */
-static void copies_and_removals_wait_for_each_other(void **state)
+TEST_WITH(ls_response_cache, cache, copies_and_removals_wait_for_each_other, ls_response_cache_open(1 << 20))
 {
-    ls_response_cache *cache = open_cache(1 << 20);
     const ls_text key = {"/a\n", 4}; /* with its NUL */
     ls_waiter first, second, removing, apart;
-    (void)state;
     woken = 0;
     ls_waiter_init(&first, wake);
     ls_waiter_init(&second, wake);
@@ -369,23 +341,4 @@ static void copies_and_removals_wait_for_each_other(void **state)
     assert_int_equal(ls_removal_wait(removal, &removing), LS_OK);
     ls_fill_end(removal, NULL, false);
     ls_fill_end(copy, NULL, false);
-    close_cache(cache);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fields_select_an_entry),
-        cmocka_unit_test(changed_fields_select_an_entry),
-        cmocka_unit_test(a_key_has_so_many_variants),
-        cmocka_unit_test(entries_have_so_much_room),
-        cmocka_unit_test(others_wait_for_a_fill),
-        cmocka_unit_test(without_a_response_they_do_not_wait_again),
-        cmocka_unit_test(when_a_fill_takes_too_long_no_one_waits_for_it),
-        cmocka_unit_test(a_removal_reaches_fills),
-        cmocka_unit_test(a_removal_lasts_until_its_end),
-        cmocka_unit_test(a_restored_entry_replaces_none),
-        cmocka_unit_test(copies_and_removals_wait_for_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,24 +3,26 @@
 #include "script/site_fixture.h"
 
 #define SITE(name) test_lua("script/core/task.lua", name)
-#define SITE_TEST(name)                                      \
-    {                                                        \
-        name, site_test, NULL, NULL, (void *)(uintptr_t)name \
-    }
 
-static void site_test(void **state)
-{
-    test_snippet(SITE(*state));
-}
+SITE_TEST(waiting_inside_coroutines)
+SITE_TEST(a_waiting_coroutine_cannot_be_resumed_or_closed)
+SITE_TEST(jobs_have_a_limit)
+SITE_TEST(timers)
+SITE_TEST(copies_of_a_string)
+SITE_TEST(formats_of_dates_have_a_limit)
+SITE_TEST(timers_have_a_limit)
+SITE_TEST(timers_are_memory_of_lua)
+SITE_TEST(buffers)
+SITE_TEST(a_buffer_that_grows_without_end)
 
-static void jobs(void **state)
+TEST(jobs)
 {
     test_snippet(SITE("jobs"));
     test_snippet_logs(SITE("the_error_of_a_job"), "in a spawned job: ");
 }
 
 /* Lua does not call the finalizer of an object that is made while the state closes. */
-static void a_buffer_made_while_the_state_closes(void **state)
+TEST(a_buffer_made_while_the_state_closes)
 {
     test_site *t = test_site_open(SITE("a_buffer_made_while_the_state_closes"));
     assert_int_equal(t->opened, LS_OK);
@@ -39,7 +41,7 @@ static void a_buffer_made_while_the_state_closes(void **state)
     test_site_free(t);
 }
 
-static void memory_has_a_limit(void **state)
+TEST(memory_has_a_limit)
 {
     test_snippet_logs(SITE("memory_has_a_limit"), "not enough memory");
 }
@@ -75,37 +77,37 @@ static void run_watched(const char *text, const char *expected)
     test_site_close(t);
 }
 
-static void processor_time_has_a_limit(void **state)
+TEST(processor_time_has_a_limit)
 {
     /* The loops make garbage because ThreadSanitizer delays signals until the program calls into its run-time. */
     run_watched(SITE("processor_time_has_a_limit"), "more processor time than max_cpu allows");
 }
 
-static void processor_time_has_a_limit_in_c_functions(void **state)
+TEST(processor_time_has_a_limit_in_c_functions)
 {
     run_watched(SITE("processor_time_has_a_limit_in_c_functions"), "more processor time than max_cpu allows");
 }
 
 /* Code of the script that runs where a coroutine cannot be suspended. */
-static void processor_time_has_a_limit_in_close_and_message_handlers(void **state)
+TEST(processor_time_has_a_limit_in_close_and_message_handlers)
 {
     run_watched(SITE("processor_time_has_a_limit_in_close_and_message_handlers"),
                 "more processor time than max_cpu allows");
 }
 
 /* A task that waits again and again may compute for any time. A sleep of less than a millisecond is no wait. */
-static void a_wait_renews_the_processor_time(void **state)
+TEST(a_wait_renews_the_processor_time)
 {
     run_watched(SITE("a_wait_renews_the_processor_time"), "more processor time than max_cpu allows");
 }
 
 /* A short sleep gives back the time for which it lasted: other tasks have run. */
-static void giving_way_to_busy_tasks_gives_back_time(void **state)
+TEST(giving_way_to_busy_tasks_gives_back_time)
 {
     run_watched(SITE("giving_way_to_busy_tasks_gives_back_time"), NULL);
 }
 
-static void hooks_of_start_and_drain(void **state)
+TEST(hooks_of_start_and_drain)
 {
     test_site *t = test_site_open(SITE("hooks_of_start_and_drain"));
     assert_int_equal(t->opened, LS_OK);
@@ -119,7 +121,7 @@ static void hooks_of_start_and_drain(void **state)
     test_site_close(t);
 }
 
-static void a_site_may_close_with_tasks_under_way(void **state)
+TEST(a_site_may_close_with_tasks_under_way)
 {
     test_site *t = test_site_open(SITE("a_site_may_close_with_tasks_under_way"));
     test_pump(t, 50);
@@ -127,7 +129,7 @@ static void a_site_may_close_with_tasks_under_way(void **state)
 }
 
 /* A request whose time is over answers 503, or its error handler does; the end of its site goes before. */
-static void the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over(void **state)
+TEST(the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over)
 {
     test_site *t = test_site_open(SITE("a_site_may_close_with_tasks_under_way"));
     unsigned count = 0;
@@ -153,30 +155,4 @@ static void the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over(void **
     }
     assert_int_equal(count, 0);
     test_site_close(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SITE_TEST("waiting_inside_coroutines"),
-                                       SITE_TEST("a_waiting_coroutine_cannot_be_resumed_or_closed"),
-                                       cmocka_unit_test(jobs),
-                                       SITE_TEST("jobs_have_a_limit"),
-                                       SITE_TEST("timers"),
-                                       SITE_TEST("copies_of_a_string"),
-                                       SITE_TEST("formats_of_dates_have_a_limit"),
-                                       SITE_TEST("timers_have_a_limit"),
-                                       SITE_TEST("timers_are_memory_of_lua"),
-                                       SITE_TEST("buffers"),
-                                       SITE_TEST("a_buffer_that_grows_without_end"),
-                                       cmocka_unit_test(a_buffer_made_while_the_state_closes),
-                                       cmocka_unit_test(memory_has_a_limit),
-                                       cmocka_unit_test(processor_time_has_a_limit),
-                                       cmocka_unit_test(processor_time_has_a_limit_in_c_functions),
-                                       cmocka_unit_test(processor_time_has_a_limit_in_close_and_message_handlers),
-                                       cmocka_unit_test(a_wait_renews_the_processor_time),
-                                       cmocka_unit_test(giving_way_to_busy_tasks_gives_back_time),
-                                       cmocka_unit_test(hooks_of_start_and_drain),
-                                       cmocka_unit_test(a_site_may_close_with_tasks_under_way),
-                                       cmocka_unit_test(the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over)};
-    return cmocka_run_group_tests_name("script/task", tests, NULL, NULL);
 }

@@ -66,13 +66,12 @@ static void drain_listener(int fd)
     for (int accepted; (accepted = accept4(fd, NULL, NULL, SOCK_NONBLOCK)) >= 0;) close(accepted);
 }
 
-static void a_generation_closes_with_everything_open(void **state)
+TEST(a_generation_closes_with_everything_open)
 {
     generations g;
     uint16_t port;
     char text[sizeof everything + 64];
     const int fd = silent_listener(&port);
-    (void)state;
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
     (void)snprintf(text, sizeof text, everything, port, port, port, port);
     generations_open(&g);
@@ -88,85 +87,69 @@ static void a_generation_closes_with_everything_open(void **state)
     close(fd);
 }
 
-static void without_force_it_waits_for_its_tasks(void **state)
+TEST_IN(generations, g, without_force_it_waits_for_its_tasks)
 {
-    generations g;
-    (void)state;
-    generations_open(&g);
-    ls_site *site = generation_start(&g, "core.after(0, function() core.log('info', 'begun') core.sleep(0.3) "
-                                         "core.log('info', 'over') end)");
-    generation_await_log(&g, "begun");
+    ls_site *site = generation_start(g, "core.after(0, function() core.log('info', 'begun') core.sleep(0.3) "
+                                        "core.log('info', 'over') end)");
+    generation_await_log(g, "begun");
     assert_false(ls_site_end(site, false));
-    assert_null(strstr(g.t->log, "over"));
-    generation_end(&g, site, false);
-    assert_non_null(strstr(g.t->log, "over"));
-    generations_close(&g);
+    assert_null(strstr(g->t->log, "over"));
+    generation_end(g, site, false);
+    assert_non_null(strstr(g->t->log, "over"));
 }
 
 /* A handler that never ends keeps its own state open, and no other one. The structs of the others are freed when its
  * worker has left the packet. */
-static void a_stuck_task_keeps_only_its_state(void **state)
+TEST_IN(generations, g, a_stuck_task_keeps_only_its_state)
 {
     enum { OTHERS = 20 };
-    generations g;
     ls_site *others[OTHERS];
-    (void)state;
-    generations_open(&g);
     ls_site *old = generation_start(
-        &g,
+        g,
         "core.config{ handler_cpu_ms_max = 100000 } core.after(0, function() "
         "core.log('info', 'stuck') while not stop do core.now() end end) " /* a call: ThreadSanitizer delivers signals in it */
         "core.every(0.001, function() end)");
-    generation_await_log(&g, "stuck");
+    generation_await_log(g, "stuck");
     for (unsigned n = 0; n < OTHERS; n++) {
         assert_false(ls_site_end(old, true));
-        generation_clear_log(&g);
-        others[n] = generation_start(&g, "core.config{ handler_cpu_ms_max = 100000 } "
-                                         "core.after(0, function() core.sleep(0.001) core.log('info', 'served') end)");
-        generation_await_log(&g, "served");
+        generation_clear_log(g);
+        others[n] = generation_start(g, "core.config{ handler_cpu_ms_max = 100000 } "
+                                        "core.after(0, function() core.sleep(0.001) core.log('info', 'served') end)");
+        generation_await_log(g, "served");
         generation_await_idle(others[n]);
-        generation_close_states(&g, others[n], false);
+        generation_close_states(g, others[n], false);
     }
     /* The limit of the next generation applies to all: it ends the task. */
-    ls_site *last = generation_start(&g, "core.config{ handler_cpu_ms_max = 20 } core.every(0.001, function() end)");
-    generation_end(&g, old, true);
+    ls_site *last = generation_start(g, "core.config{ handler_cpu_ms_max = 20 } core.every(0.001, function() end)");
+    generation_end(g, old, true);
     for (unsigned n = 0; n < OTHERS; n++) ls_site_close(others[n]);
-    generation_end(&g, last, true);
-    generations_close(&g);
+    generation_end(g, last, true);
 }
 
-static void retirement_stops_repeating_timers_and_runs_drain_hooks(void **state)
+TEST_IN(generations, g, retirement_stops_repeating_timers_and_runs_drain_hooks)
 {
-    generations g;
-    (void)state;
-    generations_open(&g);
     ls_site *site =
-        generation_start(&g, "core.every(0.001, function() core.log('info', 'tick') end) "
-                             "core.on('drain', function() core.sleep(0.001) core.log('info', 'drained') end)");
-    generation_await_log(&g, "tick");
+        generation_start(g, "core.every(0.001, function() core.log('info', 'tick') end) "
+                            "core.on('drain', function() core.sleep(0.001) core.log('info', 'drained') end)");
+    generation_await_log(g, "tick");
     ls_site_end_work(site, LS_END_REPLACED);
-    generation_await_log(&g, "drained");
+    generation_await_log(g, "drained");
     generation_await_idle(site);
-    generation_quiesce(&g);
-    generation_clear_log(&g);
+    generation_quiesce(g);
+    generation_clear_log(g);
     ls_clock_sleep_ms(20);
-    assert_null(strstr(g.t->log, "tick"));
-    generation_end(&g, site, false);
-    generations_close(&g);
+    assert_null(strstr(g->t->log, "tick"));
+    generation_end(g, site, false);
 }
 
-static void finalizers_run_when_it_closes(void **state)
+TEST_IN(generations, g, finalizers_run_when_it_closes)
 {
-    generations g;
-    (void)state;
-    generations_open(&g);
     ls_site *site =
-        generation_start(&g, "kept = setmetatable({}, { __gc = function() local ok, e = pcall(core.after, 1, print) "
-                             "core.log('info', 'finalizer: ' .. tostring(e)) end }) core.after(3600, print)");
+        generation_start(g, "kept = setmetatable({}, { __gc = function() local ok, e = pcall(core.after, 1, print) "
+                            "core.log('info', 'finalizer: ' .. tostring(e)) end }) core.after(3600, print)");
     generation_await_idle(site);
-    generation_end(&g, site, false);
-    assert_non_null(strstr(g.t->log, "finalizer: the server has stopped"));
-    generations_close(&g);
+    generation_end(g, site, false);
+    assert_non_null(strstr(g->t->log, "finalizer: the server has stopped"));
 }
 
 /* ---- states above those of the running threads ---------------------------------------------------------------- */
@@ -183,7 +166,6 @@ static _Atomic unsigned waiting; /* such tasks */
 
 static void wait_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
-    (void)count;
     if (task->ending != LS_END_TIMEOUT) abort();
     ls_task_release(ctx, task, status == LUA_OK);
     atomic_fetch_sub(&waiting, 1);
@@ -257,74 +239,62 @@ static unsigned open_states(const generations *g)
     return count;
 }
 
-static void states_that_are_unused_give_their_memory_back(void **state)
+TEST_IN(generations, g, states_that_are_unused_give_their_memory_back)
 {
     static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
                                "core.on('start', function() core.connect('localhost', 1, {}) "
                                "core.log('info', 'begun') end) "; /* the state has a resolver */
-    generations g;
     bool more = true;
-    (void)state;
-    generations_open(&g);
-    ls_site *site = generation_start(&g, text);
+    ls_site *site = generation_start(g, text);
     generation_await_idle(site);
     for (unsigned round = 0; round < rounds() / 20; round++) {
-        assert_int_equal(open_states(&g), GENERATIONS_THREADS);
-        generation_clear_log(&g);
-        hold_all(&g, site, false);
-        assert_int_equal(open_states(&g), GENERATIONS_THREADS_MAX);
-        generation_await_log(&g, "begun"); /* to the site they are new ones, each time */
-        for (unsigned ms = 0; open_states(&g) > GENERATIONS_THREADS; ms++) {
+        assert_int_equal(open_states(g), GENERATIONS_THREADS);
+        generation_clear_log(g);
+        hold_all(g, site, false);
+        assert_int_equal(open_states(g), GENERATIONS_THREADS_MAX);
+        generation_await_log(g, "begun"); /* to the site they are new ones, each time */
+        for (unsigned ms = 0; open_states(g) > GENERATIONS_THREADS; ms++) {
             if (ms > GENERATIONS_PATIENCE_MS) fail_msg("the states stay");
-            (void)ls_site_on_tick(g.runtime, true, &more); /* the watchdog would call it every half second */
+            (void)ls_site_on_tick(g->runtime, true, &more); /* the watchdog would call it every half second */
             ls_clock_sleep_ms(1);
         }
-        (void)ls_site_on_tick(g.runtime, true, &more);
+        (void)ls_site_on_tick(g->runtime, true, &more);
         assert_false(more);
     }
-    generation_end(&g, site, false);
-    generations_close(&g);
+    generation_end(g, site, false);
 }
 
-static void a_state_that_holds_something_stays(void **state)
+TEST_IN(generations, g, a_state_that_holds_something_stays)
 {
     static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
                                "core.after({ seconds = 3600, each_state = true }, print)";
-    generations g;
     bool more;
-    (void)state;
-    generations_open(&g);
-    ls_site *site = generation_start(&g, text);
-    hold_all(&g, site, false);
+    ls_site *site = generation_start(g, text);
+    hold_all(g, site, false);
     for (unsigned n = 0; n < 5 * LS_STATE_UNUSED_TICKS; n++) {
-        (void)ls_site_on_tick(g.runtime, true, &more);
+        (void)ls_site_on_tick(g->runtime, true, &more);
         assert_true(more);
         generation_await_idle(site); /* the steps have run */
     }
-    assert_int_equal(open_states(&g), GENERATIONS_THREADS_MAX);
-    generation_end(&g, site, true);
-    generations_close(&g);
+    assert_int_equal(open_states(g), GENERATIONS_THREADS_MAX);
+    generation_end(g, site, true);
 }
 
-static void a_task_of_a_state_that_is_unused_ends_at_its_time(void **state)
+TEST_IN(generations, g, a_task_of_a_state_that_is_unused_ends_at_its_time)
 {
     static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
                                "function wait() core.sleep(3600) end";
-    generations g;
     bool more;
-    (void)state;
-    generations_open(&g);
-    ls_site *site = generation_start(&g, text);
-    hold_all(&g, site, true);
+    ls_site *site = generation_start(g, text);
+    hold_all(g, site, true);
     assert_int_equal(atomic_load(&waiting), GENERATIONS_THREADS_MAX - GENERATIONS_THREADS);
-    for (unsigned n = 0; n < LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g.runtime, true, &more);
+    for (unsigned n = 0; n < LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g->runtime, true, &more);
     for (unsigned ms = 0; atomic_load(&waiting) > 0; ms++) {
         if (ms > GENERATIONS_PATIENCE_MS) fail_msg("the tasks wait for longer than their timeout");
         ls_clock_sleep_ms(1);
     }
     generation_await_idle(site);
-    generation_end(&g, site, false);
-    generations_close(&g);
+    generation_end(g, site, false);
 }
 
 static _Atomic bool lacks_memory, load_goes_on;
@@ -341,23 +311,20 @@ static int load_later(ls_generation *generation, ls_state *state, ls_thread_ctx 
 }
 
 /* A load that did not get enough memory is tried again later, and one that goes on counts for the memory of all. */
-static void a_state_is_made_when_there_is_memory(void **state)
+TEST_IN(generations, g, a_state_is_made_when_there_is_memory)
 {
     static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print }";
     static holder holders[GENERATIONS_THREADS_MAX];
-    generations g;
-    (void)state;
-    generations_open(&g);
-    ls_site *site = generation_start(&g, text);
+    ls_site *site = generation_start(g, text);
     load_site = site->generation.load;
     site->generation.load = load_later;
     for (unsigned n = 0; n < GENERATIONS_THREADS; n++) {
-        hold(&g, site, &holders[n], false);
+        hold(g, site, &holders[n], false);
         await(&holders[n].inside);
     }
     atomic_store(&lacks_memory, true);
     for (unsigned n = 0; n < 2; n++) {
-        hold(&g, site, &holders[2], false);
+        hold(g, site, &holders[2], false);
         await(&holders[2].inside);
         assert_null(holders[2].state);
         release(&holders[2], 1);
@@ -369,12 +336,12 @@ static void a_state_is_made_when_there_is_memory(void **state)
     uint64_t used = 0; /* a third state fits, a fourth one does not */
     for (unsigned n = 0; n < GENERATIONS_THREADS; n++) used += holders[n].state->bytes_live + LS_STATE_GRANT_BYTES;
     site->generation.settings.lua_all_bytes_max = used / 4 * 7;
-    hold(&g, site, &holders[2], false);
+    hold(g, site, &holders[2], false);
     for (unsigned ms = 0; atomic_load(&loads) < 2; ms++) {
         if (ms > GENERATIONS_PATIENCE_MS) fail_msg("it is not tried again");
         ls_clock_sleep_ms(1);
     }
-    hold(&g, site, &holders[3], false);
+    hold(g, site, &holders[3], false);
     await(&holders[3].inside);
     assert_null(holders[3].state);
     assert_int_equal(atomic_load(&loads), 2);
@@ -382,42 +349,27 @@ static void a_state_is_made_when_there_is_memory(void **state)
     await(&holders[2].inside);
     assert_non_null(holders[2].state);
     release(holders, GENERATIONS_THREADS_MAX);
-    assert_int_equal(open_states(&g), GENERATIONS_THREADS + 1);
-    generation_end(&g, site, false);
-    generations_close(&g);
+    assert_int_equal(open_states(g), GENERATIONS_THREADS + 1);
+    generation_end(g, site, false);
 }
 
 /* While others give their memory back, close it. */
-static void a_generation_closes_while_states_give_their_memory_back(void **state)
+TEST_IN(generations, g, a_generation_closes_while_states_give_their_memory_back)
 {
     static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print }";
-    generations g;
     bool more;
-    (void)state;
-    generations_open(&g);
     for (unsigned round = 0; round < rounds() / 20; round++) {
-        ls_site *site = generation_start(&g, text);
-        hold_all(&g, site, false);
-        for (unsigned n = 0; n <= LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g.runtime, true, &more);
+        ls_site *site = generation_start(g, text);
+        hold_all(g, site, false);
+        for (unsigned n = 0; n <= LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g->runtime, true, &more);
         ls_site_end_work(site, LS_END_REPLACED);
-        generation_end(&g, site, false);
+        generation_end(g, site, false);
     }
-    generations_close(&g);
 }
 
 int main(void)
 {
     const struct rlimit cores = {0, 0};
     (void)setrlimit(RLIMIT_CORE, &cores);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_generation_closes_with_everything_open),
-                                       cmocka_unit_test(without_force_it_waits_for_its_tasks),
-                                       cmocka_unit_test(a_stuck_task_keeps_only_its_state),
-                                       cmocka_unit_test(retirement_stops_repeating_timers_and_runs_drain_hooks),
-                                       cmocka_unit_test(finalizers_run_when_it_closes),
-                                       cmocka_unit_test(states_that_are_unused_give_their_memory_back),
-                                       cmocka_unit_test(a_state_that_holds_something_stays),
-                                       cmocka_unit_test(a_task_of_a_state_that_is_unused_ends_at_its_time),
-                                       cmocka_unit_test(a_state_is_made_when_there_is_memory),
-                                       cmocka_unit_test(a_generation_closes_while_states_give_their_memory_back)};
-    return cmocka_run_group_tests_name("script/generations", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -23,7 +23,6 @@ typedef struct workers_request {
 static int workers_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count)
 {
     workers_request *r = x->conn;
-    (void)length;
     if (ctx->inside != x->actor || x->response != LS_RESPONSE_NONE) atomic_fetch_add(&r->test->wrong, 1);
     ls_slices_drop(slices, count);
     atomic_fetch_add(&r->test->responded, 1);
@@ -32,16 +31,11 @@ static int workers_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_s
 
 static int workers_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
-    (void)ctx;
-    (void)x;
     return LS_DONE;
 }
 
 static int workers_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
 {
-    (void)ctx;
-    (void)x;
-    (void)out;
     return LS_OK;
 }
 
@@ -49,7 +43,6 @@ static void workers_returned(ls_thread_ctx *ctx, ls_exchange *x)
 {
     workers_request *r = x->conn;
     workers_test *test = r->test;
-    (void)ctx;
     if (!x->released) return;
     if (x->fields != NULL) ls_block_drop(x->fields);
     free(r);
@@ -66,7 +59,7 @@ static void workers_start(ls_thread_ctx *ctx, ls_op *op)
     ls_exchange_leave(ctx);
 }
 
-static void many_threads_many_states(void **state)
+TEST(many_threads_many_states)
 {
     static const char text[] =
         "core.config{ handler_cpu_ms_max = 40 } "
@@ -89,7 +82,6 @@ static void many_threads_many_states(void **state)
     ls_site *site;
     ls_port *port;
     ls_pools *pools;
-    (void)state;
     FILE *file = fdopen(mkstemp(path), "w");
     assert_non_null(file);
     fprintf(file, "%s%s", test_prelude, text);
@@ -149,7 +141,7 @@ static void many_threads_many_states(void **state)
 }
 
 /* Lua's memory runs out at every point of a request: only that request fails. */
-static void out_of_memory_ends_only_that_request(void **state)
+TEST(out_of_memory_ends_only_that_request)
 {
     static const char text[] =
         "local old = {} "
@@ -165,7 +157,6 @@ static void out_of_memory_ends_only_that_request(void **state)
     test_site *t = test_site_open(text);
     workers_test test = {NULL, 0, 0, 0};
     unsigned expected = 0;
-    (void)state;
     assert_int_equal(t->opened, LS_OK);
     test_pump(t, 20);
     test.handler = ls_site_http_handler(t->site, 0);
@@ -204,14 +195,13 @@ static void out_of_memory_ends_only_that_request(void **state)
     test_site_close(t);
 }
 
-static void states_must_define_the_same(void **state)
+TEST(states_must_define_the_same)
 {
     static const char text[] = "if not io.open('%s.mark') then io.open('%s.mark', 'w'):close() "
                                "core.listen{ host = '', port = 0, failed = failed, dispatch = print } end";
     char path[] = TEST_SCRATCH_PATH, message[400], mark[64];
     ls_runtime *runtime;
     ls_site *site;
-    (void)state;
     FILE *file = fdopen(mkstemp(path), "w");
     assert_non_null(file);
     fprintf(file, "%s", test_prelude);
@@ -227,12 +217,4 @@ static void states_must_define_the_same(void **state)
     (void)snprintf(mark, sizeof mark, "%s.mark", path);
     unlink(mark);
     unlink(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads_many_states),
-                                       cmocka_unit_test(out_of_memory_ends_only_that_request),
-                                       cmocka_unit_test(states_must_define_the_same)};
-    return cmocka_run_group_tests_name("script/workers", tests, NULL, NULL);
 }

@@ -4,34 +4,32 @@
 #include "script/site_fixture.h"
 
 #define SITE(name) test_lua("script/bind/http/handler.lua", name)
-#define SITE_TEST(name)                                      \
-    {                                                        \
-        name, site_test, NULL, NULL, (void *)(uintptr_t)name \
-    }
 
-static void site_test(void **state)
-{
-    test_snippet(SITE(*state));
-}
+SITE_TEST(results_become_responses)
+SITE_TEST(fields_of_req)
+SITE_TEST(request_bodies)
+SITE_TEST(members_of_res)
+SITE_TEST(kept_objects_raise_after_their_request)
+SITE_TEST(requests_are_injected_while_loading)
 
-static void invalid_results_are_logged_errors(void **state)
+TEST(invalid_results_are_logged_errors)
 {
     test_snippet_logs(SITE("invalid_results_are_logged_errors"),
                       "the handler returned the number 42, which is no registered status");
 }
 
-static void errors_in_failed_end_in_a_500(void **state)
+TEST(errors_in_failed_end_in_a_500)
 {
     test_snippet_logs(SITE("errors_in_failed_end_in_a_500"), "stack traceback");
 }
 
-static void log_hooks_run_for_each_response(void **state)
+TEST(log_hooks_run_for_each_response)
 {
     test_snippet_logs(SITE("log_hooks_run_for_each_response"), "/plain 500");
     test_snippet_logs(SITE("a_log_hook_sees_the_response"), "/seen 201");
 }
 
-static void sites_that_do_not_load(void **state)
+TEST(sites_that_do_not_load)
 {
     test_load_fails("x = = 1", ":2:");
     test_load_fails("error('my text')", "my text");
@@ -44,19 +42,4 @@ static void sites_that_do_not_load(void **state)
     test_load_fails("core.config{ lua_all_bytes_max = 4000000 } local t = {} for i = 1, 1e8 do t[i] = i end",
                     "all Lua states together is 4000000 bytes (set by ls.config{ max_states_memory");
     test_load_fails("core.listen{ host = 5, port = 70000, dispatch = print, failed = print }", "port");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SITE_TEST("results_become_responses"),
-                                       cmocka_unit_test(invalid_results_are_logged_errors),
-                                       cmocka_unit_test(errors_in_failed_end_in_a_500),
-                                       SITE_TEST("fields_of_req"),
-                                       SITE_TEST("request_bodies"),
-                                       SITE_TEST("members_of_res"),
-                                       SITE_TEST("kept_objects_raise_after_their_request"),
-                                       cmocka_unit_test(log_hooks_run_for_each_response),
-                                       SITE_TEST("requests_are_injected_while_loading"),
-                                       cmocka_unit_test(sites_that_do_not_load)};
-    return cmocka_run_group_tests_name("script/handler", tests, NULL, NULL);
 }

@@ -4,10 +4,10 @@
 /* sanitizers: asan; no thread starts */
 #include "script/site_fixture.h"
 
+#include "base/shared.h"
 #include "script/core/task.h"
 #include "script/store/channel.h"
 #include "script/store/semaphore.h"
-#include "base/shared.h"
 
 /* Definitions without lua/luaserve: the prelude of the fixture uses the core. */
 #define CHANNELS                                      \
@@ -89,14 +89,13 @@ static const char two_receivers[] =
              "end)";
 
 /* Idle receivers do not keep the old generation; the new one gets what is sent. */
-static void a_reload_hands_the_channel_over(void **state)
+TEST(a_reload_hands_the_channel_over)
 {
     test_site *t =
         open_ready(CHANNELS "body(function() "
                             "  start(function() for v in jobs:values() do core.log('info', 'first ' .. v) end end) "
                             "end)");
     ls_channel *jobs = jobs_of(t);
-    (void)state;
     send_text(jobs, "a");
     test_pump(t, 0);
     pump_queued(t);
@@ -120,14 +119,14 @@ static void a_reload_hands_the_channel_over(void **state)
 }
 
 /* The value was handed to a receiver, but the state ends before its task runs. */
-static void a_state_that_ends_gives_values_back(void **state)
+TEST(a_state_that_ends_gives_values_back)
 {
     test_site *t = open_ready(two_receivers);
     ls_channel *jobs = jobs_of(t);
-    (void)state;
     send_text(jobs, "a"); /* handed over: the operations are under way */
     send_text(jobs, "b");
-    ls_tasks_cancel(test_state(t), LS_END_CLOSED); /* as the step of the close does, which another thread may run before them */
+    ls_tasks_cancel(test_state(t),
+                    LS_END_CLOSED); /* as the step of the close does, which another thread may run before them */
     assert_int_equal(ls_channel_len(jobs), 0);
     end(t, t->site, true);
     assert_int_equal(ls_channel_len(jobs), 2);
@@ -136,22 +135,20 @@ static void a_state_that_ends_gives_values_back(void **state)
 }
 
 /* The server ends: no thread runs any more. */
-static void an_abandoned_state_gives_values_back(void **state)
+TEST(an_abandoned_state_gives_values_back)
 {
     test_site *t = open_ready(two_receivers);
     ls_channel *jobs = jobs_of(t);
-    (void)state;
     send_text(jobs, "a");
     send_text(jobs, "b");
     assert_int_equal(ls_channel_len(jobs), 0);
     test_site_close(t); /* frees the channel: a message that is lost is a leak for the sanitizer */
 }
 
-static void the_permit_of_a_task_in_an_abandoned_state_comes_back(void **state)
+TEST(the_permit_of_a_task_in_an_abandoned_state_comes_back)
 {
     test_site *t = open_ready(CHANNELS "body(function() start(function() gate:acquire() jobs:receive() end) end)");
     ls_site *old = replace(t, CHANNELS "body(function() end)");
-    (void)state;
     ls_site_close_sockets(old, &t->ctx);
     assert_int_equal(ls_semaphore_taken(gate_of(t)), 1);
     ls_site_close(old);
@@ -159,7 +156,7 @@ static void the_permit_of_a_task_in_an_abandoned_state_comes_back(void **state)
     test_site_close(t);
 }
 
-static void permits_of_with_come_back(void **state)
+TEST(permits_of_with_come_back)
 {
     static const char holders[] =
         CHANNELS "body(function() "
@@ -169,7 +166,6 @@ static void permits_of_with_come_back(void **state)
                  "end)";
     test_site *t = open_ready(holders);
     ls_semaphore *gate = gate_of(t);
-    (void)state;
     assert_int_equal(ls_semaphore_taken(gate), 1);
     assert_int_equal(ls_semaphore_release(gate), LS_OK); /* to the second task, which does not run any more */
     ls_tasks_cancel(test_state(t), LS_END_CLOSED);
@@ -182,12 +178,11 @@ static void permits_of_with_come_back(void **state)
 }
 
 /* A waiting sender has not sent. */
-static void a_waiting_sender_takes_its_value_along(void **state)
+TEST(a_waiting_sender_takes_its_value_along)
 {
     test_site *t = open_ready(CHANNELS "body(function() for n = 1, 4 do jobs:send(n) end "
                                        "start(function() jobs:send('late') end) end)");
     ls_channel *jobs = jobs_of(t);
-    (void)state;
     assert_int_equal(ls_channel_len(jobs), 4);
     end(t, t->site, true);
     for (int n = 0; n < 4; n++) {
@@ -198,17 +193,4 @@ static void a_waiting_sender_takes_its_value_along(void **state)
     }
     assert_int_equal(ls_channel_len(jobs), 0);
     test_site_close(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_reload_hands_the_channel_over),
-        cmocka_unit_test(a_state_that_ends_gives_values_back),
-        cmocka_unit_test(an_abandoned_state_gives_values_back),
-        cmocka_unit_test(the_permit_of_a_task_in_an_abandoned_state_comes_back),
-        cmocka_unit_test(permits_of_with_come_back),
-        cmocka_unit_test(a_waiting_sender_takes_its_value_along),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

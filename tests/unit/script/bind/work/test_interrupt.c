@@ -4,15 +4,9 @@
 #include "script/site_fixture.h"
 
 #define SITE(name) test_lua("script/bind/misc/interrupt.lua", name)
-#define SITE_TEST(name)                                      \
-    {                                                        \
-        name, site_test, NULL, NULL, (void *)(uintptr_t)name \
-    }
 
-static void site_test(void **state)
-{
-    test_snippet(SITE(*state));
-}
+SITE_TEST(an_object_is_set_by_lua)
+SITE_TEST(errors_have_a_traceback_and_calls_are_not_nested)
 
 static void stop(void *server) /* the site has ended */
 {
@@ -33,23 +27,12 @@ static void interrupted(const char *text, uint64_t number)
     test_site_close(t);
 }
 
-static void the_number_chooses_one(void **state)
+TEST(the_number_chooses_one)
 {
     interrupted(SITE("the_number_chooses_one"), 1);
 }
 
-static void zero_means_all(void **state)
+TEST(zero_means_all)
 {
     interrupted(SITE("zero_means_all"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_number_chooses_one),
-        cmocka_unit_test(zero_means_all),
-        SITE_TEST("an_object_is_set_by_lua"),
-        SITE_TEST("errors_have_a_traceback_and_calls_are_not_nested"),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
