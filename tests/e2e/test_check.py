@@ -34,7 +34,6 @@ app:post("/page", function(req)
 end)
 local function asks(fn) return function(req) fn(req) end end
 app:post("/wrong", asks(function(req) req:json { name = "strin" } end))
-app:post("/wrong-option", asks(function(req) req:json(item, { refuze = false }) end))
 app:post("/nested", asks(function(req) req:form { a = { b = "string" } } end))
 app:post("/of-list", asks(function(req) req:form { "string" } end))
 app:post("/scalar", asks(function(req) req:json(ls.check "integer") end))
@@ -128,7 +127,6 @@ class Check(E2E):
     def test_mistakes_of_the_site_name_its_line(self):
         for path, message in {
                 "/wrong": "req:json: name: unknown type \"strin\"; did you mean 'string'?",
-                "/wrong-option": "req:json: unknown option \"refuze\"; did you mean 'refuse'?",
                 "/nested": "req:form: a: a form has no fields within fields",
                 "/of-list": "req:form: the schema of a form is a table of fields",
                 "/scalar": "req:json: the schema must be a table of fields, or of a list",

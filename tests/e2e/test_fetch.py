@@ -176,26 +176,18 @@ class Requests(FetchCase):
     def test_usage(self):
         table(self, [(case[0], case) for case in [
             ('ls.fetch()', "the first argument must be a URL"),
-            ('ls.fetch({})', "the first argument must be a URL"),
             ('ls.fetch(url, 5)', "options must be a table"),
-            ('ls.fetch(url, { timout = 1 })', "unknown option \"timout\"; did you mean 'timeout'?"),
             ('ls.fetch(url, { json = 1, body = "x" })', "give one of body, json, form and parts"),
             ('ls.fetch(url, { json = print })', "ls.fetch: json: "),
             ('ls.fetch(url, { body = true })', "body must be a string, a buffer or a function; got true"),
-            ('ls.fetch(url, { body = {} })', "body must be"),
-            ('ls.fetch(url, { form = "a=b" })', "form must be a table"),
             ('ls.fetch(url, { query = { a = print } })', "query: \"a\" must be"),
             ('ls.fetch(url, { method = "A B" })', "invalid method"),
             ('ls.fetch(url, { method = "CONNECT" })', "makes a tunnel"),
-            ('ls.fetch(url, { headers = "x" })', "headers must be a table"),
             ('ls.fetch(url, { headers = { ["a b"] = "x" } })', "invalid header name \"a b\""),
             ('ls.fetch(url, { headers = { A = "x\\r\\ny" } })', "control character"),
             ('ls.fetch(url, { headers = { A = true } })', "must be a string, a number or a list"),
             ('ls.fetch(url, { headers = { ["content-length"] = 3 } })', "is written by ls.fetch"),
-            ('ls.fetch(url, { timeout = -1 })', "timeout must be"),
-            ('ls.fetch(url, { redirects = 101 })', "redirects must be from 0 to 100"),
             ('ls.fetch(url, { unix = "/a", public = true })', "not public"),
-            ('ls.fetch(url, { tls = 5 })', "tls must be true or a table"),
             ('ls.fetch(url, {}, 5)', "too many arguments"),
         ]], lambda case: self.assertIn(case[1], self.raised(case[0])), workers=1)
         self.assertIn("cannot wait", self.run_lua('return string.gsub("a", "a", function() return (pcall(ls.fetch, url)) and '

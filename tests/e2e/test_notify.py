@@ -100,9 +100,7 @@ class Notify(Udp):
     def test_wrong_calls(self):
         wrong = {
             'ls.notify({}, "in")': "descriptor .* expected, got table",
-            'ls.notify(1.5, "in")': "descriptor .* expected",
             'ls.socket("udp"):bind("127.0.0.1", 65536)': "port must be a whole number",
-            'ls.socket("udp"):bind("127.0.0.1")': "port must be a whole number",
             'ls.socket("udp"):receive(0)': "from 1 byte",
             'ls.udp_connect("127.0.0.1", 1):send({})': "string or buffer expected",
             'ls.udp_connect("127.0.0.1", 1):receive(-1)': "number of seconds must be 0 or more",

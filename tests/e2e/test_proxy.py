@@ -864,16 +864,10 @@ class Balance(ProxyCase):
             ('"/a"', "app:proxy needs a server"), ('"/a", {}', "app:proxy needs a server"),
             ('"/a", "ftp://x"', 'invalid URL "ftp://x"'), ('"/a", "http://x/?a"', "has no query"),
             ('"/a", 5', "server.url must be a URL"), ('"/*a", "http://x"', "must not contain"),
-            ('"/a", "http://x", { cach = {} }', 'unknown option "cach"'),
-            ('"/a", "http://x", { balance = "best" }', "balance must be"),
-            ('"/a", "http://x", { request = 1 }', "request must be a function"),
             ('"/a", "http://x", { health = { path = "up" } }', "health.path must be"),
-            ('"/a", "http://x", { health = { fail = 1 } }', 'unknown option "fail"'),
             ('"/a", "http://x", { host = "a b" }', "host must be"),
             ('"/a", "http://x", { tls = { insecure = true } }', "the option tls is for https://"),
             ('"/a", { "http://" .. ("a"):rep(93), "http://" .. ("a"):rep(94) }', "has at most 100 bytes"),
-            ('"/a", { { url = "http://x", weight = 0 } }', "weight must be from 1"),
-            ('"/a", "http://x/" .. ("a"):rep(10), { timeout = "1" }', "timeout must be a number of seconds"),
         ]], refuse)
 
 

@@ -91,7 +91,6 @@ class RealServer(RedisCase):
             ("r:pipeline(1)", "r:pipeline: the function is missing"),
             ("r:Get('k')", "commands are methods in lower case"),
             ("ls.redis('http://a')", "invalid URL"),
-            ("ls.redis(URL, { timeot = 1 })", "unknown option \"timeot\"; did you mean 'timeout'?"),
         ]:
             with self.subTest(code):
                 self.raises(site, code, message)

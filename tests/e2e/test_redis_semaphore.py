@@ -188,7 +188,6 @@ class Semaphores(Case):
         site.stop()
         text = 'ls.semaphore("a", 1, { redis = true })'
         for code, message in [
-            ('ls.semaphore("a", 1, { redi = true })', "ls.semaphore: unknown option \"redi\"; did you mean 'redis'?"),
             ('ls.semaphore("a", 1, 5)', "ls.semaphore: options must be a table such as { redis = true }; got 5"),
             ('ls.semaphore("a", 1, { redis = 5 })', "ls.semaphore: redis must be true or a client of ls.redis; got 5"),
             (text + ' ls.semaphore("a", 2, { redis = true })', "is defined with another number of permits at another line"),

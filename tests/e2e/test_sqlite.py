@@ -122,8 +122,6 @@ class Sqlite(SiteChunks):
                 ("db.exec('select 1')", "call it with a colon"),
                 ("db:qery('select 1')", "did you mean 'query'?"),
                 ("ls.sqlite('')", "path must be a string"),
-                ("ls.sqlite('site.db', { reader = 1 })", "did you mean 'readers'?"),
-                ("ls.sqlite('site.db', { readers = 17 })", "readers must be from 1 to 16"),
                 ("ls.sqlite('site.db', { readers = 3 })", "site.lua:5, which stay until a restart"),
                 ("db:transaction()", "the argument must be a function"),
         ):

@@ -173,8 +173,7 @@ end
 app:get("/errors", function(req, res)
   local list = {}
   local function add(...) list[#list + 1] = message(...) end
-  for _, options in ipairs { 1, { rety = 1 }, { retry = "x" }, { retry = -1 }, { keepalive = 0 }, { keepalive = true },
-    { max_queue = 0 }, { max_queue = 4294967296 }, { overflow = "drop" }, { headers = 1 }, { headers = { ["a b"] = "c" } } } do
+  for _, options in ipairs { 1, { overflow = "drop" }, { headers = { ["a b"] = "c" } } } do
     add(res.sse, res, options)
   end
   add(res.sse, res, nil, 1)
@@ -327,11 +326,7 @@ class Sse(E2E):
         events = [event[6:].decode() for event in self.get("/errors").text.encode().split(b"\n\n")[1:-1]]
         wanted = [
             "res:sse takes a table of options, such as { retry = 2 }; got 1",
-            "res:sse: unknown option \"rety\"; did you mean 'retry'?",
-            "res:sse: retry must be a number of seconds", "res:sse: retry must be a number of seconds",
-            "res:sse: keepalive must be from 0.001 to", "res:sse: keepalive must be a number of seconds, such as 10 or 0.5, or false",
-            "res:sse: max_queue must be from 1 to 4294967295 bytes", "res:sse: max_queue must be from 1 to 4294967295 bytes",
-            'res:sse: overflow must be "close" or "skip"', "res:sse: headers must be a table", "invalid header name 'a b'",
+            'res:sse: overflow must be "close" or "skip"', "invalid header name 'a b'",
             "too many arguments", "the status of a stream of events must be 200, not 404",
             "the head of the response was sent already",
             "the table has none of the fields data, id and retry", "an event without data is ignored by clients",

@@ -165,10 +165,7 @@ class Connect(E2E):
     def test_misuse(self):
         for call, says in (
                 ("ls.connect()", "the first argument must be a host"), ("ls.connect('x')", "has no port"),
-                ("ls.connect('x', 0)", "from 1 to 65535"), ("ls.connect('x', 70000)", "from 1 to 65535"),
-                ("ls.connect('x', 1, { read_timout = 1 })", "did you mean 'read_timeout'"),
-                ("ls.connect('x', 1, 5)", "options must be a table"), ("ls.connect({}, 1)", "pass host and port in it"),
-                ("ls.connect('x', 1, { connect_timeout = -1 })", "connect_timeout must be")):
+                ("ls.connect('x', 70000)", "from 1 to 65535"), ("ls.connect({}, 1)", "pass host and port in it")):
             answer = self.run_lua("return " + call)
             self.assertTrue(answer.startswith("false|"), answer)
             self.assertIn(says, answer)

@@ -76,11 +76,7 @@ end)""")
         self.addCleanup(taken.close)
         for text, says in (
                 ("ls.tcp(7000)", "the function is missing"), ("ls.tcp('x', print)", "invalid address"),
-                ("ls.tcp({ port = 1, bakclog = 3 }, print)", "did you mean 'backlog'"),
-                ("ls.tcp({ port = 1, read_timeout = 'x' }, print)", "read_timeout must be"),
-                ("ls.tcp({ port = 1, max_line = 0 }, print)", "max_line must be from 1 to 4294967295 bytes"),
-                ("ls.tcp(nil, print)", "the first argument must be an address"),
-                ("ls.tcp(70000, print)", "from 0"), ("ls.tcp({ host = 'example.org', port = 1 }, print)", "not looked up"),
+                ("ls.tcp({ host = 'example.org', port = 1 }, print)", "not looked up"),
                 ("ls.connect('127.0.0.1', 80)", "cannot wait while the site loads"),
                 ("ls.tcp('127.0.0.1:%d', print)" % taken.getsockname()[1], "address in use")):
             server = self.serve("local ls = require 'luaserve'\n" + text, listeners=0)

@@ -38,8 +38,6 @@ VIEWS = {
     "include.html": "{[name]}",
     "waits.txt": "{{wait}} {*wait()*} {% wait() %}{(part.html, { v = wait })}",
     "fails.html": "<p>\n{% local user = nil %}\n{{user.name}}\n",
-    "loop.html": "{(loop2.html)}",
-    "loop2.html": "{(loop.html)}",
 }
 
 TAGS = [["main", []], ["p", ["id"]], ["p", ["id", "title", "class"]], ["a", ["id", "href"]], ["b", ["id"]], ["i", ["id"]]]
@@ -130,12 +128,9 @@ class Templates(TemplateCase):
         server = self.start()
         for target, message in (
                 ("/fails", r"views/fails\.html:3: attempt to index a nil value \(local 'user'\)"),
-                ("/include?name=loop.html", r"views/loop2?\.html:1: more than 50 templates include each other: "
-                                            r"include\.html > loop\.html > loop2\.html > loop\.html > \.\.\."),
                 ("/none", r'site\.lua:11: there is no template "none\.html" in views; did you mean'),
                 ("/include?name=../site.lua", r'views/include\.html:1: the template "\.\./site\.lua": invalid path'),
                 ("/include?name=//etc/passwd", r'views/include\.html:1: the template "//etc/passwd": invalid path'),
-                ("/include", r"views/include\.html:1: the name of a template must be a string"),
                 ("/later", r"site\.lua:17: ls\.templates: call it at the top of the site")):
             mark = server.mark()
             self.assertEqual(server.get(target).status, 500)
@@ -164,10 +159,6 @@ ls.listen("127.0.0.1:0", app)"""
     def test_a_syntax_error_refuses_the_site(self):
         for views, message in (
                 ({"a.html": "fine", "sub/b.html": "<p>\n{% if x %}\n</p>"}, "views/sub/b.html:2: 'then' expected before the text"),
-                ({"a.html": "{% for i = 1, 2 do %}\n\n"}, "views/a.html:3: 'end' expected (to close 'for' at line 1)"),
-                ({"a.html": "<p>\n{# secret"}, r"views/a.html:2: {# has no end: #} is missing; to write the characters "
-                                              r"themselves, put a \ before them: \{#"),
-                ({"a.html": "\n\n{{a b}}"}, "views/a.html:3: unexpected 'b' in the expression a b"),
                 (VIEWS, "site.lua:4: ls.templates: nowhere: not found")):
             server = self.start(views, SITE.replace('"views"', '"views"' if views != VIEWS else '"nowhere"'), listeners=0)
             self.assertEqual(server.wait(), 1, server.log())

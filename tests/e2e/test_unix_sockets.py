@@ -78,12 +78,6 @@ class UnixSockets(E2E):
         with server.connect() as conn:
             self.assertEqual(conn.rest(), b"hello")
 
-    def test_wrong_options_raise(self):
-        for rest, message in (('mode = "0690"', 'site.lua:5: ls.listen: mode must be octal digits'),
-                              ('owner = "no-such-user"', 'site.lua:5: ls.listen: owner: unknown user "no-such-user"'),
-                              ('owner = ":no-such-group"', 'site.lua:5: ls.listen: owner: unknown group "no-such-group"')):
-            self.fails(SITE % ("listen{ path = %r, handler = app, %s }" % (self.path, rest)), message)
-
     def test_a_path_that_is_bound_but_not_listened_on(self):
         with socket.socket(socket.AF_UNIX) as other:
             other.bind(self.path)

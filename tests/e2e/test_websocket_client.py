@@ -267,23 +267,15 @@ class Client(ClientCase):
                 ("'ws://'", "the host must be a name or an address"),
                 ("'ws://a:0/'", "the port must be a number from 1 to 65535"),
                 ("'ws://a/\\1'", "percent-encode"),
-                ("'ws://a', 5", "options must be a table"),
-                ("'ws://a', { timeot = 5 }", "unknown option"),
-                ("'ws://a', { timeout = 'x' }", "timeout must be a number of seconds"),
-                ("'ws://a', { protocols = 'x' }", "protocols must be a list"),
                 ("'ws://a', { protocols = { 'a b' } }", "a subprotocol is a token"),
-                ("'ws://a', { headers = 1 }", "headers must be a table"),
                 ("'ws://a', { headers = { ['a b'] = 1 } }", 'invalid header name "a b"'),
                 ("'ws://a', { headers = { X = '1\\rY: 2' } }", "contains a control character"),
                 ("'ws://a', { headers = { X = true } }", "must be a string, a number or a list"),
                 ("'ws://a', { headers = { host = 'b' } }", 'the header "host" is written by the handshake'),
                 ("'ws://a', { headers = { Origin = 'b' } }", "use the option origin"),
                 ("'ws://a', { origin = 'b' }", "origin must be a scheme"),
-                ("'ws://a', { compress = 1 }", "compress must be true, false or a table"),
-                ("'ws://a', { compress = { window = 8 } }", "window must be from 9 to 15"),
                 ("'ws://a', { tls = {} }", "the option tls needs a URL with wss://"),
                 ("'wss://a', { tls = false }", "wss:// needs TLS"),
-                ("'wss://a', { tls = { cat = 1 } }", "unknown option"),
                 ("'ws://a', {}, 3", "ls.websocket(url, options)")):
             got = self.run_lua("return ls.websocket(%s)" % call)
             self.assertTrue(got.startswith("false|"), (call, got))
