@@ -42,33 +42,6 @@ app:get("/eat-pcall", function()
   while true do pcall(function() t[#t + 1] = ("x"):rep(1000):rep(100) .. #t end) end
 end)
 app:get("/eat-table", function() local t = {} for i = 1, 1e9 do t[i] = i end end)
-local kept_req, kept_res
-app:get("/keep", function(req, res) kept_req, kept_res = req, res; return "kept" end)
-local function kept(what) return function()
-  if not kept_req then return "not here" end
-  local ok, err = pcall(what)
-  return (ok and "worked " or "raised ") .. tostring(err)
-end end
-app:get("/kept-field", kept(function() return kept_req.path end))
-app:get("/kept-body", kept(function() return kept_req:body() end))
-app:get("/kept-header", kept(function() return kept_req.headers["host"] end))
-app:get("/kept-write", kept(function() return kept_res:write("into nowhere") end))
-app:get("/kept-send", kept(function() return kept_res:send("into nowhere") end))
-app:get("/later", function(req, res)
-  ls.after(0.05, function()
-    local ok, err = pcall(function() res:write("late"); return req.path end)
-    ls.log.info("later " .. tostring(ok) .. " " .. tostring(err))
-  end)
-  return "now"
-end)
-app:get("/spawned", function(req, res)
-  ls.spawn(function()
-    ls.sleep(0.02)
-    local ok, err = pcall(function() return req.path end)
-    ls.log.info("spawned " .. tostring(ok) .. " " .. tostring(err))
-  end)
-  return "now"
-end)
 app:get("/write-after-send", function(req, res) res:send("all"); res:write("more"); return "and more" end)
 app:get("/send-twice", function(req, res) res:send("first"); res:send("second") end)
 app:get("/send-and-return", function(req, res) res:send("first"); return "second" end)
@@ -250,26 +223,6 @@ app:get("/", function() local function deeper() return 1 + deeper() end return d
                 self.assertEqual(server.get("/").status, 500)
                 server.stop()
                 self.assertRegex(server.log(), r"request [0-9a-f]{16} GET /: \S*site.lua:5: not enough memory")
-
-    def test_kept_objects(self):
-        for name in ("field", "body", "header", "write", "send"):
-            with self.subTest(name), self.server.connect() as conn:
-                raised = 0
-                for _ in range(10):
-                    self.assertEqual(conn.get("/keep").text, "kept")
-                    text = conn.get("/kept-" + name).text
-                    self.assertFalse(text.startswith("worked"), text)
-                    if text.startswith("raised"):
-                        raised += 1
-                        self.assertIn("request object used after its request ended", text)
-                self.assertGreater(raised, 0)
-
-    def test_used_later(self):
-        mark = self.server.mark()
-        self.assertEqual(self.get("/later").text, "now")
-        self.assertIn("request object used after its request ended", self.server.wait_log("later (false|true)", mark))
-        self.assertEqual(self.get("/spawned").text, "now")
-        self.assertIn("request object used after its request ended", self.server.wait_log("spawned (false|true)", mark))
 
     def test_writes_after_the_end(self):
         for target, status, text in (

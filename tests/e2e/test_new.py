@@ -210,7 +210,7 @@ class Templates(E2E):
                 use(server)
                 server.stop()
                 self.assertIn("dev: watching", server.log())
-                self.assertNotRegex(server.log(), " (warn|error) ")
+                self.assertEqual(server.warnings() + server.logged(" error "), [])
 
     def test_the_chat_serves(self):
         folder, _ = self.make("--template", "chat")
@@ -310,8 +310,6 @@ class Refusals(unittest.TestCase):
             self.refuses(where, 2, 'unknown template "wbe"; the templates are api, chat, tcp, web; did you mean web?',
                          "x", "--template", "wbe")
             self.refuses(where, 2, 'unknown template "common"', "x", "--template=common")
-            self.refuses(where, 2, "missing value of --template: the name of a template", "x", "--template")
-            self.refuses(where, 2, "unknown option --templat; did you mean --template?", "x", "--templat", "web")
 
     def test_an_empty_folder_one_with_a_repository_and_parents(self):
         with scratch() as where:

@@ -169,14 +169,8 @@ class Wrong(Stress):
 
     def test_options(self):
         """Exit status 2: an invalid command line, as for a site; 1: a valid one that cannot be carried out."""
-        for args, texts, status in ((("--threshold", "p99 <", self.url), ("METRIC",), 2),
-                                    (("--no-such", self.url), ("--no-such",), 2),
-                                    (("-t", "4", "-c", "2", self.url),
-                                     ("4 threads need at least as many connections",), 2),
-                                    (("--no-keepalive", "--pipeline", "2", self.url), ("remove --pipeline",), 2),
-                                    (("--json", "/does/not/exist/x", self.url), ("/does/not/exist/x",), 1),
-                                    ((), ("missing URL",), 2)):
-            self.fails(stress(*args), *texts, status=status)
+        self.fails(stress("-t", "4", "-c", "2", self.url), "4 threads need at least as many connections", status=2)
+        self.fails(stress("--json", "/does/not/exist/x", self.url), "/does/not/exist/x", status=1)
         status, out, _ = run_program(["stress", "--help"])
         self.assertEqual(status, 0)
         self.assertIn("usage: luaserve stress [options] URL", out)
