@@ -26,6 +26,7 @@
 #include "base/compiler.h"
 #include "base/counter.h"
 #include "base/err.h"
+#include "base/invariant.h"
 #include "base/list.h"
 #include "base/os/thread.h"
 
@@ -171,6 +172,7 @@ static void drop_account(ls_pools *pools, ls_pool *pool)
     const bool last = --pools->refs == 0;
     ls_mutex_unlock(&pools->lock);
     if (!last) return;
+    LS_INVARIANT(ls_counter_read(&pools->taken_bytes) == 0);
     ls_mutex_close(&pools->lock);
     free(pools);
 }
@@ -230,6 +232,18 @@ static void free_pool(ls_pool *pool)
     free(pool);
 }
 
+bool ls_pool_check(const ls_pool *pool)
+{
+    for (int i = 0; i < SIZES; i++) {
+        const cache *c = &pool->caches[i];
+        uint32_t count = 0;
+        for (const ls_block *block = c->free; block != NULL; block = block->next, count++)
+            if (block->home != pool || size_index(block) != i || atomic_load(&block->refs) != 0) return false;
+        if (count != c->count || count > pool->account->cache_max[i]) return false;
+    }
+    return ls_counter_read(&pool->account->taken_bytes) <= pool->account->bytes_max;
+}
+
 static void trim(ls_pool *pool, int index)
 {
     cache *const c = &pool->caches[index];
@@ -269,6 +283,7 @@ static void take_returned(ls_pool *pool, ls_block *head)
         if (counts[i] > 0) atomic_fetch_sub_explicit(&pool->returned_count[i], counts[i], memory_order_relaxed);
     }
     pool->returns_taken += counts[SMALL] + counts[LARGE];
+    LS_INVARIANT(ls_pool_check(pool));
 }
 
 void ls_pool_close(ls_pool *pool)
@@ -290,6 +305,7 @@ void ls_pool_enter(ls_pool *pool)
 
 void ls_pool_leave(ls_pool *pool)
 {
+    LS_INVARIANT(ls_pool_check(pool));
     atomic_store_explicit(&pool->owner, NULL, memory_order_relaxed);
 }
 

@@ -92,6 +92,7 @@ int ls_pool_open(ls_pools *pools, ls_pool **out);
 void ls_pool_close(ls_pool *pool);
 void ls_pool_enter(ls_pool *pool); /* makes the calling thread the owner */
 void ls_pool_leave(ls_pool *pool); /* the owner has ended: none, until the next ls_pool_enter; any thread */
+bool ls_pool_check(const ls_pool *pool); /* whether its free lists are as said above; by the owner */
 
 /* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_SMALL or LS_BLOCK_LARGE. */
 ls_block *ls_block_get(ls_pool *pool, size_t size);

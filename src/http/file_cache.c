@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/invariant.h"
 #include "base/os/memory.h"
 #include "base/text.h"
 #include "base/os/thread.h"
@@ -236,6 +237,33 @@ static ls_cached_file *find(const ls_file_cache *cache, shard *s, uint64_t hash,
     return entry;
 }
 
+static bool is_above(const ls_file_cache_limits *limits, const shard *s)
+{
+    return s->entries > limits->entries_max || s->open > limits->open_max || s->bytes > limits->bytes_max;
+}
+
+static bool shard_check(const ls_file_cache *cache, shard *s)
+{
+    unsigned chained = 0, entries = 0, open = 0;
+    size_t bytes = 0;
+    for (unsigned n = 0; n < cache->chain_count; n++)
+        for (const ls_cached_file *entry = s->chains[n]; entry != NULL; entry = entry->next, chained++)
+            if (chain_of(cache, s, entry->hash) != &s->chains[n] || ls_list_empty(&entry->used)) return false;
+    LS_LIST_EACH (const ls_cached_file, entry, &s->order, used) {
+        entries++;
+        open += entry->file != NULL;
+        bytes += entry->bytes;
+    }
+    return chained == entries && entries == s->entries && open == s->open && bytes == s->bytes &&
+           !is_above(&cache->limits, s);
+}
+
+static void unlock(const ls_file_cache *cache, shard *s)
+{
+    LS_INVARIANT(shard_check(cache, s));
+    ls_mutex_unlock(&s->mutex);
+}
+
 void ls_file_cache_examine_always(ls_file_cache *cache)
 {
     cache->limits.fresh_ms = 0;
@@ -279,15 +307,10 @@ enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file
             take_out_idle(cache, s, now_ms, &dropped);
         }
     }
-    ls_mutex_unlock(&s->mutex);
+    unlock(cache, s);
     drop_all(dropped);
     if (entry != NULL) *out = entry;
     return result;
-}
-
-static bool is_above(const ls_file_cache_limits *limits, const shard *s)
-{
-    return s->entries > limits->entries_max || s->open > limits->open_max || s->bytes > limits->bytes_max;
 }
 
 void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now_ms)
@@ -315,7 +338,7 @@ void ls_file_cache_put(ls_file_cache *cache, ls_cached_file *entry, uint64_t now
         s->bytes += entry->bytes;
         while (is_above(&cache->limits, s)) take_out(cache, s, oldest(s), &dropped);
     }
-    ls_mutex_unlock(&s->mutex);
+    unlock(cache, s);
     drop_all(dropped);
 }
 
@@ -325,19 +348,22 @@ void ls_file_cache_remove(ls_file_cache *cache, ls_cached_file *entry)
     ls_cached_file *dropped = NULL;
     ls_mutex_lock(&s->mutex);
     if (!ls_list_empty(&entry->used)) take_out(cache, s, entry, &dropped);
-    ls_mutex_unlock(&s->mutex);
+    unlock(cache, s);
     drop_all(dropped);
 }
 
-void ls_file_cache_stat(ls_file_cache *cache, ls_file_cache_stats *out)
+bool ls_file_cache_check(ls_file_cache *cache, ls_file_cache_stats *out)
 {
+    bool valid = true;
     *out = (ls_file_cache_stats){0};
     for (unsigned i = 0; i < cache->limits.shards; i++) {
         shard *s = &cache->shards[i];
         ls_mutex_lock(&s->mutex);
+        valid = shard_check(cache, s) && valid;
         out->entries += s->entries;
         out->open += s->open;
         out->bytes += s->bytes;
         ls_mutex_unlock(&s->mutex);
     }
+    return valid;
 }

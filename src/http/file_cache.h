@@ -121,6 +121,6 @@ typedef struct ls_file_cache_stats {
     unsigned entries, open;
     size_t bytes;
 } ls_file_cache_stats;
-void ls_file_cache_stat(ls_file_cache *cache, ls_file_cache_stats *out);
+bool ls_file_cache_check(ls_file_cache *cache, ls_file_cache_stats *out); /* false: an invariant is violated */
 
 #endif

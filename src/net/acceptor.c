@@ -6,7 +6,7 @@
  * posted without it, as a send may take long: one that begins just after the mark ends at its deadline at the latest.
  *
  * Under the mutex:
- *     held     = number of handshakes that `holds`       <= handshakes_max
+ *     held     = number of handshakes that `holds`; a new one gets a slot while held < handshakes_max
  *     evicting = number of these that are marked to make room
  *     all slots are taken or no handshake waits
  *     `timing`, when handshakes wait and none can be evicted for them yet
@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/io/log.h"
 #include "net/handshake.h"
 #include "net/proxy_header.h"
@@ -102,6 +103,25 @@ static handshake *first(ls_acceptor *a, enum state state)
     return ls_list_empty(head) ? NULL : LS_CONTAINER(head->next, handshake, node);
 }
 
+static bool check(const ls_acceptor *a)
+{
+    uint32_t held = 0, evicting = 0, waits = 0;
+    for (unsigned state = WAITING; state < STATES; state++) /* a silent one holds no slot */
+        LS_LIST_EACH (const handshake, h, &a->handshakes[state], node) {
+            held += h->holds;
+            evicting += h->evicted;
+            waits += h->state == WAITING;
+            if (h->state != state || (h->evicted && !(h->holds && h->cancelled))) return false;
+        }
+    return held == a->held && evicting == a->evicting && waits == a->waits && (held >= a->handshakes_max || waits == 0);
+}
+
+static void unlock(ls_acceptor *a)
+{
+    LS_INVARIANT(check(a));
+    ls_mutex_unlock(&a->mutex);
+}
+
 /* Mark the handshake. Its owner ends it; a waiting one, which has none, gets a packet for that. */
 static void cancel(handshake *h)
 {
@@ -152,7 +172,7 @@ static void timer_fired(ls_thread_ctx *ctx, ls_op *op)
     ls_mutex_lock(&a->mutex);
     a->timing = false;
     share_slots(a);
-    ls_mutex_unlock(&a->mutex);
+    unlock(a);
 }
 
 static void release_slot(handshake *h)
@@ -183,7 +203,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_mutex_lock(&a->mutex);
     release_slot(h);
     ls_list_remove(&h->node);
-    ls_mutex_unlock(&a->mutex);
+    unlock(a);
     atomic_fetch_sub(&h->service->handshakes, 1);
     ls_stream_free(s);
     ls_conn_limit_leave(a->limit);
@@ -206,7 +226,7 @@ static void refuse(ls_thread_ctx *ctx, ls_stream *s, int err)
     ls_mutex_lock(&h->acceptor->mutex);
     const bool evicted = h->evicted, drained = h->cancelled && !h->holds;
     move(h, ENDING);
-    ls_mutex_unlock(&h->acceptor->mutex);
+    unlock(h->acceptor);
     const bool silent = h->session == NULL && h->header == NULL;
     if (evicted)
         log_failure(s, "too many handshakes at a time");
@@ -227,7 +247,7 @@ static void linger(ls_thread_ctx *ctx, ls_stream *s)
     const bool cancelled = h->cancelled;
     release_slot(h);
     move(h, ENDING);
-    ls_mutex_unlock(&h->acceptor->mutex);
+    unlock(h->acceptor);
     if (cancelled)
         ls_stream_close(ctx, s);
     else
@@ -243,7 +263,7 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     ls_mutex_lock(&a->mutex);
     release_slot(h);
     ls_list_remove(&h->node);
-    ls_mutex_unlock(&a->mutex);
+    unlock(a);
     memset(h, 0, sizeof *h);
     if (session != NULL) ls_stream_set_filter(s, session);
     ls_stream_recv_within(s, 0);
@@ -297,7 +317,7 @@ static void return_slot(handshake *h)
         move(h, SILENT);
         release_slot(h);
     }
-    ls_mutex_unlock(&h->acceptor->mutex);
+    unlock(h->acceptor);
 }
 
 /* Continue with received bytes, whose reference it takes. */
@@ -389,7 +409,7 @@ static int take_slot(handshake *h)
         share_slots(a);
         err = LS_PENDING;
     }
-    ls_mutex_unlock(&a->mutex);
+    unlock(a);
     return err;
 }
 
@@ -411,9 +431,8 @@ static int continue_after(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 static int receive(ls_thread_ctx *ctx, ls_stream *s, int64_t *result)
 {
     handshake *h = ls_stream_user(s);
-    ls_mutex *const mutex = &h->acceptor->mutex;
     int err = LS_ECANCELED;
-    ls_mutex_lock(mutex);
+    ls_mutex_lock(&h->acceptor->mutex);
     if (!h->cancelled) {
         char *to = NULL;
         uint32_t len = h->holds ? LS_BLOCK_SMALL : 0;
@@ -423,7 +442,7 @@ static int receive(ls_thread_ctx *ctx, ls_stream *s, int64_t *result)
         }
         err = ls_stream_recv(ctx, s, to, len, result);
     }
-    ls_mutex_unlock(mutex);
+    unlock(h->acceptor);
     return err;
 }
 
@@ -476,7 +495,7 @@ static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_acceptor_serv
     ls_stream_send_within(s, service->handshake_ms_max);
     ls_mutex_lock(&a->mutex);
     move(h, SILENT);
-    ls_mutex_unlock(&a->mutex);
+    unlock(a);
     proceed(ctx, s, LS_EAGAIN);
 }
 
@@ -597,7 +616,7 @@ ls_acceptor_service *ls_acceptor_replace(ls_acceptor *a, ls_acceptor_service *se
     ls_mutex_lock(&a->mutex);
     use(a, service);
     share_slots(a);
-    ls_mutex_unlock(&a->mutex);
+    unlock(a);
     return before;
 }
 
@@ -661,7 +680,7 @@ uint32_t ls_acceptor_drain(ls_acceptor *acceptor, bool all)
     if (acceptor->waits == 0 && acceptor->timing && ls_timer_cancel(acceptor->port, &acceptor->timer))
         acceptor->timing = false;
     if (open == 0) open = acceptor->timing || atomic_load(&acceptor->accepting);
-    ls_mutex_unlock(&acceptor->mutex);
+    unlock(acceptor);
     return open;
 }
 
@@ -669,14 +688,14 @@ void ls_acceptor_abort(ls_acceptor *acceptor)
 {
     ls_mutex_lock(&acceptor->mutex);
     abort_all(acceptor);
-    ls_mutex_unlock(&acceptor->mutex);
+    unlock(acceptor);
 }
 
 void ls_acceptor_abort_service(ls_acceptor *acceptor, const ls_acceptor_service *service)
 {
     ls_mutex_lock(&acceptor->mutex);
     cancel_of(acceptor, service);
-    ls_mutex_unlock(&acceptor->mutex);
+    unlock(acceptor);
 }
 
 void ls_acceptor_close(ls_acceptor *acceptor)

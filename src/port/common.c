@@ -91,11 +91,6 @@ int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, u
     return ls_sock_post_send(ctx, sock, op);
 }
 
-int64_t ls_op_sent(const ls_op *op)
-{
-    return atomic_load_explicit(&op->result, memory_order_relaxed);
-}
-
 uint32_t ls_sock_progress_take(ls_sock *sock)
 {
     return atomic_exchange_explicit(&((ls_sock_base *)(void *)sock)->progress_bytes, 0, memory_order_relaxed);

@@ -51,7 +51,7 @@ int ls_op_recv_from(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, unsigned count
 /* Send `count` datagrams (at least 1). The array and the bytes stay unchanged until completion; the references stay
  * with the caller. A datagram that the system refuses (too long, no route, ...) gets its error and is skipped; the
  * others are sent. The result is the number of datagrams sent, or the first error when none was. While the operation
- * is pending, ls_op_sent returns the number of datagrams sent or skipped so far. */
+ * is pending, op->result is the number of datagrams sent or skipped so far. */
 int ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagram *datagrams, uint16_t count);
 
 #endif

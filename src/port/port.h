@@ -205,11 +205,9 @@ bool ls_op_unwatch(ls_sock *sock, ls_op *op);
 /* Send all slices in order, then the file range unless `file` is NULL. Completes when the system has taken everything,
  * or with an error: LS_EINVAL, the file ends inside the range, or the shared file has changed meanwhile; LS_ECHANGED,
  * it had changed before a byte was sent. The port looks at a shared file before it sends, and again after each wait.
- * The array and the bytes stay unchanged until the completion; the references of the slices stay with the caller.
- * ls_op_sent() returns the number of bytes that a pending send has sent so far. */
+ * The array and the bytes stay unchanged until the completion; the references of the slices stay with the caller. */
 int ls_op_send(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_slice *slices, uint16_t count,
                const ls_file_range *file);
-int64_t ls_op_sent(const ls_op *op);
 
 /* Send at once what the system takes, without an operation, while no send is pending. Returns the number of bytes, 0
  * also after an error, which the next ls_op_send finds, and where an operation is the better way

@@ -4,7 +4,15 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/invariant.h"
+
 enum { HEAP_WAYS = 4, HEAP_ROOM_FIRST = 64 };
+
+bool ls_heap_check(const ls_heap *heap, uint32_t i)
+{
+    return i >= heap->count || (heap->at[i].timer->slot == i + 1 &&
+                                (i == 0 || heap->at[i].ns >= heap->at[(i - 1) / HEAP_WAYS].ns));
+}
 
 static void heap_put(ls_heap *heap, uint32_t i, ls_heap_entry entry)
 {
@@ -67,6 +75,7 @@ int ls_heap_set(ls_heap *heap, ls_timer *timer, uint64_t at_ns)
         assert(heap->at[timer->slot - 1].timer == timer);
         timer->at_ns = at_ns;
         heap_place(heap, timer->slot - 1, entry);
+        LS_INVARIANT(ls_heap_check(heap, timer->slot - 1));
         return LS_OK;
     }
     if (heap->count == heap->room) {
@@ -79,6 +88,7 @@ int ls_heap_set(ls_heap *heap, ls_timer *timer, uint64_t at_ns)
     }
     timer->at_ns = at_ns;
     heap_up(heap, heap->count++, entry);
+    LS_INVARIANT(ls_heap_check(heap, timer->slot - 1));
     return LS_OK;
 }
 
@@ -90,6 +100,7 @@ bool ls_heap_remove(ls_heap *heap, ls_timer *timer)
     timer->slot = 0;
     const ls_heap_entry last = heap->at[--heap->count];
     if (hole != heap->count) heap_place(heap, hole, last); /* else it was the last entry */
+    LS_INVARIANT(ls_heap_check(heap, hole));
     return true;
 }
 

@@ -36,6 +36,9 @@ bool ls_heap_remove(ls_heap *heap, ls_timer *timer);
 /* Disarm and return the earliest timer if at_ns <= now_ns, else NULL. */
 ls_timer *ls_heap_pop_due(ls_heap *heap, uint64_t now_ns);
 
+/* Whether the equations above hold for the entry i, if there is one. */
+bool ls_heap_check(const ls_heap *heap, uint32_t i);
+
 /* The earliest deadline; UINT64_MAX: no timer is armed. */
 uint64_t ls_heap_next_ns(const ls_heap *heap);
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/invariant.h"
 #include "base/os/thread.h"
 #include "codec/http_text.h"
 
@@ -211,6 +212,25 @@ static void unlist(ls_response_cache *cache, ls_stored *entry)
     ls_stored_drop(entry);
 }
 
+bool ls_response_cache_check(const ls_response_cache *cache)
+{
+    size_t bytes = 0, listed = 0, count = 0;
+    for (unsigned n = 0; n < BUCKETS; n++)
+        for (const ls_stored *entry = cache->buckets[n]; entry != NULL; entry = entry->next, listed++)
+            if (entry->hash % BUCKETS != n || ls_list_empty(&entry->used)) return false;
+    LS_LIST_EACH (const ls_stored, entry, &cache->used, used) {
+        bytes += entry->bytes;
+        count++;
+    }
+    return listed == count && bytes == cache->bytes && bytes <= cache->bytes_max;
+}
+
+static void unlock(ls_response_cache *cache)
+{
+    LS_INVARIANT(ls_response_cache_check(cache));
+    ls_mutex_unlock(&cache->lock);
+}
+
 static ls_stored *first_used(const ls_response_cache *cache)
 {
     return LS_CONTAINER(cache->used.next, ls_stored, used);
@@ -267,7 +287,7 @@ int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_selec
         (void)ls_block_hold(ls_external_block(&entry->external));
         *out = entry;
     }
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     return found;
 }
 
@@ -281,7 +301,7 @@ unsigned ls_response_cache_list(ls_response_cache *cache, ls_text key, ls_stored
         (void)ls_block_hold(ls_external_block(&entry->external));
         out[count++] = entry;
     }
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     return count;
 }
 
@@ -314,7 +334,7 @@ ls_fill *ls_response_cache_remove(ls_response_cache *cache, ls_text prefix, unsi
         removal->removes = true;
         ls_list_push(&cache->fills, &removal->node);
     }
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     return removal;
 }
 
@@ -334,7 +354,7 @@ int ls_removal_wait(ls_fill *removal, ls_waiter *waiter)
         ls_list_push(&fill->waiters, &waiter->node);
         result = LS_CACHE_WAITS;
     }
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     return result;
 }
 
@@ -369,7 +389,7 @@ int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_b
         ls_list_push(&other->waiters, &waiter->node);
     else
         ls_list_push(&cache->fills, &fill->node);
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     if (other != NULL) {
         free(fill);
         return LS_CACHE_WAITS;
@@ -424,7 +444,7 @@ void ls_response_cache_part(ls_response_cache *cache, ls_text key)
     ls_mutex_lock(&cache->lock);
     LS_LIST_EACH (ls_fill, fill, &cache->fills, node)
         if (fill->first && same(ls_fill_key(fill), key)) let_go(fill, true, &woken);
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     ls_waiters_wake(&woken);
 }
 
@@ -437,7 +457,7 @@ static void fail(ls_fill *fill)
     fill->failed = true;
     ls_mutex_lock(&fill->cache->lock);
     let_go(fill, true, &woken);
-    ls_mutex_unlock(&fill->cache->lock);
+    unlock(fill->cache);
     ls_waiters_wake(&woken);
 }
 
@@ -469,7 +489,7 @@ bool ls_fill_restore(ls_fill *fill, ls_stored *entry)
     ls_mutex_lock(&fill->cache->lock);
     const bool valid = !fill->removed && !fill->barred;
     if (valid) list(fill->cache, entry, true);
-    ls_mutex_unlock(&fill->cache->lock);
+    unlock(fill->cache);
     return valid;
 }
 
@@ -481,7 +501,7 @@ void ls_fill_end(ls_fill *fill, ls_stored *entry, bool set_apart)
     ls_list_remove(&fill->node);
     if (entry != NULL && !fill->removed) list(cache, entry, false);
     let_go(fill, set_apart, &woken);
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     ls_waiters_wake(&woken);
     if (fill->validates != NULL) ls_stored_drop(fill->validates);
     free(fill->body);
@@ -542,7 +562,7 @@ static bool cache_redefine(ls_shared_object *object, const void *options, bool r
     ls_mutex_lock(&cache->lock);
     cache->bytes_max = *(const size_t *)options;
     while (cache->bytes > cache->bytes_max) unlist(cache, first_used(cache));
-    ls_mutex_unlock(&cache->lock);
+    unlock(cache);
     return true;
 }
 

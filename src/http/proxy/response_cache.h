@@ -99,6 +99,9 @@ static inline void ls_stored_drop(ls_stored *entry)
     ls_block_drop(ls_external_block(&entry->external));
 }
 
+/* Whether the invariants above hold; under the lock, or while no other thread uses the cache. */
+bool ls_response_cache_check(const ls_response_cache *cache);
+
 /* Find the entry for the request. LS_OK: *out, + 1 reference; LS_ECHANGED: only other requests select those of the key;
  * LS_ENOENT. */
 int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_selecting *by, ls_stored **out);

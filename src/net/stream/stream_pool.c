@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/invariant.h"
 #include "base/list.h"
 #include "base/os/thread.h"
 #include "base/text.h"
@@ -64,6 +65,23 @@ static void remove_entry(ls_stream_pool *pool, pooled *p)
     pool->count--;
 }
 
+/* The number of streams; LS_EINVAL: an entry is not in its bucket and in the order of age. The mutex is held. */
+static int check_table(const ls_stream_pool *pool)
+{
+    unsigned count = 0, listed = 0;
+    for (unsigned n = 0; n < BUCKETS; n++)
+        for (const pooled *p = pool->buckets[n]; p != NULL; p = p->next, count++)
+            if (p->hash % BUCKETS != n || ls_list_empty(&p->age)) return LS_EINVAL;
+    for (const ls_node *node = pool->all.next; node != &pool->all; node = node->next) listed++;
+    return count == pool->count && listed == count && count <= LS_STREAM_POOL_MAX ? (int)count : LS_EINVAL;
+}
+
+static void unlock(ls_stream_pool *pool)
+{
+    LS_INVARIANT(check_table(pool) >= 0);
+    ls_mutex_unlock(&pool->mutex);
+}
+
 /* Close the streams of a list that no other thread sees. Not under the mutex: TLS sends close_notify. */
 static void close_all(ls_thread_ctx *ctx, ls_node *list)
 {
@@ -91,7 +109,7 @@ static bool check(ls_thread_ctx *ctx, ls_stream_pool *pool, pooled *p)
 {
     const unsigned drains = pool->drains;
     p->checked = true;
-    ls_mutex_unlock(&pool->mutex);
+    unlock(pool);
     const bool idle = ls_stream_is_idle(ctx, p->stream);
     ls_mutex_lock(&pool->mutex);
     p->checked = false;
@@ -114,7 +132,7 @@ static void sweep(ls_thread_ctx *ctx, ls_stream_pool *pool, uint64_t now_ms, boo
         remove_entry(pool, p);
         ls_list_push(&ended, &p->age);
     }
-    ls_mutex_unlock(&pool->mutex);
+    unlock(pool);
     close_all(ctx, &ended);
 }
 
@@ -130,7 +148,7 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
     ls_mutex_lock(&pool->mutex);
     pool->armed = false;
     arm(pool);
-    ls_mutex_unlock(&pool->mutex);
+    unlock(pool);
 }
 
 /* ---- open, close, put, take ------------------------------------------------------------------------------------ */
@@ -218,7 +236,7 @@ void ls_stream_pool_put(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *ke
     ls_mutex_lock(&pool->mutex);
     add(pool, p, &extra);
     arm(pool);
-    ls_mutex_unlock(&pool->mutex);
+    unlock(pool);
     close_all(ctx, &extra);
 }
 
@@ -229,7 +247,7 @@ static pooled *take_any(ls_stream_pool *pool, uint64_t hash, const char *key, si
     pooled *p = pool->buckets[hash % BUCKETS];
     while (p != NULL && (p->checked || !is_of(p, hash, key, key_len))) p = p->next;
     if (p != NULL) remove_entry(pool, p);
-    ls_mutex_unlock(&pool->mutex);
+    unlock(pool);
     return p;
 }
 
@@ -246,10 +264,10 @@ ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const c
     return NULL;
 }
 
-unsigned ls_stream_pool_count(ls_stream_pool *pool)
+int ls_stream_pool_check(ls_stream_pool *pool)
 {
     ls_mutex_lock(&pool->mutex);
-    const unsigned count = pool->count;
+    const int count = check_table(pool);
     ls_mutex_unlock(&pool->mutex);
     return count;
 }

@@ -44,7 +44,7 @@ void ls_stream_pool_put(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *ke
 ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len);
 
 /* The number of idle streams. */
-unsigned ls_stream_pool_count(ls_stream_pool *pool);
+int ls_stream_pool_check(ls_stream_pool *pool); /* the number of streams; LS_EINVAL: its table is damaged */
 
 /* Close all that have been idle since `now_ms` - LS_STREAM_POOL_IDLE_MS or longer (of ls_clock_coarse_ms), or that the
  * peer has closed. For the timer, and for tests. */

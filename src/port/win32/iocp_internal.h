@@ -15,8 +15,8 @@
  * receive of 0 bytes, which completes when data have arrived; then the block is taken and filled by a non-blocking
  * call. So an idle connection holds no buffer, and the kernel locks no page for it.
  *
- * A send is made in calls of at most SEND_BYTES_MAX, one at a time, so that ls_op_sent reports the progress of a
- * pending send. When a file range follows the slices, the last slice is sent with the file by one TransmitFile, or the
+ * A send is made in calls of at most SEND_BYTES_MAX, one at a time, so that the result of a pending send is
+ * its progress. When a file range follows the slices, the last slice is sent with the file by one TransmitFile, or the
  * file is read into blocks (iocp_send.c).
  *
  * A call that succeeds at once causes no packet (FILE_SKIP_COMPLETION_PORT_ON_SUCCESS) when all providers in the chain

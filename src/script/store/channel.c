@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/invariant.h"
 #include "base/os/thread.h"
 
 struct ls_channel {
@@ -56,6 +57,19 @@ static void let_in(ls_channel *channel, ls_node *woken)
     }
 }
 
+static bool check(const ls_channel *channel)
+{
+    const bool senders = !ls_list_empty(&channel->senders), receivers = !ls_list_empty(&channel->receivers);
+    return (channel->len == 0) == ls_list_empty(&channel->messages) && !(receivers && (channel->len > 0 || senders)) &&
+           !(senders && channel->len < channel->capacity) && !(channel->closed && (senders || receivers));
+}
+
+static void unlock(ls_channel *channel)
+{
+    LS_INVARIANT(check(channel));
+    ls_mutex_unlock(&channel->mutex);
+}
+
 int ls_channel_send(ls_channel *channel, ls_message *message, ls_waiter *waiter)
 {
     int result = LS_OK;
@@ -73,7 +87,7 @@ int ls_channel_send(ls_channel *channel, ls_message *message, ls_waiter *waiter)
         ls_list_push(&channel->messages, &message->node);
         channel->len++;
     }
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     ls_waiters_wake(&woken);
     return result;
 }
@@ -95,7 +109,7 @@ int ls_channel_receive(ls_channel *channel, ls_waiter *waiter, ls_message **out)
         result = waiter != NULL ? LS_CHANNEL_WAITS : LS_EAGAIN;
         if (waiter != NULL) ls_list_push(&channel->receivers, &waiter->node);
     }
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     ls_waiters_wake(&woken);
     return result;
 }
@@ -113,7 +127,7 @@ void ls_channel_put_back(ls_channel *channel, ls_message *message)
         ls_list_push(channel->messages.next, &message->node); /* before the first one */
         channel->len++;
     }
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     ls_waiters_wake(&woken);
 }
 
@@ -129,7 +143,7 @@ void ls_channel_close(ls_channel *channel)
     channel->closed = true;
     refuse_all(&channel->receivers, &woken);
     refuse_all(&channel->senders, &woken);
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     ls_waiters_wake(&woken);
 }
 
@@ -137,7 +151,7 @@ size_t ls_channel_len(ls_channel *channel)
 {
     ls_mutex_lock(&channel->mutex);
     const size_t len = channel->len;
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     return len;
 }
 
@@ -145,7 +159,7 @@ size_t ls_channel_capacity(ls_channel *channel)
 {
     ls_mutex_lock(&channel->mutex);
     const size_t capacity = channel->capacity;
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     return capacity;
 }
 
@@ -153,7 +167,7 @@ bool ls_channel_is_closed(ls_channel *channel)
 {
     ls_mutex_lock(&channel->mutex);
     const bool closed = channel->closed;
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     return closed;
 }
 
@@ -206,7 +220,7 @@ static bool channel_redefine(ls_shared_object *object, const void *options, bool
     ls_mutex_lock(&channel->mutex);
     channel->capacity = *capacity;
     let_in(channel, &woken);
-    ls_mutex_unlock(&channel->mutex);
+    unlock(channel);
     channel->capacity_given = true;
     ls_waiters_wake(&woken);
     return true;

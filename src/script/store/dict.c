@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/invariant.h"
 #include "base/os/memory.h"
 #include "script/store/dict_internal.h"
 #include "script/store/dict_store.h"
@@ -336,12 +337,23 @@ fail:
     return LS_ENOMEM;
 }
 
+bool ls_dict_check(const ls_dict *dict)
+{
+    uint64_t sum = 0, bytes;
+    for (unsigned n = 0; n < dict->shard_count; n++) {
+        if (!ls_dict_shard_check(&dict->shards[n], &bytes)) return false;
+        sum += bytes;
+    }
+    return sum == ls_dict_bytes(dict);
+}
+
 static void dict_close(ls_shared_object *object)
 {
     ls_dict *dict = (ls_dict *)(void *)object;
     if (dict->store != NULL) ls_dict_store_close(dict->store);
     dict->store = NULL;
     free((char *)(uintptr_t)dict->file); /* NOLINT(performance-no-int-to-ptr) */
+    LS_INVARIANT(ls_dict_check(dict));
     ls_dict_clear(dict);
     shards_close(dict, dict->shard_count);
     free(dict);

@@ -6,6 +6,7 @@
 #include "script/store/dict_internal.h"
 #include "script/store/dict_store.h"
 #include "base/hash.h"
+#include "base/invariant.h"
 
 enum {
     ALLOCATION_BYTES = 16, /* what the C library adds to an allocation, about */
@@ -221,9 +222,25 @@ void ls_dict_enter_shard(ls_dict_access *access, ls_dict *dict, unsigned shard)
     if (dict->store != NULL) ls_dict_store_enter(dict->store, access);
 }
 
+bool ls_dict_shard_check(const ls_dict_shard *shard, uint64_t *bytes)
+{
+    size_t count = 0, used = 0, expiring = 0;
+    *bytes = 0;
+    for (size_t n = 0; n < shard->bucket_count; n++)
+        for (const ls_dict_entry *entry = shard->buckets[n]; entry != NULL; entry = entry->next, count++) {
+            if (bucket_of(shard, entry->hash) != &shard->buckets[n] || entry->removed) return false;
+            expiring += entry->expires_ms != 0;
+            *bytes += ls_dict_key_bytes(entry->key_len) + ls_dict_value_bytes(&entry->value);
+        }
+    for (const ls_node *node = shard->used.next; node != &shard->used; node = node->next) used++;
+    return count == shard->count && used == count && expiring == shard->expiring;
+}
+
 /* Double the buckets. Without memory the chains get longer. */
 static void grow(ls_dict_shard *shard)
 {
+    uint64_t bytes;
+    LS_INVARIANT(ls_dict_shard_check(shard, &bytes));
     const size_t wanted = shard->bucket_count * 2;
     ls_dict_entry **buckets = calloc(wanted, sizeof *buckets);
     if (buckets == NULL) return;

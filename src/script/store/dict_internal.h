@@ -114,6 +114,11 @@ void ls_dict_release(ls_dict *dict, size_t bytes);
  * true: `bytes` were removed, so try again. */
 bool ls_dict_make_room(ls_dict *dict, size_t bytes);
 
+/* Whether the shard is in order; under its lock. *bytes: those of its entries. And whether the sum of dict.h holds; no
+ * other thread uses the dict. */
+bool ls_dict_shard_check(const ls_dict_shard *shard, uint64_t *bytes);
+bool ls_dict_check(const ls_dict *dict);
+
 size_t ls_dict_key_bytes(size_t key_len); /* what an entry counts beside its value */
 size_t ls_dict_value_bytes(const ls_dict_value *value);
 

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/invariant.h"
 #include "base/os/thread.h"
 
 struct ls_semaphore {
@@ -12,6 +13,12 @@ struct ls_semaphore {
     unsigned permits, held;
     ls_node waiters; /* the one that has waited longest first */
 };
+
+static void unlock(ls_semaphore *semaphore)
+{
+    LS_INVARIANT(ls_list_empty(&semaphore->waiters) || semaphore->held >= semaphore->permits);
+    ls_mutex_unlock(&semaphore->mutex);
+}
 
 int ls_semaphore_acquire(ls_semaphore *semaphore, ls_waiter *waiter)
 {
@@ -23,7 +30,7 @@ int ls_semaphore_acquire(ls_semaphore *semaphore, ls_waiter *waiter)
         result = waiter != NULL ? LS_SEMAPHORE_WAITS : LS_EAGAIN;
         if (waiter != NULL) ls_list_push(&semaphore->waiters, &waiter->node);
     }
-    ls_mutex_unlock(&semaphore->mutex);
+    unlock(semaphore);
     return result;
 }
 
@@ -52,7 +59,7 @@ int ls_semaphore_release(ls_semaphore *semaphore)
         semaphore->held--;
         give_out(semaphore, &woken);
     }
-    ls_mutex_unlock(&semaphore->mutex);
+    unlock(semaphore);
     ls_waiters_wake(&woken);
     return result;
 }
@@ -66,7 +73,7 @@ unsigned ls_semaphore_permits(ls_semaphore *semaphore)
 {
     ls_mutex_lock(&semaphore->mutex);
     const unsigned permits = semaphore->permits;
-    ls_mutex_unlock(&semaphore->mutex);
+    unlock(semaphore);
     return permits;
 }
 
@@ -74,7 +81,7 @@ unsigned ls_semaphore_taken(ls_semaphore *semaphore)
 {
     ls_mutex_lock(&semaphore->mutex);
     const unsigned held = semaphore->held;
-    ls_mutex_unlock(&semaphore->mutex);
+    unlock(semaphore);
     return held;
 }
 
@@ -111,7 +118,7 @@ static bool semaphore_redefine(ls_shared_object *object, const void *options, bo
     ls_mutex_lock(&semaphore->mutex);
     semaphore->permits = permits;
     give_out(semaphore, &woken);
-    ls_mutex_unlock(&semaphore->mutex);
+    unlock(semaphore);
     ls_waiters_wake(&woken);
     return true;
 }

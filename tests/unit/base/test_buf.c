@@ -96,6 +96,12 @@ TEST(the_counters_count)
     ls_pool_copied(f.pool, 24);
     ls_block_drop(a);
     ls_block_drop(b);
+    assert_true(ls_pool_check(f.pool));
+#ifndef LS_POOL_CACHE_SMALL /* the pool keeps dropped blocks */
+    atomic_fetch_add(&a->refs, 1);
+    assert_false(ls_pool_check(f.pool));
+    atomic_fetch_sub(&a->refs, 1);
+#endif
     stats = stat_of(&f);
     assert_int_equal(stats.blocks_live, 0);
     assert_int_equal(stats.bytes_live, 0);

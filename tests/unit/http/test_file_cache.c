@@ -306,9 +306,12 @@ TEST_IN(place, p, a_new_entry_takes_the_place_of_the_old_one)
     put(cache, "a", p->small, 1);
     assert_int_equal(ls_file_cache_find(cache, &key, 1, &now), LS_CACHE_FRESH);
     assert_true(now != old && now->body != NULL);
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.entries, 1);
     assert_int_equal(stats.open, 0);
+    now->bytes++;
+    assert_false(ls_file_cache_check(cache, &stats));
+    now->bytes--;
     ls_file_cache_remove(cache, old); /* it is not there any more */
     assert_int_equal(look(cache, "a", 1), LS_CACHE_FRESH);
     char byte;
@@ -341,7 +344,7 @@ TEST_IN(place, p, the_directory_is_part_of_the_key)
         ls_cached_file_drop(entry);
     }
     ls_file_cache_stats stats;
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.entries, 3);
     ls_file_cache_close(cache);
 }
@@ -370,11 +373,11 @@ TEST_IN(place, p, open_files_are_limited)
     put(cache, "a", p->big, 0);
     put(cache, "b", p->big, 0);
     put(cache, "small", p->small, 0);
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.entries, 3);
     assert_int_equal(stats.open, 2);
     put(cache, "c", p->big, 0);
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.open, 2);
     assert_int_equal(look(cache, "a", 0), LS_CACHE_NONE);
     assert_int_equal(look(cache, "b", 0), LS_CACHE_FRESH);
@@ -398,7 +401,7 @@ TEST_IN(place, p, bytes_are_limited)
     ls_file_cache *cache = opened(100, 10, 2 * each);
     put(cache, "a", p->most, 0);
     put(cache, "b", p->most, 0);
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.bytes, 2 * each);
     put(cache, "c", NULL, 0); /* one more, however small */
     assert_int_equal(look(cache, "a", 0), LS_CACHE_NONE);
@@ -423,13 +426,13 @@ TEST_IN(place, p, idle_entries_are_dropped)
     put(cache, "a", p->big, 0);
     put(cache, "b", p->big, 100);
     (void)look(cache, "b", 59999); /* stale: also drops what is idle */
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.entries, 2);
     (void)look(cache, "b", 61000);
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.entries, 1);
     put(cache, "c", p->small, 61000 + 60000);
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.entries, 1);
     assert_int_equal(stats.open, 0);
     ls_file_cache_close(cache);
@@ -446,7 +449,7 @@ TEST_IN(place, p, shards_share_the_limits)
         (void)snprintf(name, sizeof name, "file%d", n);
         put(cache, name, n % 50 == 0 ? p->big : NULL, 0);
     }
-    ls_file_cache_stat(cache, &stats);
+    assert_true(ls_file_cache_check(cache, &stats));
     assert_int_equal(stats.entries, 40); /* every shard is full: the hash spreads the names */
     assert_in_range(stats.open, 0, 4);
     ls_file_cache_close(cache);

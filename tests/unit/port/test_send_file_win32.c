@@ -158,7 +158,7 @@ TEST(the_edition_decides_who_reads_the_file)
         assert_true(sent >= 0);
         if (sent == LS_PENDING) expect_packet(&place.net, &op, HEAD + LEN - FROM);
         ls_thread_join(&thread);
-        assert_int_equal(ls_op_sent(&op), HEAD + LEN - FROM);
+        assert_int_equal(atomic_load(&op.result), HEAD + LEN - FROM);
         assert_memory_equal(r.bytes, "head", HEAD);
         assert_memory_equal(r.bytes + HEAD, place.bytes + FROM, LEN - FROM);
         if (server)

@@ -167,6 +167,10 @@ TEST(entries_have_so_much_room)
     ls_response_cache *cache = ls_response_cache_open(2 * bytes);
     put_entry(cache, entry);
     put(cache, "/b", "", 100);
+    entry->bytes++;
+    assert_false(ls_response_cache_check(cache)); /* what debug builds look for at each unlock */
+    entry->bytes--;
+    assert_true(ls_response_cache_check(cache));
     assert_int_equal(find(cache, "/a", NULL), LS_OK); /* and "/b" is the one that was used before */
     put(cache, "/a", "", 100);                        /* in its place */
     assert_int_equal(find(cache, "/b", NULL), LS_OK);

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "script/store/dict.h"
+#include "script/store/dict_internal.h"
 
 /* ---- time: the program is linked with --wrap=ls_clock_coarse_ms --------------------------------------------- */
 
@@ -34,6 +34,7 @@ static void fixture_open(fixture *f, uint64_t bytes_max, bool evict)
 
 static void fixture_close(fixture *f)
 {
+    assert_true(ls_dict_check(f->dict));
     ls_dict_clear(f->dict);
     assert_int_equal(ls_dict_bytes(f->dict), 0); /* the account of bytes is exact */
     ls_shared_close(f->shared);
@@ -91,6 +92,12 @@ TEST_IN(fixture, f, keys_of_both_types, 1 << 20, true)
     assert_int_equal(ls_dict_set(d, &same_bytes, integer(2), LS_DICT_SET, 0, 0), LS_OK);
     assert_int_equal(ls_dict_set(d, &empty, integer(3), LS_DICT_SET, 0, 0), LS_OK);
     assert_int_equal(ls_dict_count(d), 3);
+    d->shards[0].expiring++;
+    assert_false(ls_dict_check(d));
+    d->shards[0].expiring--;
+    ls_dict_release(d, 1);
+    assert_false(ls_dict_check(d));
+    assert_true(ls_dict_reserve(d, 1));
     assert_true(ls_dict_get(d, &number, &value, NULL) && value.as.integer == 1);
     assert_true(ls_dict_get(d, &same_bytes, &value, NULL) && value.as.integer == 2);
     assert_true(ls_dict_get(d, &empty, &value, NULL) && value.as.integer == 3);
