@@ -29,7 +29,7 @@ typedef struct service {
     engine *engine;                 /* NULL: TCP */
     const ls_http_handler *handler; /* HTTP */
     ls_tls *tls;                    /* NULL: plain */
-    char *tls_id;
+    char *tls_key;
     bool self_signed;
     uint32_t backlog;
     uint64_t generation, ticket; /* retired: the number of its generation; of its grace period */
@@ -51,46 +51,23 @@ static stream_endpoint *of(const ls_endpoint *e)
 
 /* ---- TLS ---------------------------------------------------------------------------------------------------- */
 
-static const char *text_of(const char *text)
-{
-    return text != NULL ? text : "";
-}
-
-/* A text that is the same for the same options. The caller frees it; NULL: out of memory. */
-static char *tls_id_of(const ls_tls_options *o)
-{
-    char *id = NULL;
-    for (size_t room = 0, used;; room = used + 1) {
-        used = (size_t)snprintf(id, room, "%d%d%d%d%d\n%s\n%s\n%s\n%s\n%s\n", o->self_signed, o->verify, o->insecure,
-                                o->no_resumption, o->keyring != NULL, text_of(o->ca), text_of(o->min),
-                                text_of(o->ciphers), text_of(o->alpn), text_of(o->tickets));
-        for (unsigned i = 0; i < o->cert_count; i++)
-            used +=
-                (size_t)snprintf(used < room ? id + used : NULL, used < room ? room - used : 0, "%s\n%s\n%s\n",
-                                 text_of(o->certs[i].cert), text_of(o->certs[i].key), text_of(o->certs[i].password));
-        if (used < room) return id;
-        free(id);
-        if ((id = malloc(used + 1)) == NULL) return NULL;
-    }
-}
-
-static ls_tls *tls_in(const ls_endpoint *e, const char *id)
+static ls_tls *tls_in(const ls_endpoint *e, const char *key)
 {
     if (e->ops != &ls_endpoint_stream) return NULL;
     const stream_endpoint *s = of(e);
     const service *used = s->next != NULL ? s->next : s->current;
-    return used->tls != NULL && strcmp(used->tls_id, id) == 0 ? used->tls : NULL;
+    return used->tls != NULL && strcmp(used->tls_key, key) == 0 ? used->tls : NULL;
 }
 
 /* A context with the same options that is in use already: its ticket keys, its sessions and a self-signed certificate
  * stay. *fresh: it belongs to this plan, and its certificates were just read. */
-static ls_tls *find_tls(const ls_endpoint_want *want, const char *id, bool *fresh)
+static ls_tls *find_tls(const ls_endpoint_want *want, const char *key, bool *fresh)
 {
     ls_tls *found = NULL;
-    for (unsigned i = 0; i < want->plan->count && found == NULL; i++) found = tls_in(want->plan->at[i], id);
+    for (unsigned i = 0; i < want->plan->count && found == NULL; i++) found = tls_in(want->plan->at[i], key);
     *fresh = found != NULL;
     for (const ls_node *node = want->open->next; node != want->open && found == NULL; node = node->next)
-        found = tls_in(LS_CONTAINER(node, ls_endpoint, node), id);
+        found = tls_in(LS_CONTAINER(node, ls_endpoint, node), key);
     return found;
 }
 
@@ -98,10 +75,10 @@ static int open_tls(const ls_endpoint_want *want, const ls_tls_options *options,
 {
     char why[512] = "";
     if (options == NULL) return LS_OK;
-    if ((s->tls_id = tls_id_of(options)) == NULL) return LS_ENOMEM;
+    if ((s->tls_key = ls_tls_options_key(options)) == NULL) return LS_ENOMEM;
     bool fresh;
     int err = LS_OK;
-    ls_tls *shared = find_tls(want, s->tls_id, &fresh);
+    ls_tls *shared = find_tls(want, s->tls_key, &fresh);
     if (shared == NULL)
         err = ls_tls_open(options, &s->tls, why, sizeof why);
     else if (!fresh)
@@ -164,7 +141,7 @@ static void drop_service(service *old)
     if (old->service != NULL) ls_acceptor_service_drop(old->service);
     if (old->engine != NULL) old->engine->services--;
     if (old->tls != NULL) ls_tls_drop(old->tls);
-    free(old->tls_id);
+    free(old->tls_key);
     free(old);
 }
 

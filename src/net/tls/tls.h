@@ -43,6 +43,8 @@ typedef struct ls_tls_options {
 /* `why` receives the file and the reason when it fails, or a warning (an expired certificate) on success, else "".
  * LS_OK; LS_EINVAL; LS_ENOENT, LS_EACCES; LS_ENOTSUP: built without OpenSSL; LS_ENOMEM. */
 int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why, size_t why_bytes);
+/* A text that is the same for the same options, `names` left out. The caller frees it; NULL: out of memory. */
+char *ls_tls_options_key(const ls_tls_options *options);
 ls_tls *ls_tls_hold(ls_tls *tls); /* + 1 reference */
 void ls_tls_drop(ls_tls *tls);
 /* Keys of session tickets that contexts share: an own one, which rotates, until ls_tls_keyring_set. Any thread. */

@@ -12,8 +12,7 @@
 typedef struct tls_context {
     ls_node node;
     ls_tls *tls;
-    size_t key_bytes;
-    char key[];
+    char *key;
 } tls_context;
 
 struct ls_tls_contexts {
@@ -22,52 +21,20 @@ struct ls_tls_contexts {
     unsigned count;
 };
 
-/* A key that is being written. */
-typedef struct key_writer {
-    char *to; /* NULL: only the number of bytes is wanted */
-    size_t bytes;
-} key_writer;
-
-static void key_byte(key_writer *key, char byte)
-{
-    if (key->to != NULL) key->to[key->bytes] = byte;
-    key->bytes++;
-}
-
-/* A text with its NUL, behind a byte that tells an absent one from an empty one. */
-static void key_text(key_writer *key, const char *text)
-{
-    const size_t bytes = text != NULL ? strlen(text) + 1 : 0;
-    key_byte(key, text != NULL ? '=' : '-');
-    if (key->to != NULL && bytes > 0) memcpy(key->to + key->bytes, text, bytes);
-    key->bytes += bytes;
-}
-
-/* Write the options as bytes that differ when they differ. `to` may be NULL. Returns the number of bytes. */
-static size_t key_write(const ls_tls_options *o, char *to)
-{
-    const char *const texts[] = {o->ca, o->min, o->ciphers, o->alpn, o->tickets};
-    key_writer key = {to, 0};
-    key_byte(&key, o->server ? 's' : 'c');
-    key_byte(&key, o->insecure ? '1' : '0');
-    key_byte(&key, (char)('0' + o->verify));
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) key_text(&key, texts[i]);
-    for (unsigned i = 0; i < o->cert_count; i++) {
-        key_text(&key, o->certs[i].cert);
-        key_text(&key, o->certs[i].key);
-        key_text(&key, o->certs[i].password);
-    }
-    return key.bytes;
-}
-
 static tls_context *context_new(const ls_tls_options *options)
 {
-    const size_t bytes = key_write(options, NULL);
-    tls_context *context = malloc(sizeof *context + bytes);
+    tls_context *context = calloc(1, sizeof *context);
     if (context == NULL) return NULL;
     ls_node_init(&context->node);
-    context->key_bytes = key_write(options, context->key);
-    return context;
+    if ((context->key = ls_tls_options_key(options)) != NULL) return context;
+    free(context);
+    return NULL;
+}
+
+static void context_free(tls_context *context)
+{
+    free(context->key);
+    free(context);
 }
 
 static void context_remove(ls_tls_contexts *contexts, tls_context *context)
@@ -75,14 +42,13 @@ static void context_remove(ls_tls_contexts *contexts, tls_context *context)
     ls_list_remove(&context->node);
     contexts->count--;
     ls_tls_drop(context->tls);
-    free(context);
+    context_free(context);
 }
 
 static tls_context *context_find(ls_tls_contexts *contexts, const tls_context *like)
 {
     LS_LIST_EACH (tls_context, context, &contexts->list, node) {
-        if (context->key_bytes == like->key_bytes && memcmp(context->key, like->key, like->key_bytes) == 0)
-            return context;
+        if (strcmp(context->key, like->key) == 0) return context;
     }
     return NULL;
 }
@@ -93,14 +59,14 @@ static int find_or_open(ls_tls_contexts *contexts, tls_context *context, const l
 {
     tls_context *found = context_find(contexts, context);
     if (found != NULL) {
-        free(context);
+        context_free(context);
         if (options->ca != NULL || options->cert_count > 0) ls_handshake_refresh(found->tls);
         *out = ls_tls_hold(found->tls);
         return LS_OK;
     }
     const int err = ls_tls_open(options, &context->tls, why, why_bytes);
     if (err < 0) {
-        free(context);
+        context_free(context);
         return err;
     }
     if (contexts->count == LS_TLS_CONTEXTS_MAX)
