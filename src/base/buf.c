@@ -22,6 +22,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/compiler.h"
 #include "base/counter.h"
@@ -346,6 +347,21 @@ ls_block *ls_block_get(ls_pool *pool, size_t size)
     ls_counter_add(&pool->gets[index], 1);
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     return block;
+}
+
+int ls_block_move(ls_pool *pool, ls_block **block, size_t size)
+{
+    ls_block *const from = *block, *const to = ls_block_get(pool, size);
+    const uint32_t have = from->to - from->from;
+    if (to == NULL) return LS_ENOMEM;
+    memcpy(to->data, from->data + from->from, have);
+    ls_pool_copied(pool, have);
+    to->from = 0;
+    to->to = have;
+    to->seen = from->seen;
+    ls_block_drop(from);
+    *block = to;
+    return LS_OK;
 }
 
 ls_block *ls_block_get_reserved(ls_pool *pool)

@@ -119,15 +119,8 @@ static void take_received(ls_thread_ctx *ctx, ls_http1_conn *c, uint32_t bytes)
     const bool supplied = c->in == NULL;
     e->fast = bytes == e->room || bytes >= LS_BLOCK_SMALL;
     ls_http1_append_rx(c, bytes);
-    if (!supplied || c->in->cap != LS_BLOCK_LARGE || bytes > LS_BLOCK_SMALL) return;
-    ls_block *small = ls_block_get(ctx->pool, LS_BLOCK_SMALL);
-    if (small == NULL) return;
-    memcpy(small->data, c->in->data + c->in->from, bytes);
-    ls_pool_copied(ctx->pool, bytes);
-    small->from = small->seen = 0;
-    small->to = bytes;
-    ls_block_drop(c->in);
-    c->in = small;
+    if (supplied && c->in->cap == LS_BLOCK_LARGE && bytes <= LS_BLOCK_SMALL)
+        (void)ls_block_move(ctx->pool, &c->in, LS_BLOCK_SMALL);
 }
 
 void ls_http1_body_received(ls_thread_ctx *ctx, ls_exchange *x, int64_t result)

@@ -45,16 +45,7 @@ static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
     const uint32_t have = c->in->to - c->in->from, room = c->in->cap - c->in->to;
     if (room >= HEAD_TAIL_MIN || (room > 0 && c->in->from == 0 && c->in->cap == LS_BLOCK_LARGE)) return LS_OK;
     if (have >= LS_BLOCK_LARGE) return LS_EMSGSIZE;
-    ls_block *next = ls_block_get(ctx->pool, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
-    if (next == NULL) return LS_ENOMEM;
-    memcpy(next->data, c->in->data + c->in->from, have);
-    ls_pool_copied(ctx->pool, have);
-    next->from = 0;
-    next->to = have;
-    next->seen = c->in->seen;
-    ls_block_drop(c->in);
-    c->in = next;
-    return LS_OK;
+    return ls_block_move(ctx->pool, &c->in, have + HEAD_TAIL_MIN <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
 }
 
 /* Receive the next request, or the rest of its head. LS_DONE: bytes were received; LS_PENDING: another thread may own
