@@ -90,8 +90,8 @@ void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out);
 /* One pool for one thread. LS_OK or LS_ENOMEM. A pool closed while blocks are out is freed when the last returns. */
 int ls_pool_open(ls_pools *pools, ls_pool **out);
 void ls_pool_close(ls_pool *pool);
-void ls_pool_enter(ls_pool *pool); /* makes the calling thread the owner */
-void ls_pool_leave(ls_pool *pool); /* the owner has ended: none, until the next ls_pool_enter; any thread */
+void ls_pool_enter(ls_pool *pool);       /* makes the calling thread the owner */
+void ls_pool_leave(ls_pool *pool);       /* the owner has ended: none, until the next ls_pool_enter; any thread */
 bool ls_pool_check(const ls_pool *pool); /* whether its free lists are as said above; by the owner */
 
 /* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_SMALL or LS_BLOCK_LARGE. */

@@ -68,7 +68,7 @@ static void check(lua_State *L, const ls_stress_script *s, bool good)
 static void copy_field(lua_State *L, int index, const char *name, lua_State *to)
 {
     lua_getfield(L, index, name);
-    ls_stress_script_copy(L, L, -1, to, false);
+    ls_stress_script_copy(L, L, -1, to);
     lua_pop(L, 1);
 }
 
@@ -108,9 +108,24 @@ void ls_stress_script_close(ls_stress_script *s)
     free(s);
 }
 
+static int no_function(lua_State *L)
+{
+    return 0;
+}
+
 void ls_stress_script_push_table(ls_stress_script *s, lua_State *L)
 {
-    ls_stress_script_copy(L, s->L, AT_TABLE, L, true);
+    lua_State *from = s->L;
+    if (!lua_checkstack(from, 4)) luaL_error(L, "not enough memory");
+    lua_newtable(L);
+    for (lua_pushnil(from); lua_next(from, AT_TABLE) != 0; lua_pop(from, 1)) {
+        ls_stress_script_copy(L, from, -2, L);
+        if (lua_isfunction(from, -1))
+            lua_pushcfunction(L, no_function); /* main.lua only looks at the type */
+        else
+            ls_stress_script_copy(L, from, -1, L);
+        lua_rawset(L, -3);
+    }
 }
 
 /* ---- before and after the run ----------------------------------------------------------------------------------- */
@@ -161,7 +176,7 @@ void ls_stress_script_done(lua_State *L, ls_stress_script *main)
         lua_pop(own, 2);
         return;
     }
-    ls_stress_script_copy(L, L, -3, own, false);
+    ls_stress_script_copy(L, L, -3, own);
     lua_pushlightuserdata(own, (void *)(uintptr_t)latency);
     lua_pushlightuserdata(own, (void *)(uintptr_t)rates);
     const bool good = ls_stress_script_call(main, 4, 0);

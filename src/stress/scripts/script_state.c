@@ -5,9 +5,8 @@
 #include <string.h>
 
 #include "codec/http_text.h"
+#include "script/store/marshal.h"
 #include "stress/scripts/script_internal.h"
-
-enum { COPY_DEPTH_MAX = 32 };
 
 const char ls_stress_script_arguments[] = "luaserve.stress.arguments",
            ls_stress_script_vu_ws[] = "luaserve.stress.vu_ws", ls_stress_script_data[] = "luaserve.stress.data";
@@ -154,77 +153,22 @@ void ls_stress_script_put_body(lua_State *L, ls_stress_script *s, int index, con
 /* ---- values of other states
  * -------------------------------------------------------------------------------------- */
 
-typedef struct source {
-    lua_State *from;
-    int index;
-    bool types; /* other types are copied as values of these types that have no use */
-} source;
-
-static int no_function(lua_State *L)
+static int push_value(lua_State *to)
 {
-    return 0;
-}
-
-static void copy_other(lua_State *from, int index, lua_State *to, bool types)
-{
-    if (!types)
-        luaL_error(to, "cannot copy a %s to another thread", luaL_typename(from, index));
-    else if (lua_isfunction(from, index))
-        lua_pushcfunction(to, no_function);
-    else
-        lua_pushlightuserdata(to, NULL);
-}
-
-/* Errors are raised in `to`, which runs protected. */
-static void copy(lua_State *from, int index, lua_State *to, bool types, int depth)
-{
-    size_t len;
-    const char *text;
-    if (depth > COPY_DEPTH_MAX) luaL_error(to, "cannot copy a table nested more than 32 deep to another thread");
-    if (!lua_checkstack(to, 4) || !lua_checkstack(from, 4)) luaL_error(to, "not enough memory");
-    switch (lua_type(from, index)) {
-    case LUA_TNIL: lua_pushnil(to); break;
-    case LUA_TBOOLEAN: lua_pushboolean(to, lua_toboolean(from, index)); break;
-    case LUA_TNUMBER:
-        if (lua_isinteger(from, index))
-            lua_pushinteger(to, lua_tointeger(from, index));
-        else
-            lua_pushnumber(to, lua_tonumber(from, index));
-        break;
-    case LUA_TSTRING:
-        text = lua_tolstring(from, index, &len);
-        lua_pushlstring(to, text, len);
-        break;
-    case LUA_TTABLE:
-        index = lua_absindex(from, index);
-        lua_newtable(to);
-        lua_pushnil(from);
-        while (lua_next(from, index) != 0) {
-            copy(from, -2, to, types, depth + 1);
-            copy(from, -1, to, types, depth + 1);
-            lua_rawset(to, -3);
-            lua_pop(from, 1);
-        }
-        break;
-    default: copy_other(from, index, to, types);
-    }
-}
-
-static int copy_source(lua_State *to)
-{
-    const source *s = lua_touserdata(to, 1);
-    copy(s->from, s->index, to, s->types, 0);
+    ls_value_push(to, lua_touserdata(to, 1));
     return 1;
 }
 
-void ls_stress_script_copy(lua_State *L, lua_State *from, int index, lua_State *to, bool types)
+void ls_stress_script_copy(lua_State *L, lua_State *from, int index, lua_State *to)
 {
-    source s = {from, lua_absindex(from, index), types};
-    const int top = lua_gettop(from);
+    char why[LS_VALUE_MESSAGE_BYTES];
+    ls_value *value;
     if (!lua_checkstack(to, 4)) luaL_error(L, "not enough memory");
-    lua_pushcfunction(to, copy_source);
-    lua_pushlightuserdata(to, &s);
-    if (lua_pcall(to, 1, 1, 0) == LUA_OK) return;
-    if (from != to) lua_settop(from, top);
-    raise_of(L, to);
+    if (ls_value_pack(from, index, NULL, &value, why, sizeof why) < 0)
+        luaL_error(L, "cannot copy to another thread: %s", why);
+    lua_pushcfunction(to, push_value);
+    lua_pushlightuserdata(to, value);
+    const int status = lua_pcall(to, 1, 1, 0);
+    ls_value_drop(value);
+    if (status != LUA_OK) raise_of(L, to);
 }

@@ -225,7 +225,7 @@ int ls_stress_table_setup(lua_State *L)
     if (has_setup) lua_call(L, 0, 1);
     for (unsigned i = 0; i < s->index; i++) {
         lua_State *to = s->thread_scripts[i]->L;
-        ls_stress_script_copy(L, L, -1, to, false);
+        ls_stress_script_copy(L, L, -1, to);
         lua_pushcfunction(to, keep_data);
         lua_insert(to, -2);
         ls_stress_script_call_in(L, to, 1, 0);

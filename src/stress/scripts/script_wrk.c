@@ -95,7 +95,7 @@ static int thread_get(lua_State *L)
     lua_pushlightuserdata(of, (void *)(uintptr_t)name);
     ls_stress_script_call_in(L, of, 1, 1);
     if (of == L) return 1;
-    ls_stress_script_copy(L, of, -1, L, false);
+    ls_stress_script_copy(L, of, -1, L);
     lua_pop(of, 1);
     return 1;
 }
@@ -108,7 +108,7 @@ static int thread_set(lua_State *L)
     if (of == L)
         lua_pushvalue(L, 3);
     else
-        ls_stress_script_copy(L, L, 3, of, false);
+        ls_stress_script_copy(L, L, 3, of);
     lua_pushcfunction(of, set_global);
     lua_insert(of, -2);
     lua_pushlightuserdata(of, (void *)(uintptr_t)name);
