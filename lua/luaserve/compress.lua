@@ -7,7 +7,7 @@ local usage = require "luaserve.usage"
 usage.mark_internal()
 
 local concat, find, lower, type = table.concat, string.find, string.lower, type
-local begin, decode = core.code_response, core.decode_request
+local begin, decode = core.encode_response, core.decode_request
 
 -- compress is a Compress: middleware that compresses responses, `require "luaserve.compress"`.
 local compress = {}

@@ -244,15 +244,15 @@ static int respond(ls_request *r, const ls_file_answer *a, file_lines *l)
 }
 
 /* The tag of the handler is that of another representation. */
-static void drop_tag_if_coded(ls_request *r, const ls_file_answer *a)
+static void drop_tag_if_encoded(ls_request *r, const ls_file_answer *a)
 {
-    if (a->coded) ls_exchange_remove(r->x, "etag", 4);
+    if (a->encoded) ls_exchange_remove(r->x, "etag", 4);
 }
 
 int ls_file_respond(ls_request *r, const ls_file_answer *a)
 {
     file_lines lines;
-    drop_tag_if_coded(r, a);
+    drop_tag_if_encoded(r, a);
     compose(a, &lines);
     return respond(r, a, &lines);
 }
@@ -314,7 +314,7 @@ int ls_file_describe(ls_request *r, const ls_file_answer *a)
     d->base = (ls_answer_later){described_respond, described_push_field, described_remove_field, described_drop};
     d->answer = *a;
     d->answer.lines = NULL; /* those of the caller */
-    drop_tag_if_coded(r, a);
+    drop_tag_if_encoded(r, a);
     compose(a, &d->lines);
     (void)ls_block_hold(ls_external_block(&a->entry->external));
     ls_request_describe_later(r, &d->base);

@@ -12,7 +12,7 @@ typedef struct ls_file_answer {
     ls_cached_file *entry; /* the caller keeps its reference */
     const char *type;      /* Content-Type unless the handler has set one; static text */
     bool without_tag;      /* no ETag */
-    bool coded;            /* another representation has the ETag of the handler */
+    bool encoded;          /* another representation has the ETag of the handler */
     bool part;             /* the representation is only `bytes` bytes from `from` */
     uint64_t from, bytes;
     const char *lines; /* further lines "Name: value\r\n"..., at most LS_FILE_LINES_MAX bytes */
@@ -21,7 +21,7 @@ typedef struct ls_file_answer {
 
 /* Respond with the file: with 200, 206, 304, 412 or 416 if the handler has set no other status than 200 and the method
  * is GET or HEAD, else with the whole file and the status of the handler. Cache-Control, ETag, Last-Modified and
- * Accept-Ranges of the handler stay, but for the ETag of a coded file; Vary is added. The result of ls_exchange_respond, or
+ * Accept-Ranges of the handler stay, but for the ETag of a encoded file; Vary is added. The result of ls_exchange_respond, or
  * LS_ELIMIT, LS_ENOMEM: nothing was sent. */
 int ls_file_respond(ls_request *request, const ls_file_answer *answer);
 

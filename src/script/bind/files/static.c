@@ -175,8 +175,8 @@ static size_t put_lines(const static_config *config, const ls_serve *s, const ls
     return (size_t)(to - from);
 }
 
-/* Respond with s->file, in the coding of `coded` unless that is NULL. Takes the reference to `coded`. */
-static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_cached_file *coded, int coding)
+/* Respond with s->file, in the coding of `encoded` unless that is NULL. Takes the reference to `encoded`. */
+static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_cached_file *encoded, int coding)
 {
     ls_request *r = ls_request_of_res(L, RES);
     const ls_cached_file *file = s->file;
@@ -190,14 +190,14 @@ static int respond(lua_State *L, ls_serve *s, const static_config *config, ls_ca
         status = lua_pcall(L, 2, 0, 0);
     }
     if (status == LUA_OK && r != NULL && !ls_request_has_begun(r)) {
-        const ls_file_answer answer = {.entry = coded != NULL ? coded : s->file,
+        const ls_file_answer answer = {.entry = encoded != NULL ? encoded : s->file,
                                        .type = file->type,
-                                       .coded = coding >= 0,
+                                       .encoded = coding >= 0,
                                        .lines = lines,
                                        .lines_len = put_lines(config, s, r->x, coding, lines)};
         err = r->chain.runs ? ls_file_describe(r, &answer) : ls_file_respond(r, &answer);
     }
-    if (coded != NULL) ls_cached_file_drop(coded);
+    if (encoded != NULL) ls_cached_file_drop(encoded);
     if (s->file != NULL) ls_cached_file_drop(s->file);
     s->file = NULL;
     if (status != LUA_OK) return lua_error(L);

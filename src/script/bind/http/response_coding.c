@@ -55,8 +55,8 @@ static int rules_drop(lua_State *L) /* __gc */
 
 static const ls_object_type rules_type = {.name = "rules", .drop = rules_drop};
 
-/* core.code_response(req, rules): they apply to the response unless it has begun, or others apply. */
-static int core_code_response(lua_State *L)
+/* core.encode_response(req, rules): they apply to the response unless it has begun, or others apply. */
+static int core_encode_response(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
     const rules_object *object = ls_udata_check(L, 2, &rules_type, sizeof *object, "rules");
@@ -112,6 +112,6 @@ int ls_response_coding_finish(lua_State *L, ls_request *r, int (*done)(lua_State
 }
 
 static const luaL_Reg functions[] = {
-    {"coding_rules", core_coding_rules}, {"code_response", core_code_response}, {NULL, NULL}};
+    {"coding_rules", core_coding_rules}, {"encode_response", core_encode_response}, {NULL, NULL}};
 
 const ls_module ls_response_coding_module = {.name = "response_coding", .functions = functions};
