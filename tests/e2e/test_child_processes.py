@@ -30,6 +30,13 @@ app:get("/lines", function(req)
   end })
   return { lines = lines, result = result, message = message, code = code }
 end)
+app:post("/again", function(req) -- without a pause, so that the descriptors of one program are those of the next
+  for n = 1, 10 do
+    local result, message = ls.process(req:json())
+    if not result then return n .. ": " .. message end
+  end
+  return "done"
+end)
 app:get("/field", function(req)
   local result, _, _, cut = ls.process({ "echo" }, { max_out = req.query.cut and 0 or nil })
   local _, value = pcall(function() return (result or cut)[req.query.name] end)
@@ -161,6 +168,10 @@ class EverySystem(Runs):
         for count in 0, 1, 200000:
             self.is_result(self.line("size"), {"code": 0, "out": "%d %d" % (count, count)}, stdin="x" * count)
         self.is_result(self.line("exit", "0"), {"code": 0}, stdin="x" * 1000000)  # which it does not read
+
+    def test_one_program_after_the_other(self):
+        argv = json.dumps(self.line("write", "stdout", "1000")).encode()
+        self.assertEqual(self.ask("POST", "/again", body=argv).text, "done")
 
     def test_variables_and_the_directory(self):
         self.is_result(self.line("env", "LS_A"), {"out": "nil "})

@@ -53,11 +53,12 @@ function methods:stop() self.process:close(0) end
 -- child:ending() -> whether it ended with status 0, "exited with status 1" or "was ended by signal 11 (SIGSEGV)". Waits until
 -- it has ended.
 function methods:ending()
-  local status, signal
+  local status, signal, failure
   repeat
     self.process:wait()
-    status, signal = self.process:status()
+    status, signal, failure = self.process:status()
   until status
+  if failure then return false, "was ended: " .. failure end
   if not signal and status >= -0x40000000 and status < 0 then signal = status & 0xFFFFFFFF end -- an exception of Windows
   if not signal then return status == 0, "exited with status " .. status end
   return false, "was ended by signal " .. signal .. (signals[signal] and " (" .. signals[signal] .. ")" or "")

@@ -79,7 +79,11 @@ static processes *processes_of(const ls_state *state)
 
 static void close_stream(process *p, int stream)
 {
-    if (p->polls[stream] != NULL && p->state->port != NULL) ls_poll_close(p->polls[stream]);
+    if (p->polls[stream] != NULL && p->state->port != NULL) {
+        /* At once: the next process may get this descriptor before a packet about the removal would be taken. */
+        ls_polls_unregister(ls_state_runtime(p->state)->polls, p->child.fds[stream]);
+        ls_poll_close(p->polls[stream]);
+    }
     p->polls[stream] = NULL;
     p->armed &= ~(1u << stream);
     ls_child_close(&p->child, stream);
