@@ -1,6 +1,8 @@
 """Reload: SIGHUP loads the site again while clients go on. No request fails, no connection closes; a site that cannot be
 served leaves the old one."""
 import collections
+import contextlib
+import json
 import os
 import re
 import signal
@@ -10,8 +12,9 @@ import subprocess
 import threading
 import unittest
 
-from harness import (E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, WINE, Conn, Server, free_port, in_parallel,
+from harness import (E2E, LUASERVE, ROOT, SANITIZER, WAIT, WINDOWS, WINE, Conn, Server, free_port, in_parallel,
                      not_on_windows, request)
+from harness.websocket import WebSocket
 
 SITE = """
 local ls = require "luaserve"
@@ -47,6 +50,44 @@ def refused(port):
     return False
 
 
+# Work of each scope that waits in each way at a reload; "go" ends the waits that the reload does not end.
+SCOPES = r"""
+local ls = require "luaserve"
+local app, gate = ls.app(), ls.semaphore("gate", 1)
+ls.config{ states = 1, threads = 2, drain_timeout = 600 }
+local waits = {
+  sleep = function() while not io.open("go") do ls.sleep(0.005) end end,
+  message = function(name) ls.channel(name):receive() end,
+  result = function() gate:with(function() end) end,
+}
+local function work(scope, wait)
+  ls.log.info("begins " .. scope .. " " .. wait)
+  waits[wait](scope .. " " .. wait)
+  ls.log.info("continues " .. scope .. " " .. wait)
+end
+if "@V@" == "one" then
+  ls.init(function()
+    ls.spawn(function() gate:with(function() ls.sleep(1000) end) end) -- the reload ends it, which frees the permit
+    for wait in pairs(waits) do
+      ls.channel("values"):send(wait)
+      ls.spawn(work, "site", wait)
+      ls.spawn(function() work("batch", ls.channel("values"):receive()) end)
+    end
+  end)
+  for wait in pairs(waits) do ls.after(0, work, "timer", wait) end
+  app:get("/request/:wait", function(req) work("request", req.params.wait) end)
+  app:get("/job/:wait", function(req) ls.spawn(work, "job", req.params.wait) end)
+  app:ws("/websocket/:wait", function(ws, req) work("websocket", req.params.wait) ws:receive() end)
+  ls.tcp(@TCP@, function(sock) work("connection", sock:receive("*l")) end)
+end
+app:get("/go", function()
+  io.open("go", "w"):close()
+  for scope in ("request connection websocket site batch timer job"):gmatch("%a+") do ls.channel(scope .. " message"):send(1) end
+end)
+app:get("/running", function() return ls.stats().running end)
+app:get("/", function() return "@V@" end)
+ls.listen(@HTTP@, app)
+"""
 STARTED = r"""
 local ls = require "luaserve"
 ls.config { threads = 4 }
@@ -417,6 +458,37 @@ class Reload(E2E):
         self.change("three", more, BEFORE)
         self.server.wait_log("loop three begins")
         self.change("four")  # without a loop, which would hold the stop
+
+    def test_each_scope_ends_as_the_page_says(self):
+        with open(os.path.join(ROOT, "lua/docs/deploying.md"), encoding="utf-8") as page:
+            rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in page if line.startswith("|")]
+        first = next(n for n, row in enumerate(rows) if row[0] == "work of the previous site")
+        names = ("request", "connection", "websocket", "site", "batch", "timer", "job")
+        columns = {"sleep": 1, "message": 2, "result": 4}
+        cells = {"%s %s" % (name, wait): row[at] == "ends"
+                 for name, row in zip(names, rows[first + 2:]) for wait, at in columns.items()}
+        self.assertEqual(len(cells), 21)
+        self.server = self.serve(self.site("one", base=SCOPES), listeners=4, flags=RELOADS)
+        with contextlib.ExitStack() as clients, self.http() as conn:
+            for wait in columns:
+                clients.enter_context(self.http()).send(request("GET", "/request/" + wait))
+                sock = clients.enter_context(socket.create_connection(("127.0.0.1", self.ports["TCP"]), WAIT))
+                sock.sendall(wait.encode() + b"\n")
+                clients.enter_context(WebSocket(("127.0.0.1", self.ports["HTTP"]), "/websocket/" + wait))
+                conn.send(request("GET", "/job/" + wait))
+                self.assertEqual(conn.response().status, 204)
+            for cell in cells:
+                self.server.wait_log("begins " + cell)
+            self.change("two", base=SCOPES)
+            conn.send(request("GET", "/go"))
+            self.assertEqual(conn.response().status, 204)
+            for cell, ends in cells.items():
+                if not ends:
+                    self.server.wait_log("continues " + cell)
+        conn = self.http()
+        self.eventually(lambda: sum(json.loads(self.get(conn, "/running")).values()) == 1, "only this request runs")
+        for cell, ends in cells.items():
+            self.assertEqual(len(self.server.logged("continues " + cell)), 0 if ends else 1, cell)
 
     def test_an_old_site_is_cut_after_drain_timeout(self):
         self.start("one", "ls.config{ drain_timeout = 1 }\n" + TCP, listeners=4)
