@@ -29,8 +29,8 @@ enum {
 static void abort_connections(ls_server *server, ls_generation_end *g, unsigned websockets)
 {
     if (websockets > 0)
-        ls_log(LS_LOG_INFO, "the previous site continues for %u WebSocket connection%s; its other tasks end", websockets,
-               websockets == 1 ? "" : "s");
+        ls_log(LS_LOG_INFO, "the previous site continues for %u WebSocket connection%s; its other tasks end",
+               websockets, websockets == 1 ? "" : "s");
     else
         ls_log(LS_LOG_WARN, "the previous site has not ended within %.3g s: its connections and tasks are ended",
                server->settings.drain_ms_max / 1e3);

@@ -29,7 +29,7 @@ static int core_wall_time(lua_State *L)
 /* core.retired() -> whether another site has taken over, or the server stops */
 static int core_retired(lua_State *L)
 {
-    return ls_push_boolean(L, ls_state_is_retired(ls_state_of(L)));
+    return ls_push_boolean(L, ls_generation_retired(ls_state_of(L)->generation) != 0);
 }
 
 /* core.detach(): the task, and those that it begins, hand their work over to the next site themselves; a reload does not end

@@ -126,6 +126,12 @@ static inline bool ls_generation_is_ending(const ls_generation *generation, enum
     return (atomic_load(&generation->ending) & 1u << why) != 0;
 }
 
+/* The reasons for which it gets no new work, as bits: a reload, a stop. */
+static inline unsigned ls_generation_retired(const ls_generation *generation)
+{
+    return atomic_load(&generation->ending) & (1u << LS_END_REPLACED | 1u << LS_END_STOP);
+}
+
 /* The first state. */
 static inline ls_state *ls_generation_first(const ls_generation *generation)
 {

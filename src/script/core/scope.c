@@ -41,6 +41,13 @@ enum ls_scope_end ls_scope_ends(enum ls_end_why why, enum ls_scope scope, enum l
     return letter == 'n' ? LS_ENDS_NOW : letter == 'l' ? LS_ENDS_LATER : LS_ENDS_NEVER;
 }
 
+enum ls_end_why ls_scope_end_of(unsigned reasons, enum ls_scope scope, enum ls_wait_for wait)
+{
+    for (enum ls_end_why why = LS_END_NONE; reasons != 0; why++, reasons >>= 1)
+        if ((reasons & 1) != 0 && ls_scope_ends(why, scope, wait) == LS_ENDS_NOW) return why;
+    return LS_END_NONE;
+}
+
 enum ls_scope ls_scope_of_job(enum ls_scope scope)
 {
     return scope == LS_SCOPE_REQUEST || scope == LS_SCOPE_CONNECTION ? LS_SCOPE_JOB : scope;

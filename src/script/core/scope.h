@@ -64,6 +64,8 @@ enum ls_end_why {
 enum ls_scope_end { LS_ENDS_NEVER, LS_ENDS_NOW, LS_ENDS_LATER };
 
 enum ls_scope_end ls_scope_ends(enum ls_end_why why, enum ls_scope scope, enum ls_wait_for wait);
+/* The first of these reasons, bits by enum ls_end_why, that ends it NOW; or LS_END_NONE. */
+enum ls_end_why ls_scope_end_of(unsigned reasons, enum ls_scope scope, enum ls_wait_for wait);
 
 /* The scope of a job, or of the task of a subscription, that work of this scope begins; and of a timer that it sets. */
 enum ls_scope ls_scope_of_job(enum ls_scope scope);

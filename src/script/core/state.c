@@ -512,12 +512,8 @@ bool ls_states_on_tick(ls_generation *g)
 
 bool ls_state_ends(const ls_state *state, enum ls_scope scope, enum ls_wait_for wait)
 {
-    const unsigned asked = atomic_load(&state->generation->ending) & (1u << LS_END_REPLACED | 1u << LS_END_STOP),
-                   ending = asked | atomic_load(&state->ending);
-    for (enum ls_end_why why = LS_END_REPLACED; why < LS_ENDS; why++)
-        if ((ending & 1u << why) != 0 && ls_scope_ends(why, ls_state_scope(state, scope), wait) == LS_ENDS_NOW)
-            return true;
-    return false;
+    const unsigned reasons = ls_generation_retired(state->generation) | atomic_load(&state->ending);
+    return ls_scope_end_of(reasons, ls_state_scope(state, scope), wait) != LS_END_NONE;
 }
 
 /* Take the step for one reason. */

@@ -136,11 +136,6 @@ static inline bool ls_state_is_ending(const ls_state *state, enum ls_end_why why
 {
     return (atomic_load_explicit(&state->ending, memory_order_relaxed) & 1u << why) != 0;
 }
-/* Whether it gets no new work: the next site serves, or the server stops. */
-static inline bool ls_state_is_retired(const ls_state *state)
-{
-    return ls_state_is_ending(state, LS_END_REPLACED) || ls_state_is_ending(state, LS_END_STOP);
-}
 /* Whether work of this scope that would begin to wait so, now, would have ended already. */
 bool ls_state_ends(const ls_state *state, enum ls_scope scope, enum ls_wait_for wait);
 /* The scope by which it ends: what a WebSocket has begun is a job when the state has no WebSocket any more. */

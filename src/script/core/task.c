@@ -384,14 +384,10 @@ static void drop_wait(const ls_thread_ctx *ctx, ls_task *task)
     }
 }
 
-/* The reason for which a task ends when it waits so, by what any thread may have set already. */
+/* The reason for which a task ends when it waits so, also before its state has taken the step. */
 static enum ls_end_why end_of(const ls_task *task, enum ls_wait_for wait)
 {
-    const unsigned ending = atomic_load(&task->state->generation->ending);
-    for (enum ls_end_why why = LS_END_REPLACED; ending != 0 && why <= LS_END_STOP; why++)
-        if ((ending & 1u << why) != 0 && ls_scope_ends(why, (enum ls_scope)task->scope, wait) == LS_ENDS_NOW)
-            return why;
-    return LS_END_NONE;
+    return ls_scope_end_of(ls_generation_retired(task->state->generation), (enum ls_scope)task->scope, wait);
 }
 
 int ls_task_yield(lua_State *L, enum ls_wait_for wait, lua_KContext context, lua_KFunction k)
@@ -433,7 +429,7 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
 {
     ls_state *state = task->state;
     if (!task->waiting) return;
-    const enum ls_end_why why = end_of(task, (enum ls_wait_for)task->wait); /* before the state has taken the step */
+    const enum ls_end_why why = end_of(task, (enum ls_wait_for)task->wait);
     if (why != LS_END_NONE && task->ending == LS_END_NONE) ls_task_cancel(task, why);
     task->waiting = false;
     task->wake_result = (int16_t)result;

@@ -102,8 +102,8 @@ ls_task *ls_task_take_new(ls_state *state, ls_thread_ctx *ctx);
 /* The task has this scope, and is in the statistics, until it ends; each task has one before it runs. */
 static inline void ls_task_enter(ls_task *task, enum ls_scope scope)
 {
-    ls_state_running(task->state, (enum ls_scope)task->scope, -1);
-    ls_state_running(task->state, scope, 1);
+    if (task->scope != LS_SCOPE_NONE) ls_state_running(task->state, (enum ls_scope)task->scope, -1);
+    if (scope != LS_SCOPE_NONE) ls_state_running(task->state, scope, 1);
     task->scope = (uint8_t)scope;
 }
 /* The task counts as unfinished work of its state until it ends (ls_tasks_unfinished). */

@@ -505,7 +505,8 @@ static int conn_outlast(lua_State *L)
 static int conn_read(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
-    if (ls_state_is_retired(conn->state) && !conn->outlasts) conn_close(conn->state->ctx, conn, LS_ECANCELED);
+    if (ls_generation_retired(conn->state->generation) != 0 && !conn->outlasts)
+        conn_close(conn->state->ctx, conn, LS_ECANCELED);
     redis_call *call = call_new(L, conn, true);
     if (conn->tcp == NULL) return push_lost(L, conn, conn->err);
     return call_wait(L, conn, call, ALL, LS_OK);
@@ -581,8 +582,8 @@ static int conn_keep(lua_State *L)
     redis_conn *conn = check_conn(L);
     const ls_text key = ls_check_text(L, 2);
     ls_stream *s = NULL;
-    if (conn->tcp != NULL && !conn->shared && !ls_state_is_ending(conn->state, LS_END_STOP) && ls_list_empty(&conn->calls) &&
-        ls_redis_reader_is_empty(conn->reader))
+    if (conn->tcp != NULL && !conn->shared && !ls_state_is_ending(conn->state, LS_END_STOP) &&
+        ls_list_empty(&conn->calls) && ls_redis_reader_is_empty(conn->reader))
         s = ls_tcp_detach(conn->tcp);
     if (s == NULL) return conn_close_lua(L);
     conn_ended(conn, LS_ECLOSED);

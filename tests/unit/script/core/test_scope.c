@@ -72,6 +72,15 @@ TEST(each_cell_is_as_the_rule_says)
                     fail_msg("reason %d, scope %d, wait %d", (int)why, (int)scope, (int)wait);
 }
 
+TEST(the_first_of_several_reasons_ends_work)
+{
+    const unsigned both = 1u << LS_END_TIME | 1u << LS_END_REPLACED;
+    assert_int_equal(ls_scope_end_of(0, LS_SCOPE_SITE, LS_WAIT_IDLE), LS_END_NONE);
+    assert_int_equal(ls_scope_end_of(both, LS_SCOPE_SITE, LS_WAIT_IDLE), LS_END_REPLACED);
+    assert_int_equal(ls_scope_end_of(both, LS_SCOPE_SITE, LS_WAIT_RESULT), LS_END_TIME);
+    assert_int_equal(ls_scope_end_of(both, LS_SCOPE_SITE, LS_WAIT_HELD), LS_END_NONE); /* later */
+}
+
 TEST(what_work_begins_has_its_scope)
 {
     static const enum ls_scope of[LS_SCOPES][3] = {
