@@ -6,8 +6,7 @@ import json
 import threading
 import unittest
 
-from harness import (Closed, E2E, SANITIZER, WAIT, app_site, chunked, in_parallel, repeats, request, run_program,
-                     scratch, system)
+from harness import Closed, E2E, SANITIZER, WAIT, app_site, chunked, repeats, request, run_program, scratch, system
 
 APP = r"""
 local ls = require "luaserve"
@@ -402,7 +401,6 @@ local ls = require "luaserve"
 ls.config{ max_cpu = 0.15, drain_timeout = 3 }
 local app = ls.app()
 app:get("/", function() return "root" end)
-app:get("/spin", function() while true do end end)
 app:get("/users/:id", function()
   while true do end
 end)
@@ -410,30 +408,20 @@ local d = ls.dict("d")
 for n = 1, 1000 do d:add(n, true) end
 app:get("/keys", function() while true do d:keys("x") end end)
 app:get("/job", function() local job = ls.spawn(function() while true do end end) ls.sleep(0) repeat ls.sleep(0.01) until pcall(job.wait, job, 0) == false return "ended" end)
-app:post("/trim", function(req) return (req:body():match("^%s*(.-)%s*$")) end)
 local function work() local t = os.clock() while os.clock() - t < 0.03 do end end
 app:post("/upload", function(req) local n = 0 for _ in req:chunks() do work() n = n + 1 ls.log.info("worked " .. n) end return tostring(n) end)
 app:get("/background", function() local job = ls.spawn(function() for _ = 1, 8 do work() ls.sleep(0.001) end return "8" end) return job:wait() end)
-app:get("/work", function(req) local t = os.clock(); while os.clock() - t < tonumber(req.query.s) do end return "worked" end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("done\n") end end)
 """
     LISTENERS = 2
 
     @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
-    def test_cpu(self):
-        with self.connect() as conn:
-            self.assertEqual(conn.get("/work?s=0.05").text, "worked")
-            self.assertEqual(conn.get("/spin").status, 500)
-        with self.connect() as conn:
-            self.assertEqual(conn.get("/").text, "root")
-
-    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while Lua loops")
     def test_cpu_names_the_handler_and_the_route(self):
         mark = self.server.mark()
         self.assertEqual(self.get("/users/7").status, 500)
         line = self.server.wait_log("request [0-9a-f]+ GET /users/7: ", mark)
-        self.assertRegex(line, r"GET /users/7: \S*site\.lua:8: the handler of GET /users/:id \(\S*site\.lua:7\) used more processor "
+        self.assertRegex(line, r"GET /users/7: \S*site\.lua:7: the handler of GET /users/:id \(\S*site\.lua:6\) used more processor "
                                r"time than max_cpu allows \(0\.15 s\)$")
         mark = self.server.mark()
         self.assertEqual(self.get("/job").text, "ended")
@@ -441,19 +429,6 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do work() sock:send("
         mark = self.server.mark()
         self.assertEqual(self.get("/keys").status, 500)
         self.assertRegex(self.server.wait_log("GET /keys: ", mark), r"GET /keys: \S*site\.lua:\d+: the handler of GET /keys ")
-
-    @unittest.skipIf(SANITIZER == "tsan", "ThreadSanitizer delays signals while a pattern is matched")
-    def test_cpu_of_c_functions(self):
-        """More requests than threads, each in a pattern match that would take hours: all end with 500, and others are
-        served meanwhile."""
-        body = b"a" + b" " * (1 << 20) + b"a"
-        mark = self.server.mark()
-
-        def trim():
-            return self.ask("POST", "/trim", body=body).status
-
-        self.assertEqual(in_parallel([trim] * 12 + [lambda: self.get("/").status] * 4, 16), [500] * 12 + [200] * 4)
-        self.server.wait_log(r"the handler of POST /trim \(\S*site\.lua:\d+\) used more", mark, 12)
 
     def test_cpu_of_tasks_that_wait(self):
         """A connection, an upload and a background loop that compute longer than max_cpu between many waits."""

@@ -64,13 +64,10 @@ app:mount("/broken/:x", broken)
 app:get("/error/:kind", function(req)
   local kinds = {
     table = { code = 7, message = "no luck", 1, "two", nested = {}, ["a b"] = true },
-    empty = {},
     long = { text = ("x"):rep(1000) .. "\n" },
     control = { text = "a\nb\"c" },
     object = setmetatable({ code = 7 }, { __tostring = function() return "an object" end }),
   }
-  kinds.many = {}
-  for i = 1, 100 do kinds.many[i] = i; kinds.many["k" .. i] = i end
   error(kinds[req.params.kind])
 end)
 
@@ -220,12 +217,8 @@ class Misuse(E2E):
     def test_errors_that_are_tables(self):
         for kind, says in (
             ("table", '{ 1, "two", ["a b"] = true, code = 7, message = "no luck", nested = {...} }'),
-            ("empty", "GET /error/empty: {}"),
-            ("long", '{ text = "' + "x" * 100 + '..." }'),
-            ("control", '{ text = "a?b\\"c" }'),
+            ("long", '{ text = "' + "x" * 100 + '..." }'), ("control", '{ text = "a?b\\"c" }'),
             ("object", ": an object"),
-            ("many", "{ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, k1 = 1, k10 = 10, k100 = 100, k11 = 11, k12 = 12, k13 = 13, "
-             "k14 = 14, k15 = 15, k16 = 16, k17 = 17, k18 = 18, k19 = 19, ... }"),
         ):
             with self.subTest(kind):
                 self.failed("/error/" + kind, says)
