@@ -5,12 +5,11 @@ import os
 import re
 
 from docs_pages import DOCS
-from harness import E2E, ROOT, not_on_windows
+from harness import E2E, ROOT, app_site, not_on_windows
 
 # Answers with the names that its objects have: what __index finds, in a table or behind a function that looks into one.
-SITE = """
-local ls = require "luaserve"
-local app, seen = ls.app(), {}
+SITE = app_site("""
+local seen = {}
 
 local function names(object)
   local list, index = {}, debug.getmetatable(object).__index
@@ -44,8 +43,7 @@ app:get("/", function(req, res)
   }
 end)
 app:ws("/ws", { message = print })
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 def reference():

@@ -5,10 +5,8 @@ import time
 
 from harness import E2E, SANITIZER, WINDOWS, app_site, repeats, request, run_program, scratch
 
-SITE = r"""
-local ls = require "luaserve"
+SITE = app_site(r"""
 ls.config{ max_memory = "200m", drain_timeout = 5, max_jobs = 30000 }
-local app = ls.app()
 app:get("/", function() return "root" end)
 app:get("/live", function() collectgarbage() return tostring(ls.stats().blocks_live) end)
 
@@ -227,8 +225,7 @@ ls.on("log", function(req)
     error(setmetatable({}, { __tostring = function() error("no text") end }))
   end
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app, send_timeout = 1, body_grace = 20 }
-"""
+""", "send_timeout = 1, body_grace = 20")
 
 
 class Hostile(E2E):
@@ -453,9 +450,7 @@ class Hostile(E2E):
         self.assertEqual(len(self.server.logged("the hook runs", mark)), 1)
 
 
-STALLED = r"""
-local ls = require "luaserve"
-local app = ls.app()
+STALLED = app_site(r"""
 app:get("/", function() return "root" end)
 app:get("/trickle", function(_, res) -- waits between its parts, as a stream of events does
   for _ = 1, 1e6 do
@@ -474,8 +469,7 @@ app:post("/trickle", function(req, res)
   end
   ls.log.info("the reader is gone")
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app, send_timeout = 0.5 }
-"""
+""", "send_timeout = 0.5")
 
 
 class Stalled(E2E):

@@ -7,11 +7,9 @@ import random
 import threading
 import time
 
-from harness import E2E, SANITIZER, WAIT, Closed, Conn, chunked, in_parallel, request
+from harness import Closed, Conn, E2E, SANITIZER, WAIT, app_site, chunked, in_parallel, request
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 local shared = ls.buffer(("s"):rep(1000):rep(50))
 app:use(function(req, res, next) res:header("X-Id", req.id); return next() end)
 app:get("/", function() return "root" end)
@@ -37,8 +35,7 @@ app:get("/stats", function() return ls.stats() end)
 app:get("/after", function() ls.after(0.001, function() end); return "after" end)
 app:get("/garbage", function() local t = {} for i = 1, 1000 do t[i] = { i, tostring(i) } end collectgarbage("step"); return "g" end)
 ls.every(0.005, function() collectgarbage("step") end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_unread = "8k" }
-"""
+""", 'max_unread = "8k"')
 
 GETS = [
     "/",

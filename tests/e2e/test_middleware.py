@@ -292,13 +292,12 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = outermost }"""
                     server.wait_log(r"error request .*: \S*site\.lua:" + expected.replace("(", r"\("), mark)
 
     def test_the_functions_of_a_route_run_in_its_task_alone(self):
-        server = self.serve("""
-local ls = require "luaserve"
+        server = self.serve(app_site("""
 ls.config { states = 1 }
-local app, run = ls.app(), nil
+local run = nil
 app:get("/", function(_, _, next) run = debug.getinfo(2, "f").func next() end, function() return "kept" end)
 app:get("/run", function() return ls.spawn(function() return select(2, pcall(run)) end):wait() end)
-ls.listen("127.0.0.1:0", app)""")
+"""))
         self.assertEqual([server.get(path).text for path in ("/", "/run")],
                          ["kept", "the functions of a route run in the task of their request"])
 
@@ -318,10 +317,9 @@ ls.listen("127.0.0.1:0", app)""")
 
 
 # Functions behind next() that a limit ends, in many ways; `at` counts those that have not come back.
-LIMITS = r"""
-local ls = require "luaserve"
+LIMITS = app_site(r"""
 ls.config { max_cpu = 0.3, timeout = 0.2 }
-local app, other, flights, notes, gate = ls.app(), ls.app(), ls.dict("flights"), ls.dict("notes"), ls.semaphore("gate", 1)
+local other, flights, notes, gate = ls.app(), ls.dict("flights"), ls.dict("notes"), ls.semaphore("gate", 1)
 local inner = ls.channel("inner")
 app:use(ls.session{ store = ls.dict("sessions"), secure = false })
 app:use(function(req, res, next)
@@ -368,8 +366,7 @@ end)
 other:get("/sleeps", function() ls.sleep(100) end)
 other:get("/spins", spin)
 app:mount("/other", other)
-ls.listen("127.0.0.1:0", app)
-"""
+""")
 WAITED, COMPUTED = r"waited for longer than timeout allows \(0\.2 s\)", "used more processor time than max_cpu allows"
 
 

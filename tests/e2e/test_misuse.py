@@ -153,13 +153,12 @@ class Misuse(E2E):
 
     def test_a_count_is_no_status(self):
         """Trap 10 of the first hour: `return dict:incr("n")` failed at visits 1 to 199, then answered 201 Created, 204, 404."""
-        server = self.serve(r"""
-            local ls = require "luaserve"
-            local app, n = ls.app(), ls.dict("counts")
+        server = self.serve(app_site(r"""
+            local n = ls.dict("counts")
             app:get("/count/:from", function(req) n:add("n", tonumber(req.params.from)) return n:incr("n") end)
             app:get("/reset", function() n:clear() end)
             app:get("/text", function() return tostring(7) end)
-            ls.listen{ host = "127.0.0.1", port = 0, handler = app }""")
+"""))
         for before in (0, 41, 208, 249, 598, 1000):
             with self.subTest(before):
                 mark = server.mark()

@@ -12,10 +12,9 @@ from harness.peer import Peer, response
 from harness.stress import stress
 from harness.websocket import WebSocket
 
-SITE = r"""
-local ls = require "luaserve"
+SITE = app_site(r"""
 ls.config { threads = 2, drain_timeout = 5 }
-local app, trusting, site = ls.app(), ls.app(), ls.app()
+local trusting, site = ls.app(), ls.app()
 local peer, odd, dead = "http://127.0.0.1:@PEER@", "http://127.0.0.1:@ODD@", "http://127.0.0.1:@DEAD@"
 local own = "unix"
 app:use("/middleware", function(req, res, next)
@@ -110,8 +109,7 @@ ls.listen { host = "127.0.0.1", port = 0, handler = trusting, trusted = { "127.0
 ls.listen { host = "127.0.0.1", port = @SITE@, handler = site, max_body = "1g" }
 app = ls.app()
 app:proxy("/", "http://127.0.0.1:@SITE@")
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 LEFT = app_site("""
 local begun, ended = ls.dict("begun"), ls.dict("ended")
 local function wait()
@@ -793,9 +791,8 @@ class Balance(ProxyCase):
     def test_no_request_fails_when_one_of_three_servers_is_killed(self):
         """While all clients wait for that one, after it has answered 300 requests."""
         clients, count = 32, repeats(20000)
-        source = """
-            local ls = require "luaserve"
-            local app, waiting = ls.app(), ls.dict("waiting")
+        source = app_site("""
+            local waiting = ls.dict("waiting")
             app:get("/", function()
               local number = waiting:incr("n") - %d
               if number > 0 then
@@ -804,7 +801,7 @@ class Balance(ProxyCase):
               end
               return "hello"
             end)
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }"""
+""")
         doomed, *others = [self.serve(source % (answers, WAIT)) for answers in (300, count, count)]
         front = self.serve(app_site("""
             app:proxy("/", { %s })

@@ -600,18 +600,16 @@ class Validated(CacheCase):
         self.assertEqual(self.up.count("/one"), 1)
 
     def test_a_refresh_for_which_there_are_too_many_jobs(self):
-        server = self.serve("""
-local ls = require "luaserve"
+        server = self.serve(app_site("""
 ls.config { max_jobs = 1 }
-local app, gate = ls.app(), ls.channel("gate")
+local gate = ls.channel("gate")
 app:use("/a", function(req, res, next)
   if req.headers["x-busy"] then ls.spawn(function() gate:receive() end) end
   next()
 end)
 app:proxy("/a", "http://127.0.0.1:%d", { cache = {} })
 app:get("/go", function() return tostring(gate:send(true)) end)
-ls.listen { host = "127.0.0.1", port = 0, handler = app }
-""" % self.up.port)
+""") % self.up.port)
         self.up.on("/a", response(b"old", STALE + ["Cache-Control: stale-while-revalidate=10000"]))
         for target, headers, text in ("/a", [], "old"), ("/a", [("X-Busy", "1")], "old"), ("/go", [], "true"):
             with self.connect(server=server) as conn:

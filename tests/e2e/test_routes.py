@@ -59,9 +59,8 @@ class Routes(E2E):
             self.assertEqual(conn.get("/hello/y").text, "hello y")
 
 
-COMPOSED = r"""
-local ls = require "luaserve"
-local app, sub, deep = ls.app(), ls.app(), ls.app()
+COMPOSED = app_site(r"""
+local sub, deep = ls.app(), ls.app()
 app:use(function(req, res, next) res:header("X-Outer", req.id); return next() end)
 app:use(function(req, res, next)
   if req.headers["x-stop"] then return 403, "stopped" end
@@ -84,8 +83,7 @@ app:error(function(req, res, err)
   return 500, { error = "internal", text = type(err) == "table" and "code " .. err.code or tostring(err), id = tostring(req.id) }
 end)
 app:not_found(function(req) return 404, "nothing at " .. req.path end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-"""
+""")
 
 
 class Composed(E2E):

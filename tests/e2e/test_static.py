@@ -17,9 +17,7 @@ import urllib.parse
 from harness import (E2E, ENGINE, OTHER_SYSTEM, WAIT, WINDOWS, WINE, app_site, many_files, not_on_windows, repeats,
                      request)
 
-SITE = r"""
-local ls = require "luaserve"
-local app = ls.app()
+SITE = app_site(r"""
 app:static("/plain", "public")
 app:static("/cached", "public", { max_age = 3600, immutable = "/cached/hashed/" })
 app:static("/fresh", "public", { max_age = 0 })
@@ -43,8 +41,7 @@ app:use(function(req, res, next)
   res:header("X-Outer", "1")
   return next()
 end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app, send_timeout = 5 }
-"""
+""", "send_timeout = 5")
 
 REWRITTEN = r"""
 local ls = require "luaserve"
@@ -258,14 +255,12 @@ app:static("/:tenant", (...), { dotfiles = true })
                 out.write(name)
         os.symlink("../outside.txt", os.path.join(folder, "public", "link.txt"))
         os.symlink("../inside.txt", os.path.join(folder, "public", "sub", "link.txt"))
-        server = self.serve("""
-local ls = require "luaserve"
-local app, folder = ls.app(), ...
+        server = self.serve(app_site("""
+local folder = ...
 app:static("/public", folder .. "/public")
 app:static("/sub", folder .. "/public/sub")
 app:get("/handler", function(_, res) res:file(folder .. "/public/link.txt") end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-""", args=(folder,), flags=("--threads", "1"))
+"""), args=(folder,), flags=("--threads", "1"))
         for _ in range(2):
             self.assertEqual(server.get("/handler").text, "outside.txt")
             self.assertEqual(server.get("/public/link.txt").status, 404)
@@ -319,13 +314,11 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                 out.seek(at)
                 out.write(b"beyond")
                 out.truncate(size)
-            server = self.serve("""
-local ls = require "luaserve"
-local app, folder = ls.app(), ...
+            server = self.serve(app_site("""
+local folder = ...
 app:static("/", folder)
 app:get("/part", function(_, res) res:file(folder .. "/large.bin", { offset = %d, length = 6 }) end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-""" % at, args=(folder,))
+""") % at, args=(folder,))
             with server.connect() as conn:
                 self.assertEqual(conn.ask("HEAD", "/large.bin").header("Content-Length"), str(size))
                 for value, begin, body in (("%d-%d" % (at - 2, at + 7), at - 2, b"\0\0beyond\0\0"), ("-1", size - 1, b"\0"),
@@ -694,12 +687,9 @@ app:static("/", (...), { list = true })
         path, whole = os.path.join(folder, "big.bin"), big(40 * 1024 * 1024)
         with open(path, "wb") as out:
             out.write(whole)
-        server = self.serve("""
-local ls = require "luaserve"
-local app = ls.app()
+        server = self.serve(app_site("""
 app:static("/", (...))
-ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }
-""", args=(folder.replace("\\", "/"),), flags=("--threads", "2"))
+""", 'tls = "self-signed"'), args=(folder.replace("\\", "/"),), flags=("--threads", "2"))
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         conn = http.client.HTTPSConnection("127.0.0.1", server.port(), timeout=WAIT, context=context)

@@ -1,12 +1,11 @@
 """The option `timeout`: a handler that waits for too long is ended, with 503 or the end of the connection."""
 import json
 
-from harness import E2E, in_parallel, request
+from harness import E2E, app_site, in_parallel, request
 
-SITE = """
-local ls = require "luaserve"
+SITE = app_site("""
 ls.config { timeout = 0.25 }
-local app, state = ls.app(), ls.dict("state")
+local state = ls.dict("state")
 local gate = ls.channel("gate")
 app:get("/sleep", function() ls.sleep(100) return "late" end)
 app:get("/soon", { timeout = 30 }, function() ls.sleep(0.01) return "soon" end)
@@ -49,15 +48,13 @@ own:error(function(req, res, err) return { error = err, status = res:status() } 
 own:use(function(req, res, next) next() res:header("X-After", "1") end)
 own:get("/", function() ls.sleep(100) end)
 app:mount("/own-error", own)
-ls.listen("127.0.0.1:0", app)
-"""
+""")
 
 
 # A backend that takes connections and says nothing, and tasks that the timeout ends while they wait for it.
-SILENT = """
-local ls = require "luaserve"
+SILENT = app_site("""
 ls.config { states = 1 }
-local app, ports = ls.app(), ls.dict("ports")
+local ports = ls.dict("ports")
 ls.tcp("127.0.0.1:0", function(sock) ls.log.info("opened") sock:receive("*a") ls.log.info("closed") end)
 app:get("/port/:port", function(req) ports.backend = tonumber(req.params.port) return 204 end)
 app:get("/receive", { timeout = 0.05 }, function() local s = assert(ls.connect("127.0.0.1", ports.backend)) return s:receive("*l") end)
@@ -72,8 +69,7 @@ app:get("/wait", function() ls.sleep(0.01) return "waited" end)
 app:get("/first", { timeout = 0.1 }, function() ls.sleep(100) end)
 app:get("/second", { timeout = 0.2 }, function() ls.sleep(100) end)
 app:get("/long", { timeout = 50 }, function() ls.sleep(0.3) return "long" end)
-ls.listen("127.0.0.1:0", app)
-"""
+""")
 
 
 class Ended(E2E):

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, Server, needs_terminal, pty, run_program
+from harness import E2E, LUASERVE, ROOT, Server, WAIT, WINDOWS, WINE, app_site, needs_terminal, pty, run_program
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95). user32.dll and
 # gdi32.dll are not among them: Windows does not tell a console program that loads them of a log-off or a shutdown
@@ -103,17 +103,15 @@ class LongPath(unittest.TestCase):
 
 
 # /held responds once the drain has begun.
-HELD = """
-local ls = require "luaserve"
-local app, draining = ls.app(), false
+HELD = app_site("""
+local draining = false
 ls.on("drain", function() draining = true end)
 app:get("/held", function()
   ls.log.info("held")
   while not draining do ls.sleep(0.01) end
   return "until the end"
 end)
-ls.listen("127.0.0.1:0", app)
-"""
+""")
 
 
 @unittest.skipUnless(WINDOWS, "tests luaserve.exe")

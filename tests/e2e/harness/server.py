@@ -24,12 +24,10 @@ def temporary_folder(prefix="luaserve-e2e-"):
     return tempfile.mkdtemp(prefix=prefix).replace("\\", "/")
 
 
-def app_site(text):
-    """The site of an app with the routes of the text, which begins in line 4 of the file."""
-    return '''
-local ls = require "luaserve"
-local app = ls.app()''' + text + '''ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-'''
+def app_site(text, options=""):
+    """The site of an app with the routes of the text, which begins in line 4 of the file. `options`: of its listener."""
+    listen = 'ls.listen{ host = "127.0.0.1", port = 0, handler = app%s }\n' % (options and ", " + options)
+    return '\nlocal ls = require "luaserve"\nlocal app = ls.app()' + text + listen
 
 
 def write_text(path, text):
