@@ -25,7 +25,7 @@ def temporary_folder(prefix="luaserve-e2e-"):
 
 
 def app_site(text, options=""):
-    """The site of an app with the routes of the text, which begins in line 4 of the file. `options`: of its listener."""
+    """The site of an app with these routes, which begin in line 4 of the file. `options`: of its listener."""
     listen = 'ls.listen{ host = "127.0.0.1", port = 0, handler = app%s }\n' % (options and ", " + options)
     return '\nlocal ls = require "luaserve"\nlocal app = ls.app()' + text + listen
 
