@@ -1,8 +1,6 @@
 """ls.udp: datagrams, replies, peers, order, limits, multicast, broadcast, the drain, and mistakes in the site."""
-import contextlib
 import os
 import select
-import signal
 import socket
 import time
 import unittest
@@ -202,21 +200,6 @@ class Server(Udp):
             gone.close()  # the reply is refused
             self.assertEqual(self.client(port).ask(b"%d" % n), b"%d" % n)
         self.assertFalse(server.logged("error|warn"))
-
-    @not_on_windows("SIGSTOP")
-    def test_what_has_arrived_before_a_stop_is_handled(self):
-        for flags in (), ("--threads", "1"):
-            server, port = self.udp("""
-              ls.config { states = 1 }
-              ls.udp({ port = 0, host = "127.0.0.1" }, function(data) ls.log.info("got " .. data) end)""", flags=flags)
-            with contextlib.closing(UdpClient(port)) as client:
-                server.signal(signal.SIGSTOP)
-                for n in range(150):
-                    client.send(b"%d;" % n)
-                server.signal(signal.SIGTERM)
-                server.signal(signal.SIGCONT)
-                self.assertEqual(server.wait(), 0)
-            self.assertEqual(len(server.logged(r"got \d+;")), 150, server.log())
 
     def test_close(self):
         server, port = self.udp("""
