@@ -34,8 +34,8 @@ static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
     (void)drain_endpoints(server, false); /* before the site: its responses from now on announce the close */
     ls_site_end_work(server->site, LS_END_STOP);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        if (LS_CONTAINER(node, ls_generation_end, node)->stage != GENERATION_CLOSED)
-            ls_site_end_work(LS_CONTAINER(node, ls_generation_end, node)->site, LS_END_STOP);
+        if (LS_CONTAINER(node, ls_ending_site, node)->stage != ENDING_CLOSED)
+            ls_site_end_work(LS_CONTAINER(node, ls_ending_site, node)->site, LS_END_STOP);
     ls_server_set_flag(server, &server->control_done, true);
 }
 
@@ -61,7 +61,7 @@ static bool disconnected(ls_server *server, bool first)
     if (first && left > 0) ls_site_disconnect(server->site);
     left += ls_site_busy(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        left += !ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
+        left += !ls_site_end(LS_CONTAINER(node, ls_ending_site, node)->site, true);
     ls_mutex_unlock(&server->lists);
     return left == 0;
 }
@@ -84,7 +84,7 @@ static void describe_running(ls_server *server, char out[LS_SCOPE_TEXT_BYTES])
     ls_mutex_lock(&server->lists);
     ls_site_add_running(server->site, counts);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        ls_site_add_running(LS_CONTAINER(node, ls_generation_end, node)->site, counts);
+        ls_site_add_running(LS_CONTAINER(node, ls_ending_site, node)->site, counts);
     ls_mutex_unlock(&server->lists);
     ls_scope_describe(counts, out, LS_SCOPE_TEXT_BYTES);
 }
@@ -114,7 +114,7 @@ static void report_ended(ls_server *server)
         if (ms == 0) ls_site_report(server->site, true);
         reported = ls_site_reported(server->site);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) {
-            ls_site *site = LS_CONTAINER(node, ls_generation_end, node)->site;
+            ls_site *site = LS_CONTAINER(node, ls_ending_site, node)->site;
             if (ms == 0) ls_site_report(site, true);
             reported &= ls_site_reported(site);
         }
@@ -181,8 +181,8 @@ void ls_server_abort(ls_server *server)
     ls_mutex_lock(&server->lists);
     uint32_t all = ls_site_connections(server->site), websockets = ls_site_websockets(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) {
-        all += ls_site_connections(LS_CONTAINER(node, ls_generation_end, node)->site);
-        websockets += ls_site_websockets(LS_CONTAINER(node, ls_generation_end, node)->site);
+        all += ls_site_connections(LS_CONTAINER(node, ls_ending_site, node)->site);
+        websockets += ls_site_websockets(LS_CONTAINER(node, ls_ending_site, node)->site);
     }
     const uint32_t others = all > websockets ? all - websockets : 0; /* both change while they are read */
     for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) e->ops->stat(e, &http, &udp);
@@ -204,7 +204,7 @@ static bool end_tasks(ls_server *server, uint64_t ms)
     } else {
         ended &= ls_site_end(server->site, true);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-            ended &= ls_site_end(LS_CONTAINER(node, ls_generation_end, node)->site, true);
+            ended &= ls_site_end(LS_CONTAINER(node, ls_ending_site, node)->site, true);
     }
     ls_mutex_unlock(&server->lists);
     ls_mutex_lock(&server->mutex);

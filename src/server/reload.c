@@ -163,15 +163,15 @@ static int plan(ls_server *server, char *message, size_t message_bytes)
 static void commit(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
-    ls_generation_end *g = server->next_end;
+    ls_ending_site *g = server->next_end;
     ls_mutex_lock(&server->lists);
     ls_site_start(server->next_site, server->site); /* before its first request: the packets are posted in this order */
     ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->removed, server->generation);
     if (server->control_socket != NULL) ls_control_serve(server->control_socket, server->next_site);
-    *g = (ls_generation_end){.site = server->site,
-                             .number = server->generation++,
-                             .retired_ns = ls_clock_ns(),
-                             .ticket = ls_grace_begin(&server->grace)};
+    *g = (ls_ending_site){.site = server->site,
+                          .number = server->generation++,
+                          .retired_ns = ls_clock_ns(),
+                          .ticket = ls_grace_begin(&server->grace)};
     ls_list_push(&server->ending, &g->node);
     server->site = server->next_site;
     ls_posts_set_has_hooks(&server->posts, ls_site_has_host_hooks(server->site));
@@ -192,9 +192,9 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
 /* The functions of ls.init of the new site have run or run: it ends as a previous site does. No endpoint knows it. */
 static void retire_next(ls_server *server)
 {
-    ls_generation_end *g = server->next_end;
+    ls_ending_site *g = server->next_end;
     ls_mutex_lock(&server->lists);
-    *g = (ls_generation_end){
+    *g = (ls_ending_site){
         .site = server->next_site, .retired_ns = ls_clock_ns(), .ticket = ls_grace_begin(&server->grace)};
     ls_list_push(&server->ending, &g->node);
     ls_site_end_work(g->site, LS_END_REPLACED);

@@ -525,7 +525,7 @@ static void close_endpoints(ls_server *server, bool all)
 static void close_sites(ls_server *server)
 {
     while (!ls_list_empty(&server->ending)) {
-        ls_generation_end *g = LS_CONTAINER(server->ending.next, ls_generation_end, node);
+        ls_ending_site *g = LS_CONTAINER(server->ending.next, ls_ending_site, node);
         ls_site_close(g->site);
         ls_list_remove(&g->node);
         free(g);
@@ -545,7 +545,7 @@ void ls_server_close(ls_server *server)
         ls_thread_ctx *ctx = ls_workers_ctx(server->workers, 0);
         if (server->control_socket != NULL) ls_control_close(server->control_socket, ctx);
         for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-            ls_site_close_sockets(LS_CONTAINER(node, ls_generation_end, node)->site, ctx);
+            ls_site_close_sockets(LS_CONTAINER(node, ls_ending_site, node)->site, ctx);
         if (server->site != NULL) ls_site_close_sockets(server->site, ctx);
         ls_site_runtime_disconnect(server->runtime, ctx);
         ls_grace_close(&server->grace);

@@ -1,5 +1,5 @@
 /* server_internal.h - the struct of a server, shared by server.c (its life), reload.c (a new generation of its site)
- * and generation.c (the end of an old one).
+ * and ending_site.c (the end of the previous one).
  *
  * Threads. The thread of ls_server_run supervises: it starts the workers, waits, ends old generations and drains. The
  * workers do what touches sockets, in the packet `control`. A reload runs on the thread of its caller, or, for SIGHUP,
@@ -23,26 +23,26 @@ enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
 enum { SUPERVISE_MS = 20 /* interval at which the supervisor looks whether a drain or a generation is at its end */ };
 
-enum generation_stage {
-    GENERATION_BUSY,    /* it could get work */
-    GENERATION_CLOSING, /* its states are closed one by one, each after its last task */
-    GENERATION_CLOSED   /* the last packet inside its states may still run */
+enum ending_stage {
+    ENDING_BUSY,    /* it could get work */
+    ENDING_CLOSING, /* its states are closed one by one, each after its last task */
+    ENDING_CLOSED   /* the last packet inside its states may still run */
 };
 
-typedef struct ls_generation_end { /* an old generation */
+typedef struct ls_ending_site { /* an old generation */
     ls_node node;
     ls_site *site;
     uint64_t number;
     uint64_t retired_ns;
     uint64_t ticket; /* of the grace period of this stage */
-    enum generation_stage stage;
+    enum ending_stage stage;
     bool aborted; /* the connections of its endpoints were aborted */
     bool forced;  /* its tasks are ended as well, since: */
     uint64_t forced_ns;
     uint64_t left_ns;          /* when its WebSockets were closed; 0: they stay */
     bool waits_for_websockets; /* all other connections were aborted */
     bool late_logged, unfinished_logged;
-} ls_generation_end;
+} ls_ending_site;
 
 struct ls_server {
     ls_server_options options; /* with copies of what it points to */
@@ -72,7 +72,7 @@ struct ls_server {
     ls_endpoint_plan plan; /* of the start, or of the reload that is under way */
     ls_site *next_site;    /* of the reload that is under way */
     ls_site_settings next_settings;
-    ls_generation_end *next_end; /* allocated before the commit, which cannot fail */
+    ls_ending_site *next_end; /* allocated before the commit, which cannot fail */
 
     ls_posts posts; /* of ls_server_post */
     ls_op control;  /* runs one function on the workers at a time */
@@ -150,7 +150,7 @@ void ls_server_end_reload_waits(ls_node *waits, int result, const char *message)
 /* Start the reload that was asked for; join the thread of one that has ended. The caller holds the mutex. */
 void ls_server_poll_reload(ls_server *server);
 
-/* ---- generation.c ------------------------------------------------------------------------------------------- */
+/* ---- ending_site.c ------------------------------------------------------------------------------------------ */
 
 /* One step of the old generations and of the endpoints that were removed or replaced. The time until the next one in ms; 0:
  * nothing is left. */
@@ -158,7 +158,7 @@ uint32_t ls_server_poll_generations(ls_server *server);
 /* Begin the jobs of the site that are held, when the loops of the sites before it have ended. The caller holds `lists`. */
 void ls_server_begin_jobs(ls_server *server);
 /* Close the WebSockets of an old generation with 1012. The caller holds `lists`. */
-void ls_server_leave(ls_server *server, ls_generation_end *g, const char *why);
+void ls_server_leave(ls_server *server, ls_ending_site *g, const char *why);
 unsigned ls_server_busy(ls_server *server); /* the sum of ls_site_busy of all generations */
 
 #endif

@@ -1,4 +1,4 @@
-/* digest.h - message digests and HMAC, from OpenSSL. Any thread; one ls_hash by one thread at a time. */
+/* digest.h - message digests and HMAC, from OpenSSL. Any thread; one ls_hasher by one thread at a time. */
 #ifndef LS_BASE_DIGEST_H
 #define LS_BASE_DIGEST_H
 
@@ -34,14 +34,14 @@ int ls_openssl_failed(int err);
 int ls_sha1(const void *bytes, size_t len, uint8_t out[LS_SHA1_BYTES]);
 
 /* A digest in progress, or an HMAC (RFC 2104). */
-typedef struct ls_hash ls_hash;
+typedef struct ls_hasher ls_hasher;
 
-/* Begin a digest; with a key, which may be NULL, an HMAC. Errors as of ls_sha1. Give it back with ls_hash_free. */
-int ls_hash_open(ls_digest digest, const void *key, size_t key_len, ls_hash **out);
+/* Begin a digest; with a key, which may be NULL, an HMAC. Errors as of ls_sha1. Give it back with ls_hasher_free. */
+int ls_hasher_open(ls_digest digest, const void *key, size_t key_len, ls_hasher **out);
 /* Add bytes. LS_OK, LS_ENOMEM. */
-int ls_hash_add(ls_hash *hash, const void *bytes, size_t len);
-/* Write the result and return the number of its bytes; LS_ENOMEM. Then only ls_hash_free may follow. */
-int ls_hash_end(ls_hash *hash, uint8_t out[LS_DIGEST_BYTES_MAX]);
-void ls_hash_free(ls_hash *hash); /* also NULL */
+int ls_hasher_add(ls_hasher *hash, const void *bytes, size_t len);
+/* Write the result and return the number of its bytes; LS_ENOMEM. Then only ls_hasher_free may follow. */
+int ls_hasher_end(ls_hasher *hash, uint8_t out[LS_DIGEST_BYTES_MAX]);
+void ls_hasher_free(ls_hasher *hash); /* also NULL */
 
 #endif

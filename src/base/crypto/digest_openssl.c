@@ -17,7 +17,7 @@ enum { BLOCK_BYTES_MAX = 128 }; /* of SHA-512 */
 static const char *const names[LS_DIGESTS] = {"MD5", "SHA1", "SHA2-256", "SHA2-384", "SHA2-512"};
 static _Atomic(EVP_MD *) digests[LS_DIGESTS]; /* NULL: not fetched. They stay until the process ends */
 
-struct ls_hash {
+struct ls_hasher {
     EVP_MD_CTX *ctx;
     const EVP_MD *md;
     unsigned block_bytes;
@@ -64,7 +64,7 @@ int ls_sha1(const void *bytes, size_t len, uint8_t out[LS_SHA1_BYTES])
 }
 
 /* Begin the first digest of the HMAC with the key, which a digest shortens when it is longer than a block. */
-static bool key_begin(ls_hash *hash, const void *key, size_t key_len)
+static bool key_begin(ls_hasher *hash, const void *key, size_t key_len)
 {
     uint8_t inner[BLOCK_BYTES_MAX] = {0};
     if (key_len > hash->block_bytes) {
@@ -82,31 +82,31 @@ static bool key_begin(ls_hash *hash, const void *key, size_t key_len)
     return begun;
 }
 
-int ls_hash_open(ls_digest digest, const void *key, size_t key_len, ls_hash **out)
+int ls_hasher_open(ls_digest digest, const void *key, size_t key_len, ls_hasher **out)
 {
     EVP_MD *md;
     const int err = fetch(digest, &md);
     if (err < 0) return err;
-    ls_hash *hash = calloc(1, sizeof *hash);
+    ls_hasher *hash = calloc(1, sizeof *hash);
     if (hash == NULL) return LS_ENOMEM;
     hash->md = md;
     hash->block_bytes = (unsigned)EVP_MD_get_block_size(md);
     hash->ctx = EVP_MD_CTX_new();
     if (hash->ctx == NULL || EVP_DigestInit_ex2(hash->ctx, md, NULL) != 1 ||
         (key != NULL && !key_begin(hash, key, key_len))) {
-        ls_hash_free(hash);
+        ls_hasher_free(hash);
         return ls_openssl_failed(LS_ENOMEM);
     }
     *out = hash;
     return LS_OK;
 }
 
-int ls_hash_add(ls_hash *hash, const void *bytes, size_t len)
+int ls_hasher_add(ls_hasher *hash, const void *bytes, size_t len)
 {
     return EVP_DigestUpdate(hash->ctx, bytes, len) == 1 ? LS_OK : ls_openssl_failed(LS_ENOMEM);
 }
 
-int ls_hash_end(ls_hash *hash, uint8_t out[LS_DIGEST_BYTES_MAX])
+int ls_hasher_end(ls_hasher *hash, uint8_t out[LS_DIGEST_BYTES_MAX])
 {
     unsigned len;
     if (EVP_DigestFinal_ex(hash->ctx, out, &len) != 1) return ls_openssl_failed(LS_ENOMEM);
@@ -117,7 +117,7 @@ int ls_hash_end(ls_hash *hash, uint8_t out[LS_DIGEST_BYTES_MAX])
     return (int)len;
 }
 
-void ls_hash_free(ls_hash *hash)
+void ls_hasher_free(ls_hasher *hash)
 {
     if (hash == NULL) return;
     EVP_MD_CTX_free(hash->ctx);

@@ -126,7 +126,7 @@ static uint64_t rank_of(double percent, uint64_t total)
     return rank < 1 ? 1 : (uint64_t)rank;
 }
 
-uint64_t ls_histogram_at(const ls_histogram *h, double percent)
+uint64_t ls_histogram_percentile(const ls_histogram *h, double percent)
 {
     const uint64_t total = ls_histogram_count(h);
     if (percent >= 100) return ls_histogram_max(h);

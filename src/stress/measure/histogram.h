@@ -73,7 +73,7 @@ uint64_t ls_histogram_max(const ls_histogram *h); /* exact; 0 when empty */
 
 /* The smallest value that at least `percent` (0 to 100) of all values do not exceed: to three digits, never below the
  * recorded value and never above the maximum; 100 gives the exact maximum, 0 the exact minimum. 0 when empty. */
-uint64_t ls_histogram_at(const ls_histogram *h, double percent);
+uint64_t ls_histogram_percentile(const ls_histogram *h, double percent);
 
 /* Computed from the middles of the slots: within 0.05% of the exact figure. 0 when empty. The deviation is that of the
  * population (divided by n). */

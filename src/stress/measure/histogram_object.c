@@ -31,7 +31,7 @@ static int stats_percentile(lua_State *L)
     const stats *s = check_stats(L);
     const lua_Number percent = luaL_checknumber(L, 2);
     luaL_argcheck(L, percent >= 0 && percent <= 100, 2, "percentile out of range (0 to 100)");
-    push_value(L, s, ls_histogram_at(s->h, percent));
+    push_value(L, s, ls_histogram_percentile(s->h, percent));
     return 1;
 }
 

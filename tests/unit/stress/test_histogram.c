@@ -47,7 +47,7 @@ TEST(empty_is_zero)
     assert_true(ls_histogram_count(h) == 0);
     assert_true(ls_histogram_min(h) == 0);
     assert_true(ls_histogram_max(h) == 0);
-    assert_true(ls_histogram_at(h, 50) == 0);
+    assert_true(ls_histogram_percentile(h, 50) == 0);
     assert_true(ls_histogram_mean(h) == 0);
     assert_true(ls_histogram_stdev(h) == 0);
     assert_true(ls_histogram_within(h, 1) == 0);
@@ -85,7 +85,7 @@ TEST(every_magnitude_has_three_digits)
         ls_histogram_clear(h);
         ls_histogram_record(h, v);
         ls_histogram_record(h, LS_HISTOGRAM_NS_MAX); /* so that the maximum does not limit the result */
-        assert_three_digits(ls_histogram_at(h, 50), v);
+        assert_three_digits(ls_histogram_percentile(h, 50), v);
         if (v > 100000) v += v / 50; /* nearly all small values, then samples */
     }
     ls_histogram_close(h);
@@ -112,10 +112,10 @@ TEST(percentiles_of_sorted_values)
 
     for (size_t i = 0; i < P; i++) {
         size_t rank = (size_t)ceil(percents[i] / 100 * N - 1e-6); /* nearest rank, from 1 */
-        assert_three_digits(ls_histogram_at(h, percents[i]), values[rank - 1]);
+        assert_three_digits(ls_histogram_percentile(h, percents[i]), values[rank - 1]);
     }
-    assert_true(ls_histogram_at(h, 0) == values[0]);
-    assert_true(ls_histogram_at(h, 100) == values[N - 1]);
+    assert_true(ls_histogram_percentile(h, 0) == values[0]);
+    assert_true(ls_histogram_percentile(h, 100) == values[N - 1]);
     assert_true(ls_histogram_min(h) == values[0]);
     assert_true(ls_histogram_max(h) == values[N - 1]);
     assert_true(ls_histogram_count(h) == N);
@@ -148,10 +148,10 @@ TEST(rank_is_not_rounded_up)
 {
     ls_histogram *h = opened();
     for (uint64_t i = 1; i <= 1000; i++) ls_histogram_record(h, i);
-    assert_true(ls_histogram_at(h, 99.9) == 999);
-    assert_true(ls_histogram_at(h, 99.91) == 1000);
-    assert_true(ls_histogram_at(h, 50) == 500);
-    assert_true(ls_histogram_at(h, 0.01) == 1);
+    assert_true(ls_histogram_percentile(h, 99.9) == 999);
+    assert_true(ls_histogram_percentile(h, 99.91) == 1000);
+    assert_true(ls_histogram_percentile(h, 50) == 500);
+    assert_true(ls_histogram_percentile(h, 0.01) == 1);
     ls_histogram_close(h);
 }
 
@@ -166,10 +166,10 @@ TEST(at_the_limit_and_one_past)
     assert_true(atomic_load(&h->clipped) == 2);
     assert_true(ls_histogram_count(h) == 3);
     assert_true(ls_histogram_max(h) == LS_HISTOGRAM_NS_MAX);
-    assert_true(ls_histogram_at(h, 50) == LS_HISTOGRAM_NS_MAX);
+    assert_true(ls_histogram_percentile(h, 50) == LS_HISTOGRAM_NS_MAX);
     ls_histogram_record(h, 0);
     assert_true(ls_histogram_min(h) == 0);
-    assert_true(ls_histogram_at(h, 25) == 0);
+    assert_true(ls_histogram_percentile(h, 25) == 0);
     ls_histogram_clear(h);
     assert_true(ls_histogram_count(h) == 0);
     assert_true(atomic_load(&h->clipped) == 0);
@@ -184,7 +184,7 @@ TEST(equal_values_do_not_deviate)
     for (int i = 0; i < 1000; i++) ls_histogram_record(h, 1234567);
     assert_true(ls_histogram_stdev(h) == 0);
     assert_true(ls_histogram_within(h, 1) == 100);
-    assert_true(ls_histogram_at(h, 50) == 1234567); /* the maximum is exact */
+    assert_true(ls_histogram_percentile(h, 50) == 1234567); /* the maximum is exact */
     ls_histogram_close(h);
 }
 
@@ -217,7 +217,7 @@ TEST(between_two_moments)
     ls_histogram_record(h, 7000);
     ls_histogram_between(between, h, before);
     assert_true(ls_histogram_count(between) == 2);
-    assert_three_digits(ls_histogram_at(between, 50), 5000);
+    assert_three_digits(ls_histogram_percentile(between, 50), 5000);
     assert_three_digits(ls_histogram_max(between), 7000);
     ls_histogram_between(between, h, h);
     assert_true(ls_histogram_count(between) == 0);
@@ -257,7 +257,7 @@ TEST(read_while_written)
         ls_histogram_add(copy, p.h);
         uint64_t n = ls_histogram_count(copy);
         assert_true(n >= before && n <= RECORDED); /* counts only grow, and no value is counted twice */
-        assert_true(ls_histogram_at(copy, 99) <= 500000);
+        assert_true(ls_histogram_percentile(copy, 99) <= 500000);
         before = n;
     } while (!ended);
     ls_thread_join(&thread);

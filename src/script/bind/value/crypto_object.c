@@ -6,17 +6,17 @@
 #include <string.h>
 
 #include "base/crypto/digest.h"
-#include "base/err.h"
 #include "base/crypto/random.h"
-#include "base/crypto/secret.h"
+#include "base/crypto/seal.h"
 #include "base/crypto/signature.h"
+#include "base/err.h"
 #include "base/slices.h"
 #include "codec/base64.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/modules.h"
-#include "script/core/task.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 
 enum {
     HASH_BYTES_AT_ONCE = 1 << 20, /* more are left to a thread of the port: about a millisecond */
@@ -32,7 +32,7 @@ static const ls_object_type hasher_type, key_type, call_type;
 
 typedef struct hasher {
     const void *tag;
-    ls_hash *hash; /* NULL: it has ended */
+    ls_hasher *hash; /* NULL: it has ended */
 } hasher;
 
 typedef struct key_object {
@@ -85,21 +85,21 @@ static const ls_slice *data_at(lua_State *L, int index, ls_slice *one, unsigned 
 
 /* ---- digests ---------------------------------------------------------------------------------------------------- */
 
-static int add_all(ls_hash *hash, const ls_slice *slices, unsigned count)
+static int add_all(ls_hasher *hash, const ls_slice *slices, unsigned count)
 {
     int err = LS_OK;
-    for (unsigned n = 0; n < count && err == LS_OK; n++) err = ls_hash_add(hash, slices[n].ptr, slices[n].len);
+    for (unsigned n = 0; n < count && err == LS_OK; n++) err = ls_hasher_add(hash, slices[n].ptr, slices[n].len);
     return err;
 }
 
 /* The number of bytes of the digest, or an error. */
 static int digest_of(const call *c, const ls_slice *slices, unsigned count, uint8_t *out)
 {
-    ls_hash *hash;
-    int result = ls_hash_open(c->digest, c->key, c->key_len, &hash);
+    ls_hasher *hash;
+    int result = ls_hasher_open(c->digest, c->key, c->key_len, &hash);
     if (result < 0) return result;
-    if ((result = add_all(hash, slices, count)) == LS_OK) result = ls_hash_end(hash, out);
-    ls_hash_free(hash);
+    if ((result = add_all(hash, slices, count)) == LS_OK) result = ls_hasher_end(hash, out);
+    ls_hasher_free(hash);
     return result;
 }
 
@@ -159,7 +159,7 @@ static int core_crypto_hash(lua_State *L)
     return result < 0 ? fail(L, result) : push_encoded(L, c.out, (size_t)result, c.encoding);
 }
 
-static ls_hash *hasher_check(lua_State *L)
+static ls_hasher *hasher_check(lua_State *L)
 {
     const hasher *h = ls_udata_check(L, 1, &hasher_type, sizeof *h, "hasher");
     if (h->hash == NULL) luaL_error(L, "hasher:final was called: make a new hasher for further data");
@@ -171,7 +171,7 @@ static ls_hash *hasher_check(lua_State *L)
  * Adds data. */
 static int hasher_update(lua_State *L)
 {
-    ls_hash *hash = hasher_check(L);
+    ls_hasher *hash = hasher_check(L);
     ls_slice one;
     unsigned count;
     size_t len;
@@ -186,7 +186,7 @@ static int hasher_update(lua_State *L)
 static int hasher_drop(lua_State *L) /* __gc */
 {
     hasher *h = lua_touserdata(L, 1);
-    ls_hash_free(h->hash);
+    ls_hasher_free(h->hash);
     h->hash = NULL;
     return 0;
 }
@@ -196,11 +196,11 @@ static int hasher_drop(lua_State *L) /* __gc */
 static int hasher_final(lua_State *L)
 {
     static const char *const names[] = {"", "hex", "base64", "base64url", NULL};
-    ls_hash *hash = hasher_check(L);
+    ls_hasher *hash = hasher_check(L);
     const enum encoding encoding = (enum encoding)luaL_checkoption(L, 2, "", names);
     uint8_t out[LS_DIGEST_BYTES_MAX];
     ls_check_arguments(L, 2, "hasher:final(encoding)");
-    const int len = ls_hash_end(hash, out);
+    const int len = ls_hasher_end(hash, out);
     (void)hasher_drop(L);
     return len < 0 ? fail(L, len) : push_encoded(L, out, (size_t)len, encoding);
 }
@@ -212,7 +212,7 @@ static int core_crypto_hasher(lua_State *L)
     const ls_digest digest = (ls_digest)luaL_checkinteger(L, 1);
     const char *key = lua_isnoneornil(L, 2) ? NULL : luaL_checklstring(L, 2, &key_len);
     hasher *h = ls_object_push(L, sizeof *h, 0, &hasher_type);
-    const int err = ls_hash_open(digest, key, key_len, &h->hash);
+    const int err = ls_hasher_open(digest, key, key_len, &h->hash);
     return err < 0 ? fail(L, err) : 1;
 }
 
@@ -371,9 +371,9 @@ static int core_crypto_decode(lua_State *L)
 /* core.crypto_built() -> whether OpenSSL is there */
 static int core_crypto_built(lua_State *L)
 {
-    ls_hash *hash = NULL;
-    const int err = ls_hash_open(LS_DIGEST_SHA256, NULL, 0, &hash);
-    ls_hash_free(hash);
+    ls_hasher *hash = NULL;
+    const int err = ls_hasher_open(LS_DIGEST_SHA256, NULL, 0, &hash);
+    ls_hasher_free(hash);
     if (err == LS_ENOMEM) return fail(L, err);
     return ls_push_boolean(L, err == LS_OK);
 }

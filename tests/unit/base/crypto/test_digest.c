@@ -34,14 +34,14 @@ static void check(ls_digest digest, const char *key, size_t key_len, const char 
 {
     uint8_t out[LS_DIGEST_BYTES_MAX];
     char hex[2 * LS_DIGEST_BYTES_MAX + 1];
-    ls_hash *hash;
-    const int err = ls_hash_open(digest, key, key_len, &hash);
+    ls_hasher *hash;
+    const int err = ls_hasher_open(digest, key, key_len, &hash);
     if (err == LS_ENOTSUP) skip(); /* built without OpenSSL, or the digest is disabled */
     assert_int_equal(err, LS_OK);
-    assert_int_equal(ls_hash_add(hash, text, first), LS_OK);
-    assert_int_equal(ls_hash_add(hash, text + first, strlen(text) - first), LS_OK);
-    const int len = ls_hash_end(hash, out);
-    ls_hash_free(hash);
+    assert_int_equal(ls_hasher_add(hash, text, first), LS_OK);
+    assert_int_equal(ls_hasher_add(hash, text + first, strlen(text) - first), LS_OK);
+    const int len = ls_hasher_end(hash, out);
+    ls_hasher_free(hash);
     assert_int_equal(2 * len, strlen(expected));
     for (int i = 0; i < len; i++) snprintf(hex + 2 * i, 3, "%02x", out[i]);
     assert_string_equal(hex, expected);

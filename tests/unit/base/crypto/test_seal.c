@@ -1,6 +1,6 @@
-/* test_secret.c - scrypt with the examples of RFC 7914, sealed texts with one of the GCM specification, limits. */
+/* test_seal.c - scrypt with the examples of RFC 7914, sealed texts with one of the GCM specification, limits. */
 /* sanitizers: asan; no thread starts */
-#include "base/crypto/secret.h"
+#include "base/crypto/seal.h"
 
 #include "base/err.h"
 #include "support.h"

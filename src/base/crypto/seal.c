@@ -1,5 +1,5 @@
-/* secret.c - see secret.h: what needs no library. */
-#include "base/crypto/secret.h"
+/* seal.c - see seal.h: what needs no library. */
+#include "base/crypto/seal.h"
 
 bool ls_secret_equal(const void *a, const void *b, size_t len)
 {

@@ -1,6 +1,6 @@
-/* secret_none.c - see secret.h: a build without OpenSSL. */
+/* seal_none.c - see seal.h: a build without OpenSSL. */
+#include "base/crypto/seal.h"
 #include "base/err.h"
-#include "base/crypto/secret.h"
 
 int ls_seal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t context_len, const void *text,
             size_t len, uint8_t *out)

@@ -1,6 +1,6 @@
-/* secret.h - sealed texts and password hashes, from OpenSSL. Any thread. */
-#ifndef LS_BASE_SECRET_H
-#define LS_BASE_SECRET_H
+/* seal.h - sealed texts and password hashes, from OpenSSL. Any thread. */
+#ifndef LS_BASE_SEAL_H
+#define LS_BASE_SEAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

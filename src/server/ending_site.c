@@ -1,4 +1,4 @@
-/* generation_end.c - the end of an old generation: its tasks end, then its Lua states are closed while the server runs.
+/* ending_site.c - the end of an old generation: its tasks end, then its Lua states are closed while the server runs.
  *
  *     BUSY --> CLOSING --> CLOSED --> freed
  *
@@ -26,7 +26,7 @@ enum {
 };
 
 /* drain_timeout is over: abort the connections of its endpoints. */
-static void abort_connections(ls_server *server, ls_generation_end *g, unsigned websockets)
+static void abort_connections(ls_server *server, ls_ending_site *g, unsigned websockets)
 {
     if (websockets > 0)
         ls_log(LS_LOG_INFO, "the previous site continues for %u WebSocket connection%s; its other tasks end",
@@ -42,7 +42,7 @@ static void abort_connections(ls_server *server, ls_generation_end *g, unsigned 
     g->aborted = true;
 }
 
-static void log_unfinished(ls_generation_end *g)
+static void log_unfinished(ls_ending_site *g)
 {
     unsigned counts[LS_SCOPES], sum = 0;
     char text[LS_SCOPE_TEXT_BYTES];
@@ -58,7 +58,7 @@ static uint64_t ms_since(uint64_t ns)
     return (ls_clock_ns() - ns) / 1000000u;
 }
 
-void ls_server_leave(ls_server *server, ls_generation_end *g, const char *why)
+void ls_server_leave(ls_server *server, ls_ending_site *g, const char *why)
 {
     const unsigned websockets = ls_site_websockets(g->site);
     if (websockets > 0)
@@ -75,7 +75,7 @@ static void limit_old_sites(ls_server *server)
     const ls_site_settings *settings = &server->settings;
     unsigned kept = 0;
     for (ls_node *node = server->ending.prev, *before; node != &server->ending; node = before) { /* the newest first */
-        ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
+        ls_ending_site *g = LS_CONTAINER(node, ls_ending_site, node);
         before = node->prev;
         if (g->left_ns != 0 || ls_site_websockets(g->site) == 0) continue;
         if (kept == settings->old_sites_max)
@@ -88,7 +88,7 @@ static void limit_old_sites(ls_server *server)
 }
 
 /* `needed`: the number of the oldest generation that may still get work. true: the site is freed. */
-static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
+static bool step(ls_server *server, ls_ending_site *g, uint64_t needed)
 {
     const uint32_t drain_ms = server->settings.drain_ms_max;
     const unsigned websockets = ls_site_websockets(g->site);
@@ -100,25 +100,25 @@ static bool step(ls_server *server, ls_generation_end *g, uint64_t needed)
     }
     const uint64_t forced_ms = g->forced ? ms_since(g->forced_ns) : 0;
     if (g->aborted && !g->unfinished_logged) log_unfinished(g);
-    g->waits_for_websockets = g->aborted && !g->forced && g->stage == GENERATION_BUSY;
+    g->waits_for_websockets = g->aborted && !g->forced && g->stage == ENDING_BUSY;
     if (!g->late_logged && forced_ms >= LATE_MS) {
         g->late_logged = true;
         ls_log(LS_LOG_WARN, "a handler of the previous site does not end: its memory is kept until it does");
     }
     const bool late = forced_ms >= ABORT_MS;
     switch (g->stage) {
-    case GENERATION_BUSY:
+    case ENDING_BUSY:
         if (!ls_grace_over(&server->grace, g->ticket) || (needed <= g->number && !late)) return false;
         if (websockets > 0 && !late) {
             if (!g->aborted) ls_site_end_work(g->site, LS_END_UNUSED);
             return false;
         }
-        g->stage = GENERATION_CLOSING;
+        g->stage = ENDING_CLOSING;
         return false;
-    case GENERATION_CLOSING:
+    case ENDING_CLOSING:
         if (!ls_site_end(g->site, g->forced) || needed <= g->number) return false;
         g->ticket = ls_grace_begin(&server->grace);
-        g->stage = GENERATION_CLOSED;
+        g->stage = ENDING_CLOSED;
         return false;
     default:
         if (!ls_grace_over(&server->grace, g->ticket)) return false;
@@ -131,7 +131,7 @@ void ls_server_begin_jobs(ls_server *server)
 {
     unsigned counts[LS_SCOPES] = {0};
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) {
-        const ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
+        const ls_ending_site *g = LS_CONTAINER(node, ls_ending_site, node);
         if (!g->aborted) ls_site_add_running(g->site, counts);
     }
     if (counts[LS_SCOPE_SITE] == 0) ls_site_begin_jobs(server->site);
@@ -142,7 +142,7 @@ uint32_t ls_server_poll_generations(ls_server *server)
     ls_mutex_lock(&server->lists);
     const uint64_t oldest = ls_list_empty(&server->ending)
                                 ? server->generation
-                                : LS_CONTAINER(server->ending.next, ls_generation_end, node)->number;
+                                : LS_CONTAINER(server->ending.next, ls_ending_site, node)->number;
     uint64_t needed =
         ls_endpoints_drain_removed(&server->env, &server->removed, server->settings.drain_ms_max, oldest);
     bool active = !ls_list_empty(&server->removed);
@@ -153,7 +153,7 @@ uint32_t ls_server_poll_generations(ls_server *server)
     }
     limit_old_sites(server);
     for (ls_node *node = server->ending.next, *next; node != &server->ending; node = next) {
-        ls_generation_end *g = LS_CONTAINER(node, ls_generation_end, node);
+        ls_ending_site *g = LS_CONTAINER(node, ls_ending_site, node);
         next = node->next;
         if (!step(server, g, needed)) {
             active |= !g->waits_for_websockets;
@@ -174,7 +174,7 @@ unsigned ls_server_busy(ls_server *server)
     ls_mutex_lock(&server->lists);
     unsigned sum = ls_site_busy(server->site);
     for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        sum += ls_site_busy(LS_CONTAINER(node, ls_generation_end, node)->site);
+        sum += ls_site_busy(LS_CONTAINER(node, ls_ending_site, node)->site);
     ls_mutex_unlock(&server->lists);
     return sum;
 }

@@ -1,13 +1,13 @@
-/* secret_openssl.c - see secret.h. */
-#include "base/crypto/secret.h"
+/* seal_openssl.c - see seal.h. */
+#include "base/crypto/seal.h"
 
 #include <stdatomic.h>
 
 #include <openssl/evp.h>
 
 #include "base/crypto/digest.h"
-#include "base/err.h"
 #include "base/crypto/random.h"
+#include "base/err.h"
 
 enum { NONCE_BYTES = LS_SEAL_NONCE_BYTES, TAG_BYTES = LS_SEAL_BYTES - NONCE_BYTES, TEXT_BYTES_MAX = 1 << 30 };
 
