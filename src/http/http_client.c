@@ -31,15 +31,13 @@ static uint32_t room_of(const ls_slice *in)
 /* A head that fills its block moves to a large one. */
 static int make_room(ls_thread_ctx *ctx, ls_http_client *c)
 {
-    if (room_of(&c->in) > 0) return LS_OK;
-    ls_block *next = ls_block_get(ctx->pool, LS_BLOCK_LARGE);
-    if (next == NULL) return LS_ENOMEM;
-    const size_t len = c->in.len;
-    memcpy(next->data, c->in.ptr, len);
-    ls_pool_copied(ctx->pool, len);
-    ls_http_client_drop(c);
-    c->in = (ls_slice){next, next->data, len};
-    return LS_OK;
+    ls_slice *in = &c->in;
+    if (room_of(in) > 0) return LS_OK;
+    in->block->from = (uint32_t)(in->ptr - in->block->data);
+    in->block->to = in->block->from + (uint32_t)in->len;
+    const int err = ls_block_move(ctx->pool, &in->block, LS_BLOCK_LARGE);
+    if (err == LS_OK) in->ptr = in->block->data;
+    return err;
 }
 
 static void grow(ls_http_client *c, size_t len)
