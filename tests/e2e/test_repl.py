@@ -411,10 +411,8 @@ class Attach(E2E):
     def test_interrupt_ends_a_loop(self):
         self.controlled('require "luaserve".config { max_cpu = 1000 }\n' + SITE)
         session = self.session()
-        for loop in ("while true do end", "while true do pcall(function() while true do end end) end",
-                     "coroutine.wrap(function() while true do end end)()",
-                     "local t <close> = setmetatable({}, { __close = function() while true do end end })",
-                     "xpcall(function() while true do end end, function() while true do end end)"):
+        for loop in ("while true do pcall(function() while true do end end) end",
+                     "local t <close> = setmetatable({}, { __close = function() while true do end end })"):
             with self.subTest(loop=loop):
                 session.eval("print(1) ls.sleep(0.001) " + loop)
                 self.assertEqual(session.receive(), ("out", "1\n", 0))
@@ -526,14 +524,6 @@ class Attach(E2E):
         second = self.serve(SITE, flags=("--control", self.path), listeners=0)
         self.assertEqual(second.wait(), 1)
         self.assertIn("the control socket %s: address in use" % self.path, second.log())
-
-    def test_a_path_that_is_too_long_or_missing(self):
-        server = self.serve(SITE, flags=("--control", "/tmp/" + "x" * 200), listeners=0)
-        self.assertEqual(server.wait(), 1)
-        self.assertIn("the control socket /tmp/xxx", server.log())
-        server = self.serve(SITE, flags=("--control=",), listeners=0)
-        self.assertEqual(server.wait(), 2)
-        self.assertIn('--control: invalid value "": must be the path of a Unix socket', server.log())
 
     def test_a_site_without_listeners_still_ends(self):
         server = self.controlled('local ls = require "luaserve"\nls.init(function() ls.sleep(0.01) end)\n', listeners=0)

@@ -398,12 +398,6 @@ class Sse(E2E):
         for query in ("", "?closes=1", "?waits=1", "?waits=1&closes=1"):
             self.assertEqual(self.open("/last" + query, ready=False).rest(), [b"data: %d" % n for n in range(1, 101)], query)
 
-    def test_each_message_is_one_chunk(self):
-        stream = self.open("/wait?topics=chunks")
-        for length in (0, 1, 9, 10, 247, 248, 4096, 100000):  # around the lengths at which the size line grows
-            self.publish("chunks", "x" * length)
-            self.assertEqual(stream.chunk(), b"data: " + b"x" * length + b"\n\n")
-
     def test_retained_messages(self):
         self.publish("retained", "the last", query="?retain=1")
         self.assertEqual(self.get("/mixed").body,
