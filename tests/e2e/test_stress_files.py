@@ -16,7 +16,6 @@ SITE = """
 local ls = require "luaserve"
 local app = ls.app()
 app:get("/", function() return "hello\\n" end)
-app:get("/bad", function() return 503, "later\\n" end)
 ls.listen(0, app)
 """
 
