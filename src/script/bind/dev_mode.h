@@ -1,8 +1,7 @@
 /* dev_mode.h - dev mode of a server (`luaserve dev`): the files that the site has loaded or sent, a thread that reloads
  * the site or its pages when one of them has changed, and the outcome of the last load. The server and all Lua states
- * share one object, which
- * survives reloads; a server without dev mode has no such object. dev_object.c and lua/luaserve/dev.lua are its part in
- * Lua.
+ * share one object, which survives reloads; a server without dev mode has none. dev_object.c and lua/luaserve/dev.lua are
+ * its part in Lua.
  *
  * Each end of a load, and each change of a file that was sent, makes a new *version*: the number that a page of the site
  * compares with the one that it was made with. A change of style sheets alone makes a new number of styles instead.

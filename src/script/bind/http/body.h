@@ -1,5 +1,5 @@
-/* body.h - the body of a request in Lua: whole or in parts, and what is answered when it cannot be used. Thread: the one that
- * holds the state's actor. */
+/* body.h - the body of a request in Lua: whole or in parts, and what is answered when it cannot be used. Thread: the
+ * one that holds the state's actor. */
 #ifndef LS_SCRIPT_BODY_H
 #define LS_SCRIPT_BODY_H
 
@@ -23,7 +23,8 @@ static inline int ls_body_read(ls_request *request, ls_slice *out)
 /* The body cannot be read, because of `err` of ls_body_read: raise, and note the status. */
 int ls_body_failed(lua_State *L, ls_request *request, int err);
 
-/* Raise for the reason on top of the stack: it is the response, with this status, unless the site catches the error. */
+/* Raise for the reason on top of the stack: it is the response, with this status, unless the site catches the
+ * error. */
 int ls_body_refuse(lua_State *L, ls_request *request, int status);
 
 #endif

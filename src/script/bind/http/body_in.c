@@ -38,8 +38,8 @@ static char *room_for(ls_body_in *in, ls_pool *pool, const ls_slice *last, size_
     return block->data;
 }
 
-/* Adjacent pieces become one slice. When there are many pieces, small ones are copied into one block: otherwise a body of tiny chunks would keep the chunk
- * framing between them in memory, and one slice for each. */
+/* Adjacent pieces become one slice. When there are many pieces, small ones are copied into one block: otherwise a body
+ * of tiny chunks would keep the chunk framing between them in memory, and one slice for each. */
 bool ls_body_in_keep(ls_body_in *in, ls_pool *pool, ls_slice slice)
 {
     ls_slice *last = in->count > 0 ? &in->slices[in->count - 1] : NULL;
