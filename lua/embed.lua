@@ -1,11 +1,11 @@
--- run_lua embed.lua modules|files OUT FOLDER[,FOLDER...] NAME,... - while luaserve is built
+-- run_lua embed.lua modules|files OUT FOLDER[,FOLDER...] NAME,... [PAGE_FOLDER] - while luaserve is built
 -- Writes a C file with the bytes of the files and a table of them: of modules, ls_lua_modules
 -- (src/script/core/lua/lua_modules.h); of other files, ls_embedded_files (src/cli/embedded.h). A file is in the first folder
--- that has it.
-local kind, path, folders, names = arg[1], arg[2], arg[3], arg[4]
+-- that has it. With a PAGE_FOLDER also ls_stress_page (src/stress/page.h).
+local kind, path, folders, names, page_folder = arg[1], arg[2], arg[3], arg[4], arg[5]
 
-local function read(name)
-  for folder in folders:gmatch("[^,]+") do
+local function read(name, where)
+  for folder in where:gmatch("[^,]+") do
     local file = io.open(folder .. "/" .. name, "rb")
     if file then
       local text = file:read("a")
@@ -19,13 +19,18 @@ end
 local numbers = {}
 for byte = 0, 255 do numbers[string.char(byte)] = byte .. "," end
 
+-- The 0 at the end keeps the array of an empty file valid in C; the size excludes it.
+local function array(name, text)
+  local lines = {}
+  for at = 1, #text, 32 do lines[#lines + 1] = text:sub(at, at + 31):gsub(".", numbers) end
+  return ("const unsigned char %s[] = {\n%s\n0};\n"):format(name, table.concat(lines, "\n"))
+end
+
 local arrays, rows = {}, {}
 for name in names:gmatch("[^,]+") do
-  local text, lines = read(name), {}
-  for at = 1, #text, 32 do lines[#lines + 1] = text:sub(at, at + 31):gsub(".", numbers) end
+  local text = read(name, folders)
   if kind == "modules" then name = name:gsub("%.lua$", ""):gsub("/init$", ""):gsub("/", ".") end
-  -- The 0 at the end keeps the array of an empty file valid in C; the size excludes it.
-  arrays[#arrays + 1] = ("static const unsigned char bytes_%d[] = {\n%s\n0};\n"):format(#rows, table.concat(lines, "\n"))
+  arrays[#arrays + 1] = "static " .. array("bytes_" .. #rows, text)
   rows[#rows + 1] = ('    {"%s", (const char *)bytes_%d, %d},\n'):format(name, #rows, #text)
 end
 
@@ -35,4 +40,9 @@ local out = assert(io.open(path, "wb"))
 out:write('/* Made by lua/embed.lua. */\n#include "', header, '"\n\n', table.concat(arrays, "\n"), "\nconst ", table_type,
   "[] = {\n", table.concat(rows), "    {NULL, NULL, 0},\n};\n")
 if kind == "modules" then out:write("const size_t ls_lua_modules_count = ", #rows, ";\n") end
+if page_folder then
+  local style, script = read("report.css", page_folder), read("report.js", page_folder)
+  local page = read("report.html", page_folder):gsub("@(%u+)@", { STYLE = style, SCRIPT = script })
+  out:write('\n#include "stress/page.h"\n\n', array("ls_stress_page", page), "const size_t ls_stress_page_len = ", #page, ";\n")
+end
 assert(out:close())

@@ -1,5 +1,5 @@
 /* page.h - the page of the HTML report: page/report.html with its style and its script, as bytes in the program.
- * page/embed.cmake generates it at build time. Read-only; any thread. */
+ * lua/embed.lua generates it at build time. Read-only; any thread. */
 #ifndef LS_STRESS_PAGE_H
 #define LS_STRESS_PAGE_H
 
