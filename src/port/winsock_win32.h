@@ -33,9 +33,4 @@ static inline int ls_winsock_backlog(uint32_t backlog)
     return backlog < 65535 ? -(int)backlog : -65535;
 }
 
-static inline SOCKET ls_winsock_of(ls_fd fd)
-{
-    return (SOCKET)fd;
-}
-
 #endif

@@ -159,10 +159,10 @@ class GivenUp(E2E):
         super().setUp()
         self.dns = Dns()
         self.addCleanup(self.dns.close)
-        self.site, self.env = self.dns.asked_by(CONNECT)
+        self.site = self.dns.asked_by(CONNECT)
 
     def start(self):
-        server = self.serve(self.site, env=self.env)
+        server = self.serve(self.site)
         conn = self.connect(server=server)
         self.assertEqual(self.lua(conn, "return 'ready'"), "ready")
         return server, conn
@@ -237,7 +237,7 @@ class GivenUp(E2E):
         if has_resolver():
             calls.append("ls.connect('silent.test', 1, { connect_timeout = false })")
         for what in calls:
-            server = self.serve(text, env=self.env)
+            server = self.serve(text)
             conn = self.connect(server=server)
             conn.send(b"ls.log.info('begun') return %s\n" % what.encode())
             server.wait_log("begun")

@@ -2,7 +2,7 @@
 import socket
 import threading
 
-from harness import E2E, OTHER_SYSTEM, WAIT, WINDOWS, Conn, has_ipv6, not_on_windows
+from harness import E2E, WAIT, WINDOWS, Conn, has_ipv6, not_on_windows
 from harness.dns import CHOSEN, Dns, looks_up_names
 
 CLIENT = r"""
@@ -25,10 +25,11 @@ end)
 
 
 class SystemNames(E2E):
-    """The names of the system, with either resolver."""
+    """The names of the system."""
 
     SITE = CLIENT.replace(CHOSEN, "")
 
+    @not_on_windows("the name of the machine is not in its hosts file")
     def test_the_machine_itself(self):
         name = socket.gethostname()
         try:
@@ -51,14 +52,6 @@ class SystemNames(E2E):
             # Without a network no name server answers, and the lookup times out.
             self.assertRegex(asker.line().decode(), r'true\|nil\|cannot look up "no-such-name.invalid": .*\|(ENOENT|ETIMEDOUT)')
 
-    if WINDOWS:
-        def test_name_servers_cannot_be_chosen(self):
-            server = self.serve(CLIENT.replace("@DNS@", "53"))
-            with Conn(server.at()) as conn:
-                conn.send(b"return ls.connect('one.test', 1)\n")
-                self.assertRegex(conn.line(), rb'true\|nil\|cannot look up "one.test": not supported by the resolver: .*\|ENOTSUP$')
-            server.stop()
-
     def test_an_invalid_name(self):
         with Conn(self.server.at()) as conn:
             conn.send(b"return ls.connect(('a'):rep(300), 1)\n")
@@ -70,7 +63,7 @@ class Connect(E2E):
     def setUpClass(cls):
         cls.dns = Dns()
         cls.addClassCleanup(cls.dns.close)
-        cls.SITE, cls.ENV = cls.dns.asked_by(CLIENT)
+        cls.SITE = cls.dns.asked_by(CLIENT)
         super().setUpClass()
 
     def setUp(self):
@@ -126,8 +119,6 @@ class Connect(E2E):
     @looks_up_names
     def test_a_name_is_asked_for_again_when_its_time_has_passed(self):
         """The record has a minute. A name that does not exist is asked for each time."""
-        if WINDOWS:
-            self.skipTest(OTHER_SYSTEM + "Windows keeps the names")
         asked = {}
         for name in ("again.test", "missing.test"):
             call = "local s = ls.connect('%s', PORT) return s and s.remote" % name

@@ -91,24 +91,6 @@ static inline void make_sparse(ls_fd fd, uint64_t bytes)
     assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
 }
 
-/* A name server that never responds; `servers` receives its address. Close it with name_server_end. */
-static inline int silent_name_server(char *servers, size_t bytes)
-{
-    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof in;
-    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&in, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &len), 0);
-    (void)snprintf(servers, bytes, "127.0.0.1:%u", ntohs(in.sin_port));
-    return fd;
-}
-
-static inline void name_server_end(int server)
-{
-    (void)close(server);
-}
-
 static inline bool system_replaces_open_files(void)
 {
     return true;

@@ -148,15 +148,4 @@ static inline void make_sparse(ls_fd fd, uint64_t bytes)
     assert_true(SetEndOfFile((HANDLE)fd));
 }
 
-/* The name server of the system's resolver cannot be chosen; the resolver responds after some time. */
-static inline int silent_name_server(char *servers, size_t bytes)
-{
-    (void)snprintf(servers, bytes, "%s", "");
-    return -1;
-}
-
-static inline void name_server_end(int server)
-{
-}
-
 #endif

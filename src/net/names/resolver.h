@@ -1,8 +1,7 @@
 /* resolver.h - name resolution without a waiting thread: c-ares on the polls and timers of the port.
  *
  * A resolver belongs to one actor: its functions are called and its lookups complete inside that actor.
- * resolver_cares_posix.c implements it with c-ares, resolver_win32.c with the resolver of Windows. resolver_none.c,
- * for builds without c-ares, knows only "localhost". */
+ * resolver_cares.c implements it with c-ares; resolver_none.c, for builds without, knows only "localhost". */
 #ifndef LS_NET_RESOLVER_H
 #define LS_NET_RESOLVER_H
 
@@ -27,8 +26,7 @@ struct ls_lookup { /* valid when the lookup is complete */
 };
 
 /* `polls`: those of the port; they outlive the resolver. `servers`: "127.0.0.1:53,[::1]:53", or "" for the name
- * servers of the system. LS_OK; LS_EINVAL: invalid servers; LS_ENOMEM, LS_ESYS. Windows does not allow a choice: with
- * servers given, lookups other than "localhost" end with LS_ENOTSUP. */
+ * servers of the system. LS_OK; LS_EINVAL: invalid servers; LS_ENOMEM, LS_ESYS. */
 int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out);
 
 /* Look up a name, with c-ares at first among those of earlier lookups (name_cache.h). LS_DONE: the lookup is complete;

@@ -1,20 +1,13 @@
-"""Dns: a name server for a test, and how to make the program ask it.
-
-With c-ares the site's `nameservers` names it. On Windows the program asks the system; under Wine that is
-getaddrinfo(3), which names.c replaces."""
-import atexit
+"""Dns: a name server for a test, which the site's `nameservers` names."""
 import collections
 import functools
-import os
 import re
-import shutil
 import socket
 import struct
 import subprocess
-import tempfile
 import threading
 
-from harness import LUASERVE, OTHER_SYSTEM, WINDOWS, WINE
+from harness import LUASERVE
 
 CHOSEN = ', nameservers = "127.0.0.1:@DNS@"'  # in the ls.config of a site
 
@@ -33,23 +26,9 @@ def looks_up_names(test):
     def checked(self):
         if not has_resolver():
             self.skipTest("this build has no resolver")
-        if WINDOWS and not WINE:
-            self.skipTest(OTHER_SYSTEM + "Windows asks its own name servers")
         test(self)
 
     return checked
-
-
-@functools.lru_cache(maxsize=None)
-def names_library():
-    """Build names.c; returns the path of the library."""
-    where = tempfile.mkdtemp(prefix="luaserve-names-")
-    atexit.register(shutil.rmtree, where, ignore_errors=True)
-    built = os.path.join(where, "names.so")
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "names.c")
-    subprocess.run(["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-fPIC", "-shared", "-o", built, source, "-ldl", "-lresolv"],
-                   check=True)
-    return built
 
 
 class Dns:
@@ -110,7 +89,5 @@ class Dns:
         self.sock.close()
 
     def asked_by(self, site):
-        """The text and the environment for a server of `site`, in which CHOSEN occurs, to ask this name server."""
-        if WINE:
-            return site.replace(CHOSEN, ""), {"LD_PRELOAD": names_library(), "NAMES_PORT": str(self.port)}
-        return site.replace("@DNS@", str(self.port)), {}
+        """The text of `site`, in which CHOSEN occurs, with the port of this name server."""
+        return site.replace("@DNS@", str(self.port))

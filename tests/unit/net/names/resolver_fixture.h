@@ -4,6 +4,8 @@
 
 #include "port/port_fixture.h"
 
+#include <stdio.h>
+
 #include "net/names/resolver.h"
 #include "port/notify.h"
 #include "sched/actor.h"
@@ -67,6 +69,19 @@ static inline void fixture_close(fixture *a)
     net_place_close(&a->place);
     ls_resolver_close(a->resolver);
     ls_polls_close(a->polls);
+}
+
+/* A name server that never responds; `servers` receives its address. */
+static inline int silent_name_server(char *servers, size_t bytes)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof in;
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&in, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &len), 0);
+    (void)snprintf(servers, bytes, "127.0.0.1:%u", ntohs(in.sin_port));
+    return fd;
 }
 
 #endif

@@ -2,6 +2,8 @@
 /* sanitizers: asan; no thread starts */
 #include "resolver_fixture.h"
 
+#include <poll.h>
+
 enum { PATIENCE_S = 30, KIND_A = 1, KIND_CNAME = 5, NO_SUCH_NAME = 3, QUESTION_AT = 12, RECORDS_MAX = 2 };
 
 typedef struct record { /* of an answer to a question about addresses of IPv4 */
@@ -24,18 +26,16 @@ static struct {
 
 static void open_resolver(void)
 {
-    const struct timeval patience = {.tv_sec = PATIENCE_S};
     char servers[40];
     later_ms = 0;
     at.server = silent_name_server(servers, sizeof servers);
-    assert_int_equal(setsockopt(at.server, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
     fixture_open(&at.f, servers);
 }
 
 static void close_resolver(void)
 {
     fixture_close(&at.f);
-    name_server_end(at.server);
+    (void)close(at.server);
 }
 
 static size_t put(unsigned char *to, uint64_t value, unsigned bytes)
@@ -50,8 +50,9 @@ static void answer_question(unsigned code, const record *records, unsigned count
     unsigned char text[512];
     struct sockaddr_storage from;
     socklen_t from_len = sizeof from;
-    const ssize_t got = recvfrom(at.server, text, 300, 0, (struct sockaddr *)&from, &from_len);
-    assert_true(got > QUESTION_AT);
+    struct pollfd question = {.fd = at.server, .events = POLLIN};
+    assert_int_equal(poll(&question, 1, PATIENCE_S * 1000), 1);
+    assert_true(recvfrom(at.server, (void *)text, 300, 0, (struct sockaddr *)&from, &from_len) > QUESTION_AT);
     size_t end = QUESTION_AT;
     while (text[end] != 0) end += 1u + text[end];
     if (text[end + 2] != KIND_A) count = 0;

@@ -1,4 +1,4 @@
-/* resolver_cares_posix.c - resolver.h over c-ares.
+/* resolver_cares.c - resolver.h over c-ares.
  *
  * c-ares owns its sockets and reports the events it wants for each one; a one-shot level-triggered poll watches for
  * them.
@@ -8,7 +8,7 @@
  *
  * One function at a time calls into c-ares. Lookups that complete inside that call are reported after it has
  * returned. */
-#define _GNU_SOURCE
+#define _GNU_SOURCE /* for ares.h, which uses types of the system */
 #include "net/names/resolver.h"
 
 #include <limits.h>
@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/os/signals.h"
+#include "base/os/thread.h"
 #include "net/names/name_cache.h"
 
 #ifndef ARES_OPT_QUERY_CACHE
@@ -222,7 +223,12 @@ void ls_lookup_drop(ls_lookup *lookup)
 
 int ls_resolver_open(ls_port *port, ls_polls *polls, ls_actor *actor, const char *servers, ls_resolver **out)
 {
+    static ls_mutex lock = LS_MUTEX_INIT;
     int err = LS_ENOMEM;
+    ls_mutex_lock(&lock);
+    const int ready = ares_library_init(ARES_LIB_INIT_ALL); /* on Windows it loads functions of the system */
+    ls_mutex_unlock(&lock);
+    if (ready != ARES_SUCCESS) return code_of(ready);
     ls_resolver *r = calloc(1, sizeof *r);
     if (r == NULL) return err;
     r->port = port;
