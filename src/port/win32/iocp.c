@@ -85,6 +85,7 @@ void ls_port_close(ls_port *port)
     ls_watchers_stop(port->watchers);
     discard_packets(port);
     assert(ls_slots_count(port->socks) == 0);
+    ls_heap_close(&port->base.heap); /* it refers to the timers of watchers of pipes */
     ls_watchers_close(port->watchers);
     ls_queue_free(&port->base);
     CloseHandle(port->iocp);
