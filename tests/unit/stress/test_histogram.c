@@ -78,9 +78,8 @@ TEST(slots_have_no_gaps)
     assert_int_equal(last, LS_HISTOGRAM_SLOTS - 1);
 }
 
-TEST(every_magnitude_has_three_digits)
+TEST_WITH(ls_histogram, h, every_magnitude_has_three_digits, opened())
 {
-    ls_histogram *h = opened();
     for (uint64_t v = 1; v <= LS_HISTOGRAM_NS_MAX; v += v / 777 + 1) {
         ls_histogram_clear(h);
         ls_histogram_record(h, v);
@@ -88,15 +87,13 @@ TEST(every_magnitude_has_three_digits)
         assert_three_digits(ls_histogram_percentile(h, 50), v);
         if (v > 100000) v += v / 50; /* nearly all small values, then samples */
     }
-    ls_histogram_close(h);
 }
 
-TEST(percentiles_of_sorted_values)
+TEST_WITH(ls_histogram, h, percentiles_of_sorted_values, opened())
 {
     enum { N = 100000 };
     static const double percents[] = {0.001, 1, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999};
     enum { P = sizeof percents / sizeof percents[0] };
-    ls_histogram *h = opened();
     uint64_t *values = malloc(N * sizeof *values);
     assert_non_null(values);
     double sum = 0, squares = 0;
@@ -140,24 +137,20 @@ TEST(percentiles_of_sorted_values)
     assert_true(seen == N);
     assert_true(before == values[N - 1]);
     free(values);
-    ls_histogram_close(h);
 }
 
 /* The 99.9th percentile of a thousand values is the 999th, not the greatest: rounding must not increase the rank. */
-TEST(rank_is_not_rounded_up)
+TEST_WITH(ls_histogram, h, rank_is_not_rounded_up, opened())
 {
-    ls_histogram *h = opened();
     for (uint64_t i = 1; i <= 1000; i++) ls_histogram_record(h, i);
     assert_true(ls_histogram_percentile(h, 99.9) == 999);
     assert_true(ls_histogram_percentile(h, 99.91) == 1000);
     assert_true(ls_histogram_percentile(h, 50) == 500);
     assert_true(ls_histogram_percentile(h, 0.01) == 1);
-    ls_histogram_close(h);
 }
 
-TEST(at_the_limit_and_one_past)
+TEST_WITH(ls_histogram, h, at_the_limit_and_one_past, opened())
 {
-    ls_histogram *h = opened();
     ls_histogram_record(h, LS_HISTOGRAM_NS_MAX);
     assert_true(atomic_load(&h->clipped) == 0);
     assert_true(ls_histogram_max(h) == LS_HISTOGRAM_NS_MAX);
@@ -175,17 +168,14 @@ TEST(at_the_limit_and_one_past)
     assert_true(atomic_load(&h->clipped) == 0);
     ls_histogram_record(h, 5);
     assert_true(ls_histogram_min(h) == 5 && ls_histogram_max(h) == 5);
-    ls_histogram_close(h);
 }
 
-TEST(equal_values_do_not_deviate)
+TEST_WITH(ls_histogram, h, equal_values_do_not_deviate, opened())
 {
-    ls_histogram *h = opened();
     for (int i = 0; i < 1000; i++) ls_histogram_record(h, 1234567);
     assert_true(ls_histogram_stdev(h) == 0);
     assert_true(ls_histogram_within(h, 1) == 100);
     assert_true(ls_histogram_percentile(h, 50) == 1234567); /* the maximum is exact */
-    ls_histogram_close(h);
 }
 
 TEST(merged_is_as_if_recorded_in_one)

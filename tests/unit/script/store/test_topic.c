@@ -60,6 +60,7 @@ static void expect(const reader *r, const char *log)
     assert_string_equal(r->log, log);
 }
 
+/* world_close() also runs what is left for subscribers, so the readers of a test are static. */
 typedef struct world {
     net_place net;
     ls_topics *topics;
@@ -92,111 +93,99 @@ static ls_topics_stats stats_of(const world *w)
 
 /* ---- who gets what -------------------------------------------------------------------------------------------- */
 
-TEST(every_subscriber_in_every_state_gets_it)
+TEST_IN(world, w, every_subscriber_in_every_state_gets_it)
 {
-    world w;
-    reader r[4];
-    world_open(&w);
+    static reader r[4];
     for (int n = 0; n < 4; n++) {
-        reader_open(&r[n], n < 2 ? &w.a : &w.b);
+        reader_open(&r[n], n < 2 ? &w->a : &w->b);
         subscribe_fresh(&r[n], "news");
     }
     subscribe_fresh(&r[3], "sport");
-    assert_int_equal(publish(w.topics, "news", "1"), 4);
-    assert_int_equal(publish(w.topics, "sport", "2"), 1);
-    assert_int_equal(publish(w.topics, "weather", "3"), 0);
-    assert_int_equal(publish(w.topics, "news", "4"), 4);
+    assert_int_equal(publish(w->topics, "news", "1"), 4);
+    assert_int_equal(publish(w->topics, "sport", "2"), 1);
+    assert_int_equal(publish(w->topics, "weather", "3"), 0);
+    assert_int_equal(publish(w->topics, "news", "4"), 4);
     expect(&r[0], "");
-    (void)pump(&w.net);
+    (void)pump(&w->net);
     for (int n = 0; n < 3; n++) expect(&r[n], "1 4 ");
     expect(&r[3], "1 2 4 ");
-    assert_int_equal(w.a.flushes, 1); /* for all messages */
-    assert_int_equal(w.b.flushes, 1);
+    assert_int_equal(w->a.flushes, 1); /* for all messages */
+    assert_int_equal(w->b.flushes, 1);
     assert_int_equal(unsubscribe(&r[3], "news"), LS_OK);
     assert_int_equal(unsubscribe(&r[3], "news"), LS_ENOENT);
     assert_int_equal(unsubscribe(&r[3], "weather"), LS_ENOENT);
     ls_subscriber_end(&r[0].subscriber);
-    assert_int_equal(publish(w.topics, "news", "5"), 2);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "news", "5"), 2);
+    (void)pump(&w->net);
     expect(&r[0], "1 4 ");
     expect(&r[2], "1 4 5 ");
     expect(&r[3], "1 2 4 ");
-    const ls_topics_stats stats = stats_of(&w);
+    const ls_topics_stats stats = stats_of(w);
     assert_int_equal(stats.topics, 2);
     assert_int_equal(stats.subscriptions, 3);
     assert_int_equal(stats.published, 5);
     assert_int_equal(stats.delivered, 11);
     assert_int_equal(stats.dropped, 0);
-    world_close(&w);
 }
 
-TEST(refused_messages_are_counted)
+TEST_IN(world, w, refused_messages_are_counted)
 {
-    world w;
-    reader r;
-    world_open(&w);
-    reader_open(&r, &w.a);
+    static reader r;
+    reader_open(&r, &w->a);
     subscribe_fresh(&r, "a");
     r.result = LS_ELIMIT;
-    assert_int_equal(publish(w.topics, "a", "1"), 1);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "a", "1"), 1);
+    (void)pump(&w->net);
     r.result = LS_ECLOSED; /* counts neither as delivered nor as dropped */
-    assert_int_equal(publish(w.topics, "a", "2"), 1);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "a", "2"), 1);
+    (void)pump(&w->net);
     expect(&r, "1 2 ");
-    ls_topic_count_closed(w.a.inbox);
-    assert_int_equal(stats_of(&w).delivered, 0);
-    assert_int_equal(stats_of(&w).dropped, 1);
-    assert_int_equal(stats_of(&w).closed, 1);
-    place_close(&w.a);
-    assert_int_equal(stats_of(&w).dropped, 1); /* kept */
-    place_open(&w.a, w.topics, w.net.port);
-    world_close(&w);
+    ls_topic_count_closed(w->a.inbox);
+    assert_int_equal(stats_of(w).delivered, 0);
+    assert_int_equal(stats_of(w).dropped, 1);
+    assert_int_equal(stats_of(w).closed, 1);
+    place_close(&w->a);
+    assert_int_equal(stats_of(w).dropped, 1); /* kept */
+    place_open(&w->a, w->topics, w->net.port);
 }
 
 /* A subscription gets what is published after it, also when older messages still wait. */
-TEST(a_new_subscription_gets_later_messages)
+TEST_IN(world, w, a_new_subscription_gets_later_messages)
 {
-    world w;
-    reader early, late;
-    world_open(&w);
-    reader_open(&early, &w.a);
-    reader_open(&late, &w.a);
+    static reader early, late;
+    reader_open(&early, &w->a);
+    reader_open(&late, &w->a);
     subscribe_fresh(&early, "a");
-    assert_int_equal(publish(w.topics, "a", "1"), 1);
+    assert_int_equal(publish(w->topics, "a", "1"), 1);
     subscribe_fresh(&late, "a");
-    assert_int_equal(publish(w.topics, "a", "2"), 2);
+    assert_int_equal(publish(w->topics, "a", "2"), 2);
     assert_int_equal(unsubscribe(&early, "a"), LS_OK);
-    (void)pump(&w.net);
+    (void)pump(&w->net);
     expect(&early, "");
     expect(&late, "2 ");
-    assert_int_equal(publish(w.topics, "a", "3"), 1);
+    assert_int_equal(publish(w->topics, "a", "3"), 1);
     assert_int_equal(unsubscribe(&late, "a"), LS_OK); /* the last one: the topic ends, its message is on the way */
     subscribe_fresh(&late, "a");
-    (void)pump(&w.net);
+    (void)pump(&w->net);
     expect(&late, "2 ");
-    world_close(&w);
 }
 
-TEST(an_inbox_delivers_from_its_start)
+TEST_IN(world, w, an_inbox_delivers_from_its_start)
 {
-    world w;
     place c;
-    reader r;
-    world_open(&w);
-    place_open(&c, w.topics, NULL);
+    static reader r;
+    place_open(&c, w->topics, NULL);
     reader_open(&r, &c);
     subscribe_fresh(&r, "a");
-    assert_int_equal(publish(w.topics, "a", "1"), 1);
-    assert_int_equal(publish(w.topics, "a", "2"), 1);
-    assert_int_equal(pump(&w.net), 0);
+    assert_int_equal(publish(w->topics, "a", "1"), 1);
+    assert_int_equal(publish(w->topics, "a", "2"), 1);
+    assert_int_equal(pump(&w->net), 0);
     assert_false(ls_topic_inbox_idle(c.inbox));
-    ls_topic_inbox_start(c.inbox, w.net.port);
-    (void)pump(&w.net);
+    ls_topic_inbox_start(c.inbox, w->net.port);
+    (void)pump(&w->net);
     expect(&r, "1 2 ");
     assert_true(ls_topic_inbox_idle(c.inbox));
     place_close(&c);
-    world_close(&w);
 }
 
 /* ---- inside a delivery ------------------------------------------------------------------------------------------ */
@@ -263,49 +252,43 @@ TEST(subscriptions_end_inside_a_delivery)
     }
 }
 
-TEST(all_unsubscribe_inside_a_delivery)
+TEST_IN(world, w, all_unsubscribe_inside_a_delivery)
 {
-    world w;
-    reader r[3];
-    world_open(&w);
+    static reader r[3];
     for (int n = 0; n < 3; n++) {
-        reader_open(&r[n], &w.a);
+        reader_open(&r[n], &w->a);
         subscribe_fresh(&r[n], "a");
         r[n].act = act_unsubscribe;
     }
-    assert_int_equal(publish(w.topics, "a", "1"), 3);
-    assert_int_equal(publish(w.topics, "a", "2"), 3);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "a", "1"), 3);
+    assert_int_equal(publish(w->topics, "a", "2"), 3);
+    (void)pump(&w->net);
     for (int n = 0; n < 3; n++) expect(&r[n], "1 ");
-    assert_int_equal(stats_of(&w).topics, 0);
-    world_close(&w);
+    assert_int_equal(stats_of(w).topics, 0);
 }
 
-TEST(subscribe_and_publish_inside_a_delivery)
+TEST_IN(world, w, subscribe_and_publish_inside_a_delivery)
 {
-    world w;
-    reader r[20];
-    world_open(&w);
-    for (int n = 0; n < 20; n++) reader_open(&r[n], &w.a);
+    static reader r[20];
+    for (int n = 0; n < 20; n++) reader_open(&r[n], &w->a);
     for (int n = 0; n < 19; n++) { /* each adds the next one, so that the slots move */
         r[n].act = act_subscribe_other;
         r[n].other = &r[n + 1];
     }
     subscribe_fresh(&r[0], "a");
     for (int n = 1; n <= 20; n++) {
-        assert_int_equal(publish(w.topics, "a", "x"), n);
-        (void)pump(&w.net);
+        assert_int_equal(publish(w->topics, "a", "x"), n);
+        (void)pump(&w->net);
     }
     for (unsigned n = 0; n < 20; n++) assert_int_equal(r[n].count, 20 - n);
     for (int n = 2; n < 20; n++) ls_subscriber_end(&r[n].subscriber);
     r[0].log[0] = r[1].log[0] = '\0';
     r[0].act = act_publish;
-    r[0].topics = w.topics;
-    assert_int_equal(publish(w.topics, "a", "outer"), 2);
-    (void)pump(&w.net);
+    r[0].topics = w->topics;
+    assert_int_equal(publish(w->topics, "a", "outer"), 2);
+    (void)pump(&w->net);
     expect(&r[0], "outer inner ");
     expect(&r[1], "outer inner ");
-    world_close(&w);
 }
 
 /* ---- retained messages ------------------------------------------------------------------------------------------ */
@@ -318,53 +301,47 @@ static void expect_retained(ls_publication *p, const char *data)
     ls_publication_drop(p);
 }
 
-TEST(the_last_retained_message_goes_to_new_subscribers)
+TEST_IN(world, w, the_last_retained_message_goes_to_new_subscribers)
 {
-    world w;
-    reader r[3];
-    world_open(&w);
-    for (int n = 0; n < 3; n++) reader_open(&r[n], &w.a);
-    assert_int_equal(retain(w.topics, "a", "1"), 0);
-    assert_int_equal(stats_of(&w).topics, 1);
+    static reader r[3];
+    for (int n = 0; n < 3; n++) reader_open(&r[n], &w->a);
+    assert_int_equal(retain(w->topics, "a", "1"), 0);
+    assert_int_equal(stats_of(w).topics, 1);
     expect_retained(subscribe(&r[0], "a"), "1");
-    assert_int_equal(retain(w.topics, "a", "2"), 1);
-    assert_int_equal(publish(w.topics, "a", "3"), 1);
+    assert_int_equal(retain(w->topics, "a", "2"), 1);
+    assert_int_equal(publish(w->topics, "a", "3"), 1);
     expect_retained(subscribe(&r[1], "a"), "2");
-    assert_int_equal(retain(w.topics, "a", ""), 2); /* removes it, and is a message too */
+    assert_int_equal(retain(w->topics, "a", ""), 2); /* removes it, and is a message too */
     assert_null(subscribe(&r[2], "a"));
-    (void)pump(&w.net);
+    (void)pump(&w->net);
     expect(&r[0], "2 3  ");
-    assert_int_equal(stats_of(&w).retained_bytes, 0);
+    assert_int_equal(stats_of(w).retained_bytes, 0);
     for (int n = 0; n < 3; n++) ls_subscriber_end(&r[n].subscriber);
-    assert_int_equal(retain(w.topics, "b", "kept"), 0); /* freed with the topics */
-    assert_int_equal(retain(w.topics, "c", "1"), 0);
-    assert_int_equal(retain(w.topics, "c", ""), 0);
-    assert_int_equal(retain(w.topics, "c", ""), 0);
-    assert_int_equal(stats_of(&w).topics, 1);
-    world_close(&w);
+    assert_int_equal(retain(w->topics, "b", "kept"), 0); /* freed with the topics */
+    assert_int_equal(retain(w->topics, "c", "1"), 0);
+    assert_int_equal(retain(w->topics, "c", ""), 0);
+    assert_int_equal(retain(w->topics, "c", ""), 0);
+    assert_int_equal(stats_of(w).topics, 1);
 }
 
 /* A block of the pool is not kept for as long as a retained message. */
-TEST(retained_data_is_copied_and_other_data_is_not)
+TEST_IN(world, w, retained_data_is_copied_and_other_data_is_not)
 {
-    world w;
-    reader r;
+    static reader r;
     ls_pools_stats stats;
-    world_open(&w);
-    reader_open(&r, &w.a);
+    reader_open(&r, &w->a);
     subscribe_fresh(&r, "a");
-    ls_block *block = ls_block_get(w.net.ctx.pool, LS_BLOCK_SMALL);
+    ls_block *block = ls_block_get(w->net.ctx.pool, LS_BLOCK_SMALL);
     memcpy(block->data, "data", 4);
-    assert_int_equal(publish_slice(w.topics, "a", 1, ls_slice_of(block, 0, 4), true), 1);
+    assert_int_equal(publish_slice(w->topics, "a", 1, ls_slice_of(block, 0, 4), true), 1);
     assert_int_equal(atomic_load(&block->refs), 1);
-    assert_int_equal(publish_slice(w.topics, "a", 1, ls_slice_of(block, 0, 4), false), 1);
+    assert_int_equal(publish_slice(w->topics, "a", 1, ls_slice_of(block, 0, 4), false), 1);
     assert_int_equal(atomic_load(&block->refs), 2);
     ls_block_drop(block);
-    (void)pump(&w.net);
+    (void)pump(&w->net);
     expect(&r, "data data ");
-    ls_pools_stat(w.net.pools, &stats);
+    ls_pools_stat(w->net.pools, &stats);
     assert_int_equal(stats.blocks_live, 0);
-    world_close(&w);
 }
 
 static int64_t publish_bytes(ls_topics *topics, const char *name, size_t bytes, bool kept)
@@ -374,31 +351,28 @@ static int64_t publish_bytes(ls_topics *topics, const char *name, size_t bytes, 
     return publish_slice(topics, name, strlen(name), ls_slice_static(data, bytes), kept);
 }
 
-TEST(the_limit_of_retained_messages)
+TEST_IN(world, w, the_limit_of_retained_messages)
 {
     enum { ALL = LS_TOPIC_RETAINED_BYTES_MAX - LS_TOPIC_MESSAGE_BYTES - 1, HALF = LS_TOPIC_RETAINED_BYTES_MAX / 2 };
-    world w;
-    reader r;
-    world_open(&w);
-    assert_false(ls_topics_refuses_first(w.topics));
-    assert_int_equal(publish_bytes(w.topics, "a", ALL + 1, true), LS_ELIMIT);
-    assert_true(ls_topics_refuses_first(w.topics));
-    assert_int_equal(stats_of(&w).topics, 0);
-    assert_int_equal(publish_bytes(w.topics, "a", ALL, true), 0);
-    assert_int_equal(stats_of(&w).retained_bytes, LS_TOPIC_RETAINED_BYTES_MAX);
-    assert_int_equal(publish_bytes(w.topics, "a", ALL, true), 0); /* instead of the first one */
-    assert_int_equal(publish_bytes(w.topics, "b", 1, true), LS_ELIMIT);
-    reader_open(&r, &w.a);
+    static reader r;
+    assert_false(ls_topics_refuses_first(w->topics));
+    assert_int_equal(publish_bytes(w->topics, "a", ALL + 1, true), LS_ELIMIT);
+    assert_true(ls_topics_refuses_first(w->topics));
+    assert_int_equal(stats_of(w).topics, 0);
+    assert_int_equal(publish_bytes(w->topics, "a", ALL, true), 0);
+    assert_int_equal(stats_of(w).retained_bytes, LS_TOPIC_RETAINED_BYTES_MAX);
+    assert_int_equal(publish_bytes(w->topics, "a", ALL, true), 0); /* instead of the first one */
+    assert_int_equal(publish_bytes(w->topics, "b", 1, true), LS_ELIMIT);
+    reader_open(&r, &w->a);
     subscribe_fresh(&r, "b");
-    assert_int_equal(publish_bytes(w.topics, "b", 1, true), LS_ELIMIT); /* then no subscriber gets it */
-    assert_false(ls_topics_refuses_first(w.topics));
-    (void)pump(&w.net);
+    assert_int_equal(publish_bytes(w->topics, "b", 1, true), LS_ELIMIT); /* then no subscriber gets it */
+    assert_false(ls_topics_refuses_first(w->topics));
+    (void)pump(&w->net);
     assert_int_equal(r.count, 0);
-    assert_int_equal(retain(w.topics, "a", ""), 0);
-    assert_int_equal(publish_bytes(w.topics, "a", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 0);
-    assert_int_equal(publish_bytes(w.topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES, true), LS_ELIMIT);
-    assert_int_equal(publish_bytes(w.topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 1);
-    world_close(&w);
+    assert_int_equal(retain(w->topics, "a", ""), 0);
+    assert_int_equal(publish_bytes(w->topics, "a", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 0);
+    assert_int_equal(publish_bytes(w->topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES, true), LS_ELIMIT);
+    assert_int_equal(publish_bytes(w->topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 1);
 }
 
 /* ---- limits ----------------------------------------------------------------------------------------------------- */
@@ -424,24 +398,21 @@ TEST(lengths_of_names)
     assert_int_equal(r.count, 1);
 }
 
-TEST(the_limit_of_subscriptions)
+TEST_IN(world, w, the_limit_of_subscriptions)
 {
-    world w;
-    reader r;
+    static reader r;
     ls_publication *retained = NULL;
     char name[16];
-    world_open(&w);
-    reader_open(&r, &w.a);
+    reader_open(&r, &w->a);
     for (int n = 0; n < LS_TOPIC_SUBSCRIPTIONS_MAX; n++) {
         (void)snprintf(name, sizeof name, "%d", n);
         subscribe_fresh(&r, name);
         assert_int_equal(ls_topic_subscribe(&r.subscriber, name, strlen(name), &retained), LS_EEXIST);
     }
     assert_int_equal(ls_topic_subscribe(&r.subscriber, "more", 4, &retained), LS_ELIMIT);
-    assert_int_equal(stats_of(&w).topics, LS_TOPIC_SUBSCRIPTIONS_MAX);
+    assert_int_equal(stats_of(w).topics, LS_TOPIC_SUBSCRIPTIONS_MAX);
     assert_int_equal(unsubscribe(&r, "7"), LS_OK);
     subscribe_fresh(&r, "more");
-    world_close(&w);
 }
 
 /* A full inbox loses the message for its own subscribers; only the publisher of its state gets an error. */
@@ -487,51 +458,46 @@ TEST(the_limit_of_an_inbox)
 
 /* ---- many ------------------------------------------------------------------------------------------------------- */
 
-TEST(many_topics_come_and_go)
+TEST_IN(world, w, many_topics_come_and_go)
 {
     enum { READERS = 100, EACH = 1000 };
     static reader r[READERS];
-    world w;
     char name[32];
-    world_open(&w);
     for (int round = 0; round < 2; round++) {
         for (int n = 0; n < READERS * EACH; n++) {
-            if (n % EACH == 0) reader_open(&r[n / EACH], n % 2000 == 0 ? &w.a : &w.b);
+            if (n % EACH == 0) reader_open(&r[n / EACH], n % 2000 == 0 ? &w->a : &w->b);
             (void)snprintf(name, sizeof name, "topic/%d", n);
             subscribe_fresh(&r[n / EACH], name);
         }
-        assert_int_equal(stats_of(&w).topics, READERS * EACH);
+        assert_int_equal(stats_of(w).topics, READERS * EACH);
         for (int n = 0; n < READERS * EACH; n += 997) {
             (void)snprintf(name, sizeof name, "topic/%d", n);
-            assert_int_equal(publish(w.topics, name, "x"), 1);
+            assert_int_equal(publish(w->topics, name, "x"), 1);
         }
-        (void)pump(&w.net);
+        (void)pump(&w->net);
         for (int n = 0; n < READERS; n++) ls_subscriber_end(&r[n].subscriber);
-        assert_int_equal(stats_of(&w).topics, 0);
-        assert_int_equal(stats_of(&w).subscriptions, 0);
+        assert_int_equal(stats_of(w).topics, 0);
+        assert_int_equal(stats_of(w).subscriptions, 0);
     }
-    world_close(&w);
 }
 
-TEST(the_list_of_topics)
+TEST_IN(world, w, the_list_of_topics)
 {
-    world w;
-    reader r[2];
+    static reader r[2];
     char room[4096];
     unsigned seen = 0;
-    world_open(&w);
     for (int n = 0; n < 2; n++) {
-        reader_open(&r[n], n == 0 ? &w.a : &w.b);
+        reader_open(&r[n], n == 0 ? &w->a : &w->b);
         subscribe_fresh(&r[n], "room/1");
         subscribe_fresh(&r[n], "other");
     }
     subscribe_fresh(&r[0], "room/2");
-    (void)retain(w.topics, "room/3", "x");
+    (void)retain(w->topics, "room/3", "x");
     for (unsigned part = 0; part < LS_TOPIC_SHARDS; part++) {
-        const size_t needed = ls_topics_list(w.topics, part, "room/", 5, NULL, 0);
+        const size_t needed = ls_topics_list(w->topics, part, "room/", 5, NULL, 0);
         assert_true(needed <= sizeof room);
-        if (needed > 0) assert_int_equal(ls_topics_list(w.topics, part, "room/", 5, room, needed - 1), needed);
-        assert_int_equal(ls_topics_list(w.topics, part, "room/", 5, room, needed), needed);
+        if (needed > 0) assert_int_equal(ls_topics_list(w->topics, part, "room/", 5, room, needed - 1), needed);
+        assert_int_equal(ls_topics_list(w->topics, part, "room/", 5, room, needed), needed);
         const char *at = room;
         for (ls_topic_info info; ls_topics_next(&at, room + needed, &info); seen++) {
             assert_int_equal(info.len, 6);
@@ -540,7 +506,6 @@ TEST(the_list_of_topics)
         }
     }
     assert_int_equal(seen, 3);
-    world_close(&w);
 }
 
 static unsigned turns;
@@ -595,24 +560,21 @@ TEST(a_batch_has_a_limit_of_deliveries)
 }
 
 /* The subscribers of the last message that waits are flushed in groups of 64, those of earlier ones with it. */
-TEST(groups_of_subscribers_are_flushed)
+TEST_IN(world, w, groups_of_subscribers_are_flushed)
 {
     static reader r[200];
-    world w;
-    world_open(&w);
     for (int n = 0; n < 200; n++) {
-        reader_open(&r[n], &w.a);
+        reader_open(&r[n], &w->a);
         subscribe_fresh(&r[n], "a");
     }
-    assert_int_equal(publish(w.topics, "a", "1"), 200);
-    (void)pump(&w.net);
-    assert_int_equal(w.a.flushes, 4);
-    assert_int_equal(publish(w.topics, "a", "2"), 200);
-    assert_int_equal(publish(w.topics, "a", "3"), 200);
-    (void)pump(&w.net);
-    assert_int_equal(w.a.flushes, 8);
+    assert_int_equal(publish(w->topics, "a", "1"), 200);
+    (void)pump(&w->net);
+    assert_int_equal(w->a.flushes, 4);
+    assert_int_equal(publish(w->topics, "a", "2"), 200);
+    assert_int_equal(publish(w->topics, "a", "3"), 200);
+    (void)pump(&w->net);
+    assert_int_equal(w->a.flushes, 8);
     for (int n = 0; n < 200; n++) expect(&r[n], "1 2 3 ");
-    world_close(&w);
 }
 
 static unsigned prefetched_of_marked, prefetches_late;
@@ -625,48 +587,42 @@ static void note_prefetch(const ls_subscriber *subscriber, unsigned ahead)
     if (r->result == LS_ELIMIT) prefetched_of_marked = prefetched_of_marked * 10 + ahead; /* a mark */
 }
 
-TEST(what_deliveries_read_is_prefetched)
+TEST_IN(world, w, what_deliveries_read_is_prefetched)
 {
     enum { COUNT = 9, MARKED = 7 };
     static const ls_subscriber_kind kind = {.deliver = reader_deliver, .prefetch = note_prefetch};
-    reader r[COUNT];
-    world w;
-    world_open(&w);
+    static reader r[COUNT];
     prefetched_of_marked = prefetches_late = 0;
     for (int n = 0; n < COUNT; n++) {
-        reader_open(&r[n], &w.a);
+        reader_open(&r[n], &w->a);
         r[n].subscriber.kind = &kind;
         r[n].result = n == MARKED ? LS_ELIMIT : LS_OK;
         subscribe_fresh(&r[n], "a");
     }
     ls_subscriber_end(&r[2].subscriber); /* a gap in the slots */
-    assert_int_equal(publish(w.topics, "a", "1"), COUNT - 1);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "a", "1"), COUNT - 1);
+    (void)pump(&w->net);
     assert_int_equal(prefetches_late, 0);
     assert_int_equal(prefetched_of_marked, 4); /* the last ones are near the end: the first steps only */
     for (int n = 0; n < COUNT; n++) expect(&r[n], n == 2 ? "" : "1 ");
-    world_close(&w);
 }
 
 /* Gaps in the slots are closed, in order. */
-TEST(subscriptions_that_end_leave_the_order)
+TEST_IN(world, w, subscriptions_that_end_leave_the_order)
 {
     enum { COUNT = 64 };
     static reader r[COUNT];
-    world w;
-    world_open(&w);
     for (int n = 0; n < COUNT; n++) {
-        reader_open(&r[n], &w.a);
+        reader_open(&r[n], &w->a);
         subscribe_fresh(&r[n], "a");
     }
     for (int n = 0; n < COUNT; n++)
         if (n % 8 != 5) ls_subscriber_end(&r[n].subscriber);
-    assert_int_equal(publish(w.topics, "a", "1"), COUNT / 8);
+    assert_int_equal(publish(w->topics, "a", "1"), COUNT / 8);
     for (int n = 0; n < COUNT; n += 8) subscribe_fresh(&r[n], "a");
-    assert_int_equal(publish(w.topics, "a", "2"), COUNT / 4);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "a", "2"), COUNT / 4);
+    (void)pump(&w->net);
     for (int n = 0; n < COUNT; n++) expect(&r[n], n % 8 == 5 ? "1 2 " : n % 8 == 0 ? "2 " : "");
-    world_close(&w);
 }
 
 /* ---- forms ------------------------------------------------------------------------------------------------------ */
@@ -715,29 +671,27 @@ TEST(a_form_is_encoded_once)
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
-TEST(a_closed_inbox_ends_its_subscriptions)
+TEST_IN(world, w, a_closed_inbox_ends_its_subscriptions)
 {
-    world w;
     place c;
-    reader r[3], elsewhere;
+    static reader r[3], elsewhere;
     ls_publication *retained = NULL;
-    world_open(&w);
-    place_open(&c, w.topics, w.net.port);
+    place_open(&c, w->topics, w->net.port);
     for (int n = 0; n < 3; n++) {
         reader_open(&r[n], &c);
         subscribe_fresh(&r[n], "a");
         subscribe_fresh(&r[n], "b");
     }
-    reader_open(&elsewhere, &w.a);
+    reader_open(&elsewhere, &w->a);
     subscribe_fresh(&elsewhere, "a");
-    assert_int_equal(publish(w.topics, "a", "1"), 4);
+    assert_int_equal(publish(w->topics, "a", "1"), 4);
     ls_topic_inbox_close(c.inbox);
     ls_topic_inbox_close(c.inbox);
     assert_false(ls_topic_inbox_closed(c.inbox)); /* its operation is on the way */
     assert_int_equal(ls_topic_subscribe(&r[0].subscriber, "a", 1, &retained), LS_ECLOSED);
-    assert_int_equal(publish(w.topics, "a", "2"), 1);
-    assert_int_equal(publish(w.topics, "b", "3"), 0);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "a", "2"), 1);
+    assert_int_equal(publish(w->topics, "b", "3"), 0);
+    (void)pump(&w->net);
     assert_true(ls_topic_inbox_closed(c.inbox));
     ls_topic_inbox_free(c.inbox);
     for (int n = 0; n < 3; n++) {
@@ -745,34 +699,30 @@ TEST(a_closed_inbox_ends_its_subscriptions)
         ls_subscriber_end(&r[n].subscriber);
     }
     expect(&elsewhere, "1 2 ");
-    world_close(&w);
 }
 
 /* While a new generation of the site starts, each message belongs to one. */
-TEST(a_message_belongs_to_one_generation)
+TEST_IN(world, w, a_message_belongs_to_one_generation)
 {
-    world w;
-    reader r;
+    static reader r;
     ls_publication *p;
-    world_open(&w);
-    (void)retain(w.topics, "a", "before the first start");
-    assert_int_equal(ls_topics_site_starts(w.topics), 0);
-    reader_open(&r, &w.a);
+    (void)retain(w->topics, "a", "before the first start");
+    assert_int_equal(ls_topics_site_starts(w->topics), 0);
+    reader_open(&r, &w->a);
     p = subscribe(&r, "a");
     assert_int_equal(p->site, 0);
     ls_publication_drop(p);
     expect_retained(ls_subscriber_retained(&r.subscriber, 0), "before the first start");
-    (void)retain(w.topics, "a", "of the first");
+    (void)retain(w->topics, "a", "of the first");
     assert_null(ls_subscriber_retained(&r.subscriber, 0)); /* the inbox delivers it */
     expect_retained(ls_subscriber_retained(&r.subscriber, 1), "of the first");
-    assert_int_equal(ls_topics_site_starts(w.topics), 1);
-    (void)retain(w.topics, "a", "of the second");
+    assert_int_equal(ls_topics_site_starts(w->topics), 1);
+    (void)retain(w->topics, "a", "of the second");
     assert_null(ls_subscriber_retained(&r.subscriber, 1));
-    (void)retain(w.topics, "a", "");
+    (void)retain(w->topics, "a", "");
     assert_null(ls_subscriber_retained(&r.subscriber, 0));
     ls_subscriber_end(&r.subscriber);
     assert_null(ls_subscriber_retained(&r.subscriber, 0));
-    world_close(&w);
 }
 
 static void act_event(reader *r, ls_publication *p)
@@ -810,39 +760,37 @@ TEST(the_fields_of_an_event)
     expect(&r, "data ");
 }
 
-TEST(allocations_that_fail)
+TEST_IN(world, w, allocations_that_fail)
 {
-    world w;
-    reader r[2], more[4];
+    static reader r[2], more[4];
     ls_publication *retained = NULL;
-    world_open(&w);
-    for (int n = 0; n < 2; n++) reader_open(&r[n], n == 0 ? &w.a : &w.b);
+    for (int n = 0; n < 2; n++) reader_open(&r[n], n == 0 ? &w->a : &w->b);
     int64_t result = LS_ENOMEM;
     for (int k = 0; result == LS_ENOMEM; k++) {
         test_allocations_left = k;
         result = ls_topic_subscribe(&r[0].subscriber, "a", 1, &retained);
         test_allocations_left = -1;
-        assert_int_equal(stats_of(&w).topics, result == LS_OK);
+        assert_int_equal(stats_of(w).topics, result == LS_OK);
         assert_int_equal(r[0].subscriber.count, result == LS_OK);
     }
     assert_int_equal(result, LS_OK);
     for (int n = 0; n < 4; n++) { /* the fifth slot needs more room */
-        reader_open(&more[n], &w.a);
+        reader_open(&more[n], &w->a);
         test_allocations_left = 1;
         result = ls_topic_subscribe(&more[n].subscriber, "a", 1, &retained);
         test_allocations_left = -1;
         assert_int_equal(result, n < 3 ? LS_OK : LS_ENOMEM);
-        assert_int_equal(publish(w.topics, "a", "x"), n < 3 ? n + 2 : 4);
-        (void)pump(&w.net);
+        assert_int_equal(publish(w->topics, "a", "x"), n < 3 ? n + 2 : 4);
+        (void)pump(&w->net);
     }
     for (int n = 0; n < 4; n++) ls_subscriber_end(&more[n].subscriber);
     r[0].log[0] = '\0';
     unsigned failed = 0;
     for (int k = 0, kept = 0; kept < 2; k++) {
         test_allocations_left = k;
-        result = kept == 0 ? publish(w.topics, "a", "z") : retain(w.topics, "new", "kept");
+        result = kept == 0 ? publish(w->topics, "a", "z") : retain(w->topics, "new", "kept");
         test_allocations_left = -1;
-        (void)pump(&w.net);
+        (void)pump(&w->net);
         if (result == LS_ENOMEM) {
             failed++;
             expect(&r[0], kept == 0 ? "" : "z ");
@@ -859,9 +807,8 @@ TEST(allocations_that_fail)
     test_allocations_left = 0;
     assert_null(ls_topic_form_room(1, &none));
     place c = {.inbox = NULL};
-    assert_int_equal(ls_topic_inbox_open(w.topics, &c.actor, place_flush, &c, &c.inbox), LS_ENOMEM);
+    assert_int_equal(ls_topic_inbox_open(w->topics, &c.actor, place_flush, &c, &c.inbox), LS_ENOMEM);
     ls_topics *topics = NULL;
     assert_int_equal(ls_topics_open(&topics), LS_ENOMEM);
     test_allocations_left = -1;
-    world_close(&w);
 }

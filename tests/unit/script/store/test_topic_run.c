@@ -66,6 +66,7 @@ static void subscribe(listener *l, const char *name)
     assert_null(retained);
 }
 
+/* world_close() also runs what is left for subscribers, so the listeners of a test are static. */
 typedef struct world {
     net_place net;
     ls_topics *topics;
@@ -120,31 +121,28 @@ static void expect_all(const listener *l, unsigned first, unsigned last)
 
 /* ---- together --------------------------------------------------------------------------------------------------- */
 
-TEST(a_run_is_one_delivery)
+TEST_IN(world, w, a_run_is_one_delivery)
 {
-    world w;
-    listener l[4];
+    static listener l[4];
     ls_topics_stats stats;
     ls_pools_stats before, after;
-    world_open(&w);
     for (int n = 0; n < 4; n++) {
-        listener_open(&l[n], &w.a, n == 2 ? &single : &joins);
+        listener_open(&l[n], &w->a, n == 2 ? &single : &joins);
         subscribe(&l[n], "a");
     }
-    ls_pools_stat(w.net.pools, &before);
-    for (int n = 0; n < 16; n++) say(&w, "a");
-    (void)pump(&w.net);
+    ls_pools_stat(w->net.pools, &before);
+    for (int n = 0; n < 16; n++) say(w, "a");
+    (void)pump(&w->net);
     for (int n = 0; n < 4; n++) {
         expect_all(&l[n], 1, 16);
         assert_int_equal(l[n].calls, n == 2 ? 16 : 1);
         assert_int_equal(l[n].more, n == 2 ? 15 : 0);
     }
-    assert_int_equal(w.a.flushes, 1);
-    ls_topics_stat(w.topics, &stats);
+    assert_int_equal(w->a.flushes, 1);
+    ls_topics_stat(w->topics, &stats);
     assert_int_equal(stats.delivered, 4 * 16);
-    ls_pools_stat(w.net.pools, &after);
-    assert_int_equal(after.bytes_copied - before.bytes_copied, 16 * sizeof w.number); /* joined once for all */
-    world_close(&w);
+    ls_pools_stat(w->net.pools, &after);
+    assert_int_equal(after.bytes_copied - before.bytes_copied, 16 * sizeof w->number); /* joined once for all */
 }
 
 TEST(the_limits_of_a_run)
@@ -178,46 +176,40 @@ TEST(the_limits_of_a_run)
     }
 }
 
-TEST(what_does_not_fit_follows_one_by_one)
+TEST_IN(world, w, what_does_not_fit_follows_one_by_one)
 {
     enum { BYTES = 5 * sizeof(unsigned) };
-    world w;
-    listener l;
+    static listener l;
     ls_topics_stats stats;
-    world_open(&w);
-    listener_open(&l, &w.a, &joins);
+    listener_open(&l, &w->a, &joins);
     l.bytes_max = BYTES;
     subscribe(&l, "a");
-    for (int n = 0; n < 5; n++) say(&w, "a");
-    (void)pump(&w.net);
+    for (int n = 0; n < 5; n++) say(w, "a");
+    (void)pump(&w->net);
     assert_int_equal(l.calls, 1);
-    for (int n = 0; n < 6; n++) say(&w, "a");
-    (void)pump(&w.net);
+    for (int n = 0; n < 6; n++) say(w, "a");
+    (void)pump(&w->net);
     expect_all(&l, 1, 11);
     assert_int_equal(l.calls, 1 + 6);
     assert_int_equal(l.more, 5);
-    ls_topics_stat(w.topics, &stats);
+    ls_topics_stat(w->topics, &stats);
     assert_int_equal(stats.delivered, 11);
     assert_int_equal(stats.dropped, 0);
-    world_close(&w);
 }
 
 /* A subscriber of two topics gets the messages in order, and is flushed once. */
-TEST(runs_of_two_topics)
+TEST_IN(world, w, runs_of_two_topics)
 {
-    world w;
-    listener l;
-    world_open(&w);
-    listener_open(&l, &w.a, &joins);
+    static listener l;
+    listener_open(&l, &w->a, &joins);
     subscribe(&l, "a");
     subscribe(&l, "b");
-    for (const char *topic = "aaabaabb"; *topic != '\0'; topic++) say(&w, *topic == 'a' ? "a" : "b");
-    (void)pump(&w.net);
+    for (const char *topic = "aaabaabb"; *topic != '\0'; topic++) say(w, *topic == 'a' ? "a" : "b");
+    (void)pump(&w->net);
     expect_all(&l, 1, 8);
     assert_int_equal(l.calls, 4); /* aaa, b, aa, bb */
     assert_int_equal(l.more, 3);
-    assert_int_equal(w.a.flushes, 1);
-    world_close(&w);
+    assert_int_equal(w->a.flushes, 1);
 }
 
 typedef struct speech { /* an operation that publishes */
@@ -231,126 +223,111 @@ static void speak(ls_thread_ctx *ctx, ls_op *op)
 }
 
 /* The operations that wait for the actor publish before the first delivery. */
-TEST(publishers_that_wait_go_first)
+TEST_IN(world, w, publishers_that_wait_go_first)
 {
-    world w;
-    listener l;
+    static listener l;
     speech speeches[5];
-    world_open(&w);
-    listener_open(&l, &w.a, &joins);
+    listener_open(&l, &w->a, &joins);
     subscribe(&l, "a");
-    assert_true(ls_actor_try_enter(&w.a.actor, &w.net.ctx));
-    say(&w, "a");
+    assert_true(ls_actor_try_enter(&w->a.actor, &w->net.ctx));
+    say(w, "a");
     for (int n = 0; n < 5; n++) {
-        speeches[n] = (speech){{.done = speak, .actor = &w.a.actor}, &w};
-        ls_actor_post(&w.a.actor, &w.net.ctx, &speeches[n].op);
+        speeches[n] = (speech){{.done = speak, .actor = &w->a.actor}, w};
+        ls_actor_post(&w->a.actor, &w->net.ctx, &speeches[n].op);
     }
-    ls_actor_leave(&w.a.actor, &w.net.ctx);
-    (void)pump(&w.net);
+    ls_actor_leave(&w->a.actor, &w->net.ctx);
+    (void)pump(&w->net);
     expect_all(&l, 1, 6);
     assert_int_equal(l.calls, 1);
-    world_close(&w);
 }
 
 /* So do the packets that a worker has taken with that of the first publisher. */
-TEST(publishers_of_one_wait_go_first)
+TEST_IN(world, w, publishers_of_one_wait_go_first)
 {
     enum { COUNT = LS_WAIT_PACKETS_MAX };
     const ls_workers_options options = {.threads = 1, .threads_max = 1};
     ls_topics_stats stats = {.delivered = 0};
     ls_workers *workers;
-    world w;
-    listener l;
+    static listener l;
     speech speeches[COUNT];
-    world_open(&w);
-    assert_int_equal(ls_workers_open(w.net.port, w.net.pools, &options, &workers), LS_OK);
-    listener_open(&l, &w.a, &joins);
+    assert_int_equal(ls_workers_open(w->net.port, w->net.pools, &options, &workers), LS_OK);
+    listener_open(&l, &w->a, &joins);
     subscribe(&l, "a");
     for (int n = 0; n < COUNT; n++) {
-        speeches[n] = (speech){{.done = speak, .actor = &w.a.actor}, &w};
-        ls_port_post(w.net.port, &speeches[n].op, 0);
+        speeches[n] = (speech){{.done = speak, .actor = &w->a.actor}, w};
+        ls_port_post(w->net.port, &speeches[n].op, 0);
     }
     assert_int_equal(ls_workers_start(workers), LS_OK);
     for (int ms = 0; ms < 5000 && stats.delivered < COUNT; ms++) {
         ls_clock_sleep_ms(1);
-        ls_topics_stat(w.topics, &stats);
+        ls_topics_stat(w->topics, &stats);
     }
     ls_workers_stop(workers);
     assert_true(ls_workers_join(workers, 5000));
     expect_all(&l, 1, COUNT);
     assert_int_equal(l.calls, 1);
     ls_workers_close(workers);
-    world_close(&w);
 }
 
 /* ---- under way -------------------------------------------------------------------------------------------------- */
 
-TEST(a_message_joins_a_run)
+TEST_IN(world, w, a_message_joins_a_run)
 {
     static listener l[MANY];
-    world w;
-    world_open(&w);
     for (int n = 0; n < MANY; n++) {
-        listener_open(&l[n], &w.a, &joins);
+        listener_open(&l[n], &w->a, &joins);
         subscribe(&l[n], "a");
     }
-    say(&w, "a");
-    step(&w);
+    say(w, "a");
+    step(w);
     for (int n = 0; n < MANY; n++) assert_int_equal(l[n].got, n < LS_TOPIC_BATCH_SUBSCRIBERS);
-    say(&w, "a");
-    step(&w);
-    (void)pump(&w.net);
+    say(w, "a");
+    step(w);
+    (void)pump(&w->net);
     for (int n = 0; n < MANY; n++) {
         expect_all(&l[n], 1, 2);
         assert_int_equal(l[n].calls, n < LS_TOPIC_BATCH_SUBSCRIBERS ? 2 : 1);
     }
-    world_close(&w);
 }
 
 /* A message behind one of another topic does not join: its publisher has sent that one before. */
-TEST(a_run_ends_for_another_topic)
+TEST_IN(world, w, a_run_ends_for_another_topic)
 {
     static listener l[MANY];
-    world w;
-    world_open(&w);
     for (int n = 0; n < MANY; n++) {
-        listener_open(&l[n], &w.a, &joins);
+        listener_open(&l[n], &w->a, &joins);
         subscribe(&l[n], "a");
         subscribe(&l[n], "b");
     }
-    say(&w, "a");
-    step(&w);
-    say(&w, "b");
-    say(&w, "a");
-    (void)pump(&w.net);
+    say(w, "a");
+    step(w);
+    say(w, "b");
+    say(w, "a");
+    (void)pump(&w->net);
     for (int n = 0; n < MANY; n++) {
         expect_all(&l[n], 1, 3);
         assert_int_equal(l[n].calls, 3);
     }
-    world_close(&w);
 }
 
 /* A run that goes on for ever would keep the gaps in the slots. */
-TEST(a_run_ends_when_most_of_its_slots_are_empty)
+TEST_IN(world, w, a_run_ends_when_most_of_its_slots_are_empty)
 {
     enum { ENDED = MANY * 2 / 3 };
     static listener l[MANY];
-    world w;
-    world_open(&w);
     for (int n = 0; n < MANY; n++) {
-        listener_open(&l[n], &w.a, &joins);
+        listener_open(&l[n], &w->a, &joins);
         subscribe(&l[n], "a");
     }
-    say(&w, "a");
-    step(&w);
+    say(w, "a");
+    step(w);
     for (int n = 0; n < ENDED; n++) ls_subscriber_end(&l[n].subscriber);
-    say(&w, "a");
-    (void)pump(&w.net);
+    say(w, "a");
+    (void)pump(&w->net);
     for (int n = ENDED; n < MANY; n++) {
         expect_all(&l[n], 1, 2);
         assert_int_equal(l[n].calls, 2);
     }
-    world_close(&w);
 }
 
 static unsigned random_below(unsigned below)
@@ -362,34 +339,32 @@ static unsigned random_below(unsigned below)
 
 /* Subscribers come and go, and single packets run, between publications in two topics. Each subscription gets what is
  * published after it, everything once and in order; one that ends may take the rest first. */
-TEST(at_random)
+TEST_IN(world, w, at_random)
 {
     static listener l[MANY];
     unsigned said[2] = {0, 0}, taken_last = 0; /* said: in each topic */
     static const char *const topics[] = {"a", "b"};
-    world w;
-    world_open(&w);
-    for (int n = 0; n < MANY; n++) listener_open(&l[n], &w.a, n % 3 == 0 ? &single : &joins);
+    for (int n = 0; n < MANY; n++) listener_open(&l[n], &w->a, n % 3 == 0 ? &single : &joins);
     for (unsigned turn = 0; turn < 30000; turn++) {
         listener *one = &l[random_below(random_below(10) == 0 ? 40 : MANY)];   /* some of them often: gaps */
         const unsigned what = random_below(20), topic = random_below(30) == 0; /* mostly the first */
         if (what < 8) {
-            say(&w, topics[topic]);
+            say(w, topics[topic]);
             said[topic]++;
         } else if (what < 12) {
             ls_packet packet;
-            if (ls_port_wait(w.net.port, &w.net.ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&w.net.ctx, &packet);
+            if (ls_port_wait(w->net.port, &w->net.ctx, &packet, 1, 0) == 1) ls_packet_dispatch(&w->net.ctx, &packet);
         } else if (!one->on) {
             const ls_subscriber_kind *kind = one->subscriber.kind;
-            listener_open(one, &w.a, kind);
+            listener_open(one, &w->a, kind);
             one->on = true;
-            one->since = w.number;
+            one->since = w->number;
             for (int t = 0; t < 2; t++) subscribe(one, topics[t]);
         } else if (what < 16) {
             if (what < 14) { /* with all that was published before */
                 const unsigned before = one->got;
-                assert_int_equal(ls_subscriber_deliver_waiting(&w.net.ctx, &one->subscriber), LS_OK);
-                assert_int_equal(one->got, w.number - one->since);
+                assert_int_equal(ls_subscriber_deliver_waiting(&w->net.ctx, &one->subscriber), LS_OK);
+                assert_int_equal(one->got, w->number - one->since);
                 taken_last += one->got - before;
             }
             assert_false(one->wrong);
@@ -398,14 +373,13 @@ TEST(at_random)
             one->on = false;
         }
         if (turn % 10000 == 9999) { /* so many subscriptions have ended that runs end, too, to close the gaps */
-            (void)pump(&w.net);
+            (void)pump(&w->net);
             for (int n = 0; n < MANY; n++) {
                 if (!l[n].on) continue;
-                assert_int_equal(l[n].got, w.number - l[n].since);
-                if (l[n].got > 0) expect_all(&l[n], l[n].since + 1, w.number);
+                assert_int_equal(l[n].got, w->number - l[n].since);
+                if (l[n].got > 0) expect_all(&l[n], l[n].since + 1, w->number);
             }
         }
     }
     assert_true(said[0] > 1000 && said[1] > 30 && taken_last > 1000);
-    world_close(&w);
 }
