@@ -632,10 +632,18 @@ static ls_task *waiting_task(const ls_state *state)
     return NULL;
 }
 
+/* Whether a task that continues may only wait for some time. */
+static bool has_limit(const ls_state *state)
+{
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node)
+        if (task->due_ns != 0 && task->ending == LS_END_NONE) return true;
+    return false;
+}
+
 void ls_tasks_end(ls_thread_ctx *ctx, ls_state *state)
 {
     for (ls_task *task; (task = waiting_task(state)) != NULL;) ls_task_wake(ctx, task, LS_ECANCELED);
-    if (state->watching && ls_timer_cancel(ctx->port, &state->watch)) {
+    if (state->watching && !has_limit(state) && ls_timer_cancel(ctx->port, &state->watch)) {
         state->watching = false;
         state->alarms_used--;
     }
