@@ -124,7 +124,7 @@ local function wait(self, permit, timeout)
   while not permit.granted do
     permit.turn:wait(limit and max(min(limit - now(), RENEW_S), 0) or RENEW_S, "take")
     if permit.granted then break end
-    core.idle_wait()
+    core.lease_wait()
     if limit and now() >= limit then return nil, "timeout", "ETIMEDOUT" end
     local has, message, code = run(self, "wait", permit.id)
     if message then return nil, message, code end

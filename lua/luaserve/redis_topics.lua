@@ -372,6 +372,7 @@ function topics.configure(value)
   local first_state = false
   core.init(function()
     first_state = true
+    core.detach() -- it subscribes before the previous site ends
     local gate = core.redis_connection()
     input = core.spawn(listen, gate)
     gate:wait(client.node.settings.limits.connect_ms_max / 1000)

@@ -51,11 +51,11 @@ static int core_remote_wait(lua_State *L)
     return ls_push_boolean(L, ls_scope_ends(LS_END_REPLACED, scope, LS_WAIT_REMOTE) == LS_ENDS_NOW);
 }
 
-/* core.idle_wait(): the same before a wait in which the task holds nothing. */
-static int core_idle_wait(lua_State *L)
+/* core.lease_wait(): the same before a wait for a permit of Redis. */
+static int core_lease_wait(lua_State *L)
 {
     ls_task_may_wait(L);
-    ls_task_end_before(L, LS_WAIT_IDLE);
+    ls_task_end_before(L, LS_WAIT_LEASE);
     return 0;
 }
 
@@ -207,7 +207,7 @@ static const luaL_Reg functions[] = {{"now", core_now},
                                      {"retired", core_retired},
                                      {"detach", core_detach},
                                      {"remote_wait", core_remote_wait},
-                                     {"idle_wait", core_idle_wait},
+                                     {"lease_wait", core_lease_wait},
                                      {"received", core_received},
                                      {"log", core_log},
                                      {"stats", core_stats},

@@ -4,31 +4,31 @@
 #include <stdio.h>
 
 /* A letter for each wait in the order of enum ls_wait_for: a task that runs, is idle, waits for a message, for one of Redis,
- * for a result, writes, is held; a timer that calls once, repeatedly; a subscription. n: now, l: later, -: never. */
-#define ALL "lnnnnnlnnn" /* the work ends: tasks that run at once, operations first */
+ * for a permit of Redis, for a result, writes, is held; a timer that calls once, repeatedly; a subscription. n: now, l: later, -: never. */
+#define ALL "lnnnnnnlnnn" /* the work ends: tasks that run at once, operations first */
 #define MOST(row)                                                                                         \
     [LS_SCOPE_REQUEST] = row, [LS_SCOPE_CONNECTION] = row, [LS_SCOPE_SITE] = row, [LS_SCOPE_BATCH] = row, \
     [LS_SCOPE_TIMER] = row, [LS_SCOPE_JOB] = row
 
 static const char table[LS_ENDS][LS_SCOPES][LS_WAITS + 1] = {
     /* An idle wait continues: it ends soon, and the handler may have more to do than to answer. */
-    [LS_END_CLIENT_LEFT] = {[LS_SCOPE_REQUEST] = "--nnn-----"},
-    [LS_END_TIMEOUT] = {MOST("-nnnnn----"), [LS_SCOPE_WEBSOCKET] = "-nnnnn----"},
+    [LS_END_CLIENT_LEFT] = {[LS_SCOPE_REQUEST] = "--nnnn-----"},
+    [LS_END_TIMEOUT] = {MOST("-nnnnnn----"), [LS_SCOPE_WEBSOCKET] = "-nnnnnn----"},
     /* The next site begins SITE and TIMER again. What a client waits for is completed. */
-    [LS_END_REPLACED] = {[LS_SCOPE_REQUEST] = "--------nn",
-                         [LS_SCOPE_CONNECTION] = "--------n-",
-                         [LS_SCOPE_SITE] = "-nnn---nnn",
-                         [LS_SCOPE_BATCH] = "--nn----nn",
-                         [LS_SCOPE_TIMER] = "-------nnn",
-                         [LS_SCOPE_JOB] = "--------nn"},
+    [LS_END_REPLACED] = {[LS_SCOPE_REQUEST] = "---------nn",
+                         [LS_SCOPE_CONNECTION] = "---------n-",
+                         [LS_SCOPE_SITE] = "-nnnn---nnn",
+                         [LS_SCOPE_BATCH] = "--nn-----nn",
+                         [LS_SCOPE_TIMER] = "--------nnn",
+                         [LS_SCOPE_JOB] = "---------nn"},
     /* Values that are sent during the drain are received; Redis keeps its own for the next start. */
-    [LS_END_STOP] = {[LS_SCOPE_REQUEST] = "--------nn",
-                     [LS_SCOPE_CONNECTION] = "--------nn",
-                     [LS_SCOPE_WEBSOCKET] = "--------nn",
-                     [LS_SCOPE_SITE] = "---n---nnn",
-                     [LS_SCOPE_BATCH] = "---n----nn",
-                     [LS_SCOPE_TIMER] = "-------nnn",
-                     [LS_SCOPE_JOB] = "--------nn"},
+    [LS_END_STOP] = {[LS_SCOPE_REQUEST] = "---------nn",
+                     [LS_SCOPE_CONNECTION] = "---------nn",
+                     [LS_SCOPE_WEBSOCKET] = "---------nn",
+                     [LS_SCOPE_SITE] = "---nn---nnn",
+                     [LS_SCOPE_BATCH] = "---n-----nn",
+                     [LS_SCOPE_TIMER] = "--------nnn",
+                     [LS_SCOPE_JOB] = "---------nn"},
     [LS_END_UNUSED] = {MOST(ALL)},
     [LS_END_REQUESTS] = {[LS_SCOPE_REQUEST] = ALL},
     [LS_END_TIME] = {MOST(ALL)},

@@ -37,6 +37,7 @@ enum ls_wait_for {
     LS_WAIT_IDLE,    /* a time, the end of a job: it holds nothing but its alarm and its place in a list */
     LS_WAIT_MESSAGE, /* a value that would be lost on a task that ends */
     LS_WAIT_REMOTE,  /* the same of Redis, in a command that blocks */
+    LS_WAIT_LEASE,   /* a permit of Redis, which the task does not have yet */
     LS_WAIT_RESULT,  /* what only this task needs: a permit, rows, a response, a connection */
     LS_WAIT_WRITE,   /* what completes in any case: room, bytes of a connection, statements that write */
     LS_WAIT_HELD,    /* an operation that refers to the task and cannot be cancelled: only that one wakes it */

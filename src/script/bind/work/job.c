@@ -76,7 +76,7 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 
 /* ls.spawn(fn: fun(...), ...) -> job
  * Starts a task that calls the function with these arguments. Not while the site loads. */
-static int core_spawn(lua_State *L)
+static int spawn(lua_State *L, bool held)
 {
     ls_state *state = ls_state_of(L);
     const int count = lua_gettop(L);
@@ -113,13 +113,26 @@ static int core_spawn(lua_State *L)
     ls_task_enter(task, ls_scope_of_job((enum ls_scope)state->current->scope));
     ls_task_count(task);
     ++*unfinished_of(state);
-    if (task->scope == LS_SCOPE_SITE && atomic_load(&state->generation->holds_jobs)) {
+    if (held && task->scope == LS_SCOPE_SITE && atomic_load(&state->generation->holds_jobs) &&
+        !ls_state_is_ending(state, LS_END_REPLACED)) {
         task->nargs = count + 1;
         ls_list_push(&state->tasks_held, &task->wait_node);
     } else {
         ls_task_post(state->ctx, task, count + 1);
     }
     return 1;
+}
+
+/* core.spawn(fn, ...): the same for the work of luaserve itself, which begins at once, also while the loops of the previous
+ * site have not ended. */
+static int core_spawn(lua_State *L)
+{
+    return spawn(L, false);
+}
+
+static int core_spawn_of_site(lua_State *L)
+{
+    return spawn(L, true);
 }
 
 /* ---- the object -------------------------------------------------------------------------------------------- */
@@ -196,6 +209,6 @@ void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, enum ls_scope 
     ls_task_run(ctx, task, 1);
 }
 
-static const luaL_Reg functions[] = {{"spawn", core_spawn}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"spawn", core_spawn}, {"spawn_of_site", core_spawn_of_site}, {NULL, NULL}};
 
 const ls_module ls_job_module = {.name = "job", .bytes = sizeof(unsigned), .functions = functions};
