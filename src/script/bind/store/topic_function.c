@@ -230,7 +230,8 @@ int ls_core_subscribe(lua_State *L)
     ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
     lua_settop(L, 2);
     const enum ls_scope scope = state->current != NULL ? (enum ls_scope)state->current->scope : LS_SCOPE_SITE;
-    if (ls_state_ends(state, scope, LS_WAIT_PUBLISH)) return ls_push_failure(L, LS_ECLOSED);
+    if (!state->loading && ls_state_ends(state, scope, LS_WAIT_PUBLISH)) /* else the end follows the start of the state */
+        return ls_push_failure(L, LS_ECLOSED);
     topic_function *f = ls_object_push(L, sizeof *f, 2, &function_type);
     f->state = state;
     f->self_ref = LUA_NOREF;
