@@ -332,7 +332,8 @@ end
 local function plain_segments(path)
   local segments = {}
   for segment in gmatch(gsub(percent_decode(path) or "", "\\", "/"), "[^/]+") do
-    segments[#segments + 1] = gsub(segment, ";.*", "")
+    segment = gsub(segment, ";.*", "")
+    if segment ~= "" then segments[#segments + 1] = segment end -- of ";v=1" no name is left
   end
   return segments
 end

@@ -87,7 +87,8 @@ function tests.middleware_of_a_path_runs_for_other_spellings_of_it()
     app:any("/*path", handler "any")
     app:use(pattern, function() return 401 end)
     for _, path in ipairs { "/a/b", "/a/b/", "/a/b/1", "/a//b/1", "//a/b", "/a%2fb/1", "/a%2Fb", "/%61/b", "/a%5cb/1",
-      "/a\\b", "/a/b;v=1/1", "/a;v/b", "/a/%62;v=1", "/a%2f%2Fb" } do
+      "/a\\b", "/a/b;v=1/1", "/a;v/b", "/a/%62;v=1", "/a%2f%2Fb",
+      "/a/;/b", "/;/a/b", "/a/;v=1/b", "/a//;a//b", "/a/;%2fb", "/a/%3b/b" } do
       check.equal({ path, (select(2, request(app, "GET", path))) }, { path, 401 })
     end
     for _, path in ipairs { "/", "/a", "/b/a/b", "/ab", "/a;/", "/a%3b" } do
