@@ -136,12 +136,26 @@ local function parsed(call, url)
   return at
 end
 
+-- Whether a cookie that was set without TLS would take the place of one with Secure (RFC 6265bis section 5.7).
+function jar:shadows_secure(at, cookie, now)
+  local domain = at.host
+  repeat
+    for _, other in ipairs(self.entries:get(domain) or {}) do
+      if other.secure and other.name == cookie.name and other.ends > now and path_matches(cookie.path, other.path) then
+        return true
+      end
+    end
+    domain = not is_address(domain) and match(domain, "%.(.*)$")
+  until not domain
+  return false
+end
+
 -- keep(at, lines): stores the cookies of the lines of Set-Cookie in a response of the parsed URL.
 function jar:keep(at, lines)
   local now = time()
   for line in lines do
     local cookie, domain = read_cookie(at, line, now)
-    if cookie then
+    if cookie and (at.secure or not self:shadows_secure(at, cookie, now)) then
       local ok, message = self.entries:update(domain, function(list) return with_cookie(list, cookie, now) end)
       if ok == nil and message then
         core.log("warn", "ls.fetch: a cookie of " .. domain .. " is not stored: " .. message)

@@ -116,6 +116,27 @@ function tests.limits()
   check.equal(jar:cookies("http://a1001.example/"), {})
 end
 
+-- What a plain response may not replace: { who sets it by TLS, the line, the plain URL, its line, the cookies of https://b.a.example/x/ }.
+function tests.a_plain_response_replaces_no_secure_cookie()
+  for _, case in ipairs {
+    { "https://b.a.example/", "a=1; Secure", "http://b.a.example/", "a=2", "a=1" },
+    { "https://b.a.example/", "a=1; Secure", "http://b.a.example/", "a=2; Max-Age=0", "a=1" },
+    { "https://b.a.example/", "a=1; Secure", "http://b.a.example/", "a=2; Domain=a.example", "a=1" },
+    { "https://b.a.example/", "a=1; Secure; Domain=a.example", "http://b.a.example/", "a=2", "a=1" },
+    { "https://b.a.example/", "a=1; Secure", "http://b.a.example/", "a=2; Path=/x", "a=1" }, -- it would be sent first
+    { "https://b.a.example/", "a=1; Secure; Path=/x", "http://b.a.example/", "a=2; Path=/", "a=1; a=2" },
+    { "https://b.a.example/", "a=1; Secure", "http://b.a.example/", "b=2", "a=1; b=2" },
+    { "https://b.a.example/", "a=1", "http://b.a.example/", "a=2", "a=2" },
+    { "https://b.a.example/", "a=1; Secure", "https://b.a.example/", "a=2", "a=2" },
+    { "https://b.a.example/", "a=1; Secure; Max-Age=0", "http://b.a.example/", "a=2", "a=2" },
+  } do
+    local jar = new()
+    jar:set(case[1], case[2])
+    jar:set(case[3], case[4])
+    check.equal({ case, jar:field(rules.parse("https://b.a.example/x/")) }, { case, case[5] })
+  end
+end
+
 function tests.usage()
   local jar = new()
   check.raises("the cookie must be a value of Set-Cookie for this URL", jar.set, jar, "http://a.example/", "a=1; Domain=b")
