@@ -15,12 +15,14 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-/* The qvalue in [at, end), or WEIGHT_NONE. */
+/* The qvalue in [at, end), or WEIGHT_NONE. The zero in front of the point may be absent: Java sends "q=.2". */
 static int parse_qvalue(const char *at, const char *end)
 {
-    int weight, digit = 100;
-    if (at == end || (*at != '0' && *at != '1')) return WEIGHT_NONE;
-    weight = (*at++ - '0') * WEIGHT_ONE;
+    int weight = 0, digit = 100;
+    if (end - at < 2 || *at != '.') {
+        if (at == end || (*at != '0' && *at != '1')) return WEIGHT_NONE;
+        weight = (*at++ - '0') * WEIGHT_ONE;
+    }
     if (at < end && *at++ != '.') return WEIGHT_NONE;
     for (; at < end; at++, digit /= 10) {
         if (digit == 0 || !ls_char_digit(*at)) return WEIGHT_NONE;

@@ -61,6 +61,8 @@ TEST(the_accepted_codings)
         {"Accept-Encoding: br;q=2, gzip;q=0.0001\r\n", ""}, /* invalid weights */
         {"Accept-Encoding: br;q=, gzip;q=x, br;q=1.001\r\n", ""},
         {"Accept-Encoding: br;q=1., gzip;q=0.\r\n", "br "},
+        {"Accept-Encoding: br;q=.5, gzip;q=.501\r\n", "gzip br "},
+        {"Accept-Encoding: br;q=., gzip;q=.0001, zstd;q=..1\r\n", ""},
         {"Accept-Encoding: gzip\r\nAccept-Encoding: br\r\n", "br gzip "},
         {"Accept-Encoding: , ,br,\r\n", "br "},
         {"Accept-Encoding: brotli, xgzip\r\n", ""},
@@ -129,6 +131,7 @@ TEST(the_weight_of_a_type)
         {"Accept: application/*;q=0.25, */*;q=0.75\r\n", "text/plain", 750, false},
         {"Accept: applicatio/*, application/jso, application/jsonx, */json\r\n", "application/json", 0, false},
         {"Accept: text/html\r\nAccept: application/json;q=0.001\r\n", "application/json", 1, true},
+        {"Accept: text/html, image/gif, */*; q=.2\r\n", "application/json", 200, false}, /* of Java */
         {"Accept: application/json;q=1.001\r\n", "application/json", 0, false}, /* an invalid element is ignored */
         {"Accept:\r\n", "application/json", 0, false},
     };
