@@ -54,6 +54,17 @@ function tests.empty_arrays_of_a_text_stay_arrays()
   check.equal(json.encode(other), '{"name":"x"}')
 end
 
+function tests.control_characters_of_a_text_must_be_escaped() -- RFC 8259 section 7
+  for byte = 0, 31 do
+    for _, form in ipairs { '["a%sb"]', '["\\na%sb"]', '["a%s\\n"]', '{"a%sb":1}' } do
+      local value, message = json.decode((form:gsub("%%s", (string.char(byte):gsub("%%", "%%%%")))))
+      check.equal({ byte, form, value, type(message) }, { byte, form, nil, "string" })
+    end
+  end
+  check.equal(json.decode('["a\127b\\t"]')[1], "a\127b\t")
+  check.equal(json.decode('[\t"a"\r\n]')[1], "a")
+end
+
 function tests.strings_keep_their_bytes()
   for byte = 0, 255 do
     local text = byte < 128 and string.char(byte, 120, byte) or utf8.char(byte, 120, byte)
