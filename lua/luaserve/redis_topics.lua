@@ -33,11 +33,11 @@ local TEXT <const>, RETAIN <const> = 1, 2 -- flags
 local QUEUED <const> = "<d s2" -- when, topic; the flags, event and id as in HEAD, and the data follow
 local BATCH <const> = 64 -- messages that leave together
 local QUEUE_MAX <const>, QUEUE_BYTES_MAX <const> = 100000, 64 << 20 -- messages that wait for Redis
-local QUEUE_SECONDS_MAX <const> = 10
+local QUEUE_SECONDS_MAX <const>, ENDING_SECONDS_MAX <const> = 10, 1 -- the latter when the site has ended
 local HELD_MAX <const> = 100000 -- messages that a new site keeps until it serves
 local SENDERS_MAX <const>, SENDER_SECONDS <const> = 4096, 600 -- older ones are dropped above this number
 local SAY_S <const> = 10
-local PAUSE_S <const>, PAUSE_S_MAX <const> = 0.05, 2
+local PAUSE_S <const>, PAUSE_S_MAX <const>, SEND_PAUSE_S_MAX <const> = 0.05, 2, 0.5
 local PONG_S <const> = 2 -- the previous site waits so long for the answer
 local HANDOVER_S <const> = 5 -- the new one so long for its turn
 
@@ -141,8 +141,10 @@ local function store(batch)
   return replies and true, message
 end
 
+-- Ends with the site. What Redis does not take then stays in the queue, for the next site.
 local function send_all()
   skipped = shared:get("dropped") or 0
+  local refused = false
   repeat
     local batch, empty = take_batch()
     local pause = PAUSE_S
@@ -158,16 +160,17 @@ local function send_all()
         if type(reply) == "table" and reply.err then lost(1, "were refused by Redis: " .. reply.err) end
       end
       if replies then break end
-      local kept = { retain = batch.retain }
+      local kept, limit = { retain = batch.retain }, ending and ENDING_SECONDS_MAX or QUEUE_SECONDS_MAX
+      refused = ending
       for _, command in ipairs(batch) do
-        if now() - command.at <= QUEUE_SECONDS_MAX then kept[#kept + 1] = command end
+        if now() - command.at <= limit then kept[#kept + 1] = command end
       end
       if #kept < #batch then lost(#batch - #kept, "did not reach Redis: " .. message) end
       batch = kept
       if batch[1] then core.sleep(pause) end
-      pause = min(pause * 2, PAUSE_S_MAX)
+      pause = min(pause * 2, SEND_PAUSE_S_MAX)
     end
-  until ending and empty -- the STOP of one site may wake that of another, when the handover took too long
+  until ending and (empty or refused) -- the STOP of one site may wake that of another, when the handover took too long
 end
 
 -- ---- in ------------------------------------------------------------------------------------------------------------
@@ -341,8 +344,9 @@ local function hand_over()
   if receiving then receiving:close() end
   input:wait()
   ending = true
-  queue:send(STOP)
+  queue:send(STOP, 0) -- a queue without room wakes the task, too
   output:wait()
+  if queue:len() > 0 then core.log("warn", ("topics: %d messages wait for Redis"):format(queue:len())) end
   local numbers = {}
   for id, one in pairs(known) do numbers[id] = one[1] end
   shared:set("known", numbers)

@@ -1,5 +1,6 @@
 """ls.config{ redis = }: topics over several servers; dicts, sessions and rate limits in Redis."""
 import json
+import os
 import threading
 
 from harness import E2E, LUASERVE, OTHER_SYSTEM, app_site, in_parallel, not_on_windows, repeats
@@ -268,6 +269,18 @@ class Topics(Case):
 
     def stat(self, site, name):
         return json.loads(self.fetch(site, "/stats").text)[name]
+
+    def test_an_end_does_not_wait_for_a_redis_that_is_down(self):
+        """The messages that wait are lost, and counted; drain_timeout is the limit of handlers."""
+        self.redis.kill()
+        site = self.site(TOPICS + "ls.every(0.02, function() ls.publish('news', 'x') end)\nls.config{ drain_timeout = 3600 }")
+        site.wait_log("connection refused")
+        if os.name != "nt":  # Windows has no SIGHUP
+            since = len(site.lines)
+            site.reload()
+            site.wait_log(r"topics: \d+ messages wait for Redis", since)
+        site.stop()
+        self.assertRegex(site.log(), r"topics: \d+ messages (did not reach|wait for) Redis")
 
     def test_each_message_reaches_each_server_once_and_in_order(self):
         sites = [self.site(TOPICS) for _ in range(3)]
