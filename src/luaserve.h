@@ -27,9 +27,10 @@
 extern "C" {
 #endif
 
-/* The version of this header: 10000 * major + 100 * minor + patch. Versions 0.x.y with the same x are compatible, as the
- * SONAME (libluaserve.so.0.1) and find_package(luaserve) say: a program that was compiled with this header runs with
- * each library of 0.1 that is as old as the header or younger. ls_server_version_number() tells which one runs. */
+/* The version of this header: 10000 * major + 100 * minor + patch. Versions 0.x.y with the same x are compatible, as
+ * the SONAME (libluaserve.so.0.1) and find_package(luaserve) say: a program that was compiled with this header runs
+ * with each library of 0.1 that is as old as the header or younger. ls_server_version_number() tells which one
+ * runs. */
 #define LS_VERSION_MAJOR  0
 #define LS_VERSION_MINOR  1
 #define LS_VERSION_PATCH  0
@@ -114,11 +115,11 @@ typedef struct ls_server_options {
      * thread. */
     void (*reopen_logs)(void *user);
     /* NULL, or called in each Lua state before the site, to define functions of the program: once per state. The first
-     * calls are made inside ls_server_open or a reload, on its thread. Further states are made while the server
+     * calls are made inside ls_server_open or a reload, on its thread. Additional states are made while the server
      * runs, when they are needed: on threads of the server, several at the same time. It finds an empty stack and may
      * leave values on it. If it returns a negative number or raises a Lua error, ls_server_open or ls_server_reload
-     * fails with the message; of an additional state the message is logged. The functions that it defines are called by
-     * the threads of the server: by one at a time in the same state, by several in different states. */
+     * fails with the message; of an additional state the message is logged. The functions that it defines are called
+     * by the threads of the server: by one at a time in the same state, by several in different states. */
     int (*open)(struct lua_State *L, void *user);
     void *user; /* argument of the functions above */
     /* Nonzero: dev mode, for the machine of a developer. The server reloads the site when one of the files that it has
@@ -126,28 +127,30 @@ typedef struct ls_server_options {
      * them; logs each request, and what handlers do that Lua states do not share. ls_server_open waits for a change of
      * the site while it does not load, without an end. `site` must be a file. */
     int dev;
-    /* NULL, or the URL of a line in the error page, such as "vscode://file/{file}:{line}", valid until ls_server_close;
-     * else a page of the server. */
+    /* NULL, or the URL of a line in the error page, such as "vscode://file/{file}:{line}", valid until
+     * ls_server_close; else a page of the server. */
     const char *dev_editor;
     /* Nonzero: tell the service manager of the variable NOTIFY_SOCKET, as sd_notify(3) describes it: when the server
-     * serves, reloads, and begins to drain. ls_server_open removes the variable from the environment. One server of the
-     * process may set it. */
+     * serves, reloads, and begins to drain. ls_server_open removes the variable from the environment. One server of
+     * the process may set it. */
     int notify;
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a one-line description
- * in `message` (always terminated, cut to fit); nothing is left open then. A site that defines no listener, timer or
- * job is an error. LS_EINVAL: options->size is 0, or larger than the options that this library knows, because the
- * program was compiled with the header of a later version; or there is no options->site. Any thread.
+ * in `message` (always terminated, truncated to fit); nothing is left open then. A site that defines no listener,
+ * timer or job is an error. LS_EINVAL: options->size is 0, or larger than the options that this library knows, because
+ * the program was compiled with the header of a later version; or there is no options->site. Any thread.
  *
  * Several servers may be open at a time, one of them with `signals`. Each has addresses, threads, Lua states, dicts,
  * channels and counters of its own; they share the log and the standard output. A server changes nothing else of the
  * process but this:
- *   - SIGURG has a handler while a server is open, which passes foreign signals on to the handler that was there before
+ *   - SIGURG has a handler while a server is open, which passes foreign signals on to the handler that was there
+ *     before
  *   - the soft limit of open descriptors is raised towards the hard limit if max_connections of the site needs it
- *   - a thread remains, to write what print or the log has printed, once the reader of standard output or standard error
- *     was late
- * print and io.stdout of a site write to the descriptor 1 past the buffer of the C library's stdout: flush that before. */
+ *   - a thread remains, to write what print or the log has printed, once the reader of standard output or standard
+ *     error was late
+ * print and io.stdout of a site write to the descriptor 1 past the buffer of the C library's stdout: flush that
+ * before. */
 LS_PUBLIC int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes);
 
 /* Print the listeners of the site and their routes to standard output, one line each. */
@@ -165,34 +168,34 @@ LS_PUBLIC int ls_server_address(const ls_server *server, unsigned index, char *t
 LS_PUBLIC int ls_server_url(const ls_server *server, unsigned index, char *text, size_t bytes);
 
 /* Serve until the server is stopped and has drained. ls_server_stop or ls.stop of the site stops it; with
- * options.signals also SIGINT and SIGTERM, which without it have the effect that the program gave them (by default they
- * end the process at once). A site without listeners also stops when all of its tasks and timers have ended. LS_OK;
- * LS_ETIMEDOUT: the drain exceeded its time limit, which begins with the first stop, and the remaining connections
- * were closed; LS_ECANCELED: stopped a second time. It returns in time even if C functions block all threads.
- * After the latter two results handlers may still run: ls_server_close says what becomes of them. A process that ends
- * then should use _Exit, because a handler may hold the lock of a stdio file. Another negative code: the threads could
- * not be started, and nothing was served. */
+ * options.signals also SIGINT and SIGTERM, which without it have the effect that the program gave them (by default
+ * they end the process at once). A site without listeners also stops when all of its tasks and timers have ended.
+ * LS_OK; LS_ETIMEDOUT: the drain exceeded its time limit, which begins with the first stop, and the remaining
+ * connections were closed; LS_ECANCELED: stopped a second time. It returns in time even if C functions block all
+ * threads. After the latter two results handlers may still run: ls_server_close says what becomes of them. A process
+ * that ends then should use _Exit, because a handler may hold the lock of a stdio file. Another negative code: the
+ * threads could not be started, and nothing was served. */
 LS_PUBLIC int ls_server_run(ls_server *server);
 
 /* Load the site again, in the calling thread, and serve the new one from now on. Any thread but one that runs a
  * handler, and not before ls_server_run serves. No request is lost and no connection closes: what has begun ends with
  * the previous site, what begins later gets the new one. Addresses that both sites name stay open, new ones are opened
  * first, and removed ones drain. The previous site ends with its last task, at the latest after drain_timeout, which
- * cuts it. Certificates are read again. The settings threads, threads_max, max_connections and max_buffers keep their
+ * ends it. Certificates are read again. The settings threads, threads_max, max_connections and max_buffers keep their
  * values; a warning names those that the new site sets otherwise. options.open, .site, .source and the arguments are
  * used again.
  *
  * LS_OK; LS_EBUSY: another reload is under way, or the server does not serve; LS_ENOTSUP: it is idle
  * (options.idle); LS_ECANCELED: the server was stopped meanwhile; another negative code: the new site cannot be
- * served (an error in the file, an address that is in use, a certificate), and the old one goes on untouched.
- * `message` receives the reason in one line (always terminated, cut to fit), "" with LS_OK. The result is logged, and
- * options.reloaded receives it. */
+ * served (an error in the file, an address that is in use, a certificate), and the old one continues untouched.
+ * `message` receives the reason in one line (always terminated, truncated to fit), "" with LS_OK. The result is
+ * logged, and options.reloaded receives it. */
 LS_PUBLIC int ls_server_reload(ls_server *server, char *message, size_t message_bytes);
 
 /* The same with another text of the site, also for a server that was opened with a file. `text` has `bytes` bytes, not
  * terminated, and is copied. With LS_OK it is what later reloads load; else they load what they loaded before. The
- * results are those of ls_server_reload, whose message options.reloaded and the log receive; LS_ENOTSUP also in dev mode,
- * which reloads files; LS_ENOMEM. Threads as for ls_server_reload. */
+ * results are those of ls_server_reload, whose message options.reloaded and the log receive; LS_ENOTSUP also in dev
+ * mode, which reloads files; LS_ENOMEM. Threads as for ls_server_reload. */
 LS_PUBLIC int ls_server_reload_source(ls_server *server, const char *text, size_t bytes);
 
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
@@ -206,13 +209,13 @@ LS_PUBLIC void ls_server_interrupt(ls_server *server);
  * calling thread, without a time limit.
  *
  * After LS_ETIMEDOUT or LS_ECANCELED of ls_server_run it ends the tasks that are left: those that wait end where they
- * wait, those that compute at their next instruction. Then it closes the server as well. This takes two seconds at most.
- * If a thread is still inside a C function, the server is left behind: its memory (Lua states, buffers), this thread,
- * some descriptors, and the connections whose handlers are in the C function. No finalizer runs. The process may go on,
- * and open another server, also at the same addresses, unless all threads_max threads were blocked when the stop came:
- * then the listeners stay open. When the C function returns, its handler may run for a moment before it ends, and with it
- * the thread: functions of the program, and what options.user points to, stay in use until then. Call no other function
- * for the server any more, except ls_task_resume for its tasks. */
+ * wait, those that compute at their next instruction. Then it closes the server as well. This takes two seconds at
+ * most. If a thread is still inside a C function, the server is abandoned: its memory (Lua states, buffers), this
+ * thread, some descriptors, and the connections whose handlers are in the C function. No finalizer runs. The process
+ * may continue, and open another server, also at the same addresses, unless all threads_max threads were blocked when
+ * the stop came: then the listeners stay open. When the C function returns, its handler may run for a moment before it
+ * ends, and with it the thread: functions of the program, and what options.user points to, stay in use until then.
+ * Call no other function for the server any more, except ls_task_resume for its tasks. */
 LS_PUBLIC void ls_server_close(ls_server *server);
 
 /* Pass `bytes` bytes to Lua: each function of ls.on("host", fn) is called with them as a string, fn(data), in one Lua
@@ -229,9 +232,9 @@ LS_PUBLIC void ls_server_close(ls_server *server);
 enum { LS_SERVER_POSTS_MAX = 1024 };
 LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
 
-/* A C function that waits. A function that options.open has defined suspends the task that calls it (a handler, a timer,
- * whatever the site runs), hands the task to a thread of the program, and the thread resumes it with the results. Other
- * tasks of the Lua state run meanwhile:
+/* A C function that waits. A function that options.open has defined suspends the task that calls it (a handler, a
+ * timer, whatever the site runs), hands the task to a thread of the program, and the thread resumes it with the
+ * results. Other tasks of the Lua state run meanwhile:
  *
  *     static int fetch(lua_State *L)                       // fetch(url) -> text
  *     {
@@ -253,15 +256,16 @@ LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
  */
 typedef struct ls_task ls_task;
 
-/* Suspend the task that runs in L. The calling C function then returns what ls_task_wait returns; in between it may not
- * call a function that waits. The result is valid until ls_task_resume, which must be called exactly once for it, in any
- * case: also if the C function raises an error after this call, if the task has ended meanwhile, and after
- * ls_server_close. Raises a Lua error, and nothing is suspended then, where a task cannot wait (while the site loads; in
- * a function that C code calls, such as the comparison of table.sort; in a finalizer), and when out of memory.
+/* Suspend the task that runs in L. The calling C function then returns what ls_task_wait returns; in between it may
+ * not call a function that waits. The result is valid until ls_task_resume, which must be called exactly once for it,
+ * in any case: also if the C function raises an error after this call, if the task has ended meanwhile, and after
+ * ls_server_close. Raises a Lua error, and nothing is suspended then, where a task cannot wait (while the site loads;
+ * in a function that C code calls, such as the comparison of table.sort; in a finalizer), and when out of memory.
  *
  * The suspension has no time limit of its own. It lasts until the resume, unless the task is ended before: by the
- * `timeout` of its route, by the drain_timeout of a stop or of a reload, or by ls_server_close. A client that leaves does
- * not end it. The drain of a stop or a reload waits for suspended tasks. Thread: the one that runs the C function. */
+ * `timeout` of its route, by the drain_timeout of a stop or of a reload, or by ls_server_close. A client that leaves
+ * does not end it. The drain of a stop or a reload waits for suspended tasks. Thread: the one that runs the C
+ * function. */
 LS_PUBLIC ls_task *ls_task_suspend(struct lua_State *L);
 
 /* Wait for the resume: `return ls_task_wait(L, task);`, in the C function that has called ls_task_suspend. The results
@@ -278,14 +282,14 @@ typedef int ls_task_results_fn(struct lua_State *L, void *data);
  *   LS_ECANCELED  the task has ended. results(NULL, data) was called, and nothing else happens
  *   LS_EBUSY      the task was resumed before. `results` is not called. This is detected only while the task has not
  *                 continued: afterwards `task` is not valid any more
- * With LS_OK the task may still end before it continues. The call does not wait. Any thread, also before ls_task_wait is
- * called; it takes mutexes: not inside a signal handler. */
+ * With LS_OK the task may still end before it continues. The call does not wait. Any thread, also before ls_task_wait
+ * is called; it takes mutexes: not inside a signal handler. */
 LS_PUBLIC int ls_task_resume(ls_task *task, ls_task_results_fn *results, void *data);
 
 /* Publish a message to all subscribers of a topic, in all Lua states, as ls.publish does: WebSockets, server-sent
  * events, socks and functions of ls.subscribe. The bytes are copied; they are text if they are valid UTF-8, else
- * binary. Messages published before ls_server_run serves are delivered then. Returns the number of subscribers that will
- * get it, which may be 0: not those in a Lua state to which too many messages are on their way; these count as
+ * binary. Messages published before ls_server_run serves are delivered then. Returns the number of subscribers that
+ * will get it, which may be 0: not those in a Lua state to which too many messages are on their way; these count as
  * topic_dropped of ls.stats(). Or at once, and no subscriber gets it:
  *   LS_EINVAL  the topic is empty or longer than 1,024 bytes
  *   LS_ENOMEM
@@ -301,7 +305,8 @@ LS_PUBLIC const char *ls_server_version(void);  /* of the library: "0.1.0" */
 LS_PUBLIC int ls_server_version_number(void);   /* LS_VERSION_NUMBER of the library that runs */
 LS_PUBLIC const char *ls_server_build(void);    /* build information, several lines; valid as long as the thread */
 LS_PUBLIC const char *ls_server_backends(void); /* the back end of this system: "epoll" or "iocp" */
-/* The text of a code in one line without a full stop, "system error" for a number that is no code. Static; any thread. */
+/* The text of a code in one line without a full stop, "system error" for a number that is no code. Static; any
+ * thread. */
 LS_PUBLIC const char *ls_error_text(int code);
 
 /* Drop log lines below this level: "debug", "info" (default), "warn", "error", "off". LS_OK, or LS_EINVAL. */
@@ -314,8 +319,8 @@ LS_PUBLIC int ls_server_log_level(const char *name);
 typedef void ls_server_log_fn(int level, const char *line, size_t bytes, void *user);
 LS_PUBLIC void ls_server_log_to(ls_server_log_fn *log, void *user);
 
-/* Color the lines of warnings, errors and the requests of dev mode, if standard error is a terminal and NO_COLOR is not
- * set in the environment; else it has no effect. Call it while no server is open. */
+/* Color the lines of warnings, errors and the requests of dev mode, if standard error is a terminal and NO_COLOR is
+ * not set in the environment; else it has no effect. Call it while no server is open. */
 LS_PUBLIC void ls_server_log_color(void);
 
 /* If standard error is a terminal, and the site serves HTTP and logs no requests itself, log how requests are logged.

@@ -133,7 +133,7 @@ local function run(lease, tx, call, how, sql, ...)
   if not ok then return nil, message, code, state end
   local result = pack(read(lease, how))
   if result[1] == "error" and not tx and result[3] == "0A000" then -- a table was altered: the plan is too old
-    core.postgres_forget(lease)
+    core.postgres_deallocate(lease)
     ok, message, code, state = send(lease, tx, call, sql, ...)
     if not ok then return nil, message, code, state end
     result = pack(read(lease, how))

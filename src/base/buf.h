@@ -97,8 +97,8 @@ bool ls_pool_check(const ls_pool *pool); /* whether its free lists are as said a
 /* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_SMALL or LS_BLOCK_LARGE. */
 ls_block *ls_block_get(ls_pool *pool, size_t size);
 
-/* Move the received bytes of *block, from its `from` to its `to`, to the start of another one of this size, which takes its
- * place. LS_OK; LS_ENOMEM: nothing has changed. */
+/* Move the received bytes of *block, from its `from` to its `to`, to the start of another one of this size, which
+ * takes its place. LS_OK; LS_ENOMEM: nothing has changed. */
 int ls_block_move(ls_pool *pool, ls_block **block, size_t size);
 
 /* A small block as from ls_block_get, but when only the reserve is left, from the reserve. For what must be possible

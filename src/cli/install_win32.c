@@ -1,5 +1,6 @@
-/* install_win32.c - the functions of lua/luaserve/command/service.lua (luaserve install and uninstall): they create and
- * delete a service (Service Control Manager), and its source in the event log. service_win32.c implements the service. */
+/* install_win32.c - the functions of lua/luaserve/command/service.lua (luaserve install and uninstall): they create
+ * and delete a service (Service Control Manager), and its source in the event log. service_win32.c implements the
+ * service. */
 #include "cli/main_win32.h"
 
 #include <windows.h>
@@ -46,7 +47,8 @@ static int push_result(lua_State *L, DWORD error)
     return 3;
 }
 
-/* ---- create ------------------------------------------------------------------------------------------------------ */
+/* ---- create
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Set optional properties; the service works without them. */
 static void describe(SC_HANDLE service, wchar_t *text)
@@ -112,7 +114,8 @@ static int service_create(lua_State *L)
     return push_result(L, error);
 }
 
-/* ---- delete ------------------------------------------------------------------------------------------------------ */
+/* ---- delete
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Stop the service and wait until it has ended. A service that is still starting accepts no stop request, so the
  * request is repeated. false: it has not ended in time. */
@@ -132,7 +135,8 @@ static bool stopped(SC_HANDLE service)
     return false;
 }
 
-/* delete(name, late) -> true | nil, error number, text. late(seconds) is called if the service does not stop in time. */
+/* delete(name, late) -> true | nil, error number, text. late(seconds) is called if the service does not stop in
+ * time. */
 static int service_delete(lua_State *L)
 {
     const wchar_t *name = push_wide(L, 1), *source = push_event_source(L);
@@ -158,7 +162,8 @@ static int service_delete(lua_State *L)
     return push_result(L, error);
 }
 
-/* ---- paths ------------------------------------------------------------------------------------------------------- */
+/* ---- paths
+ * ------------------------------------------------------------------------------------------------------- */
 
 /* full_path(path) -> the complete path | nil */
 static int service_full_path(lua_State *L)

@@ -35,8 +35,8 @@ int ls_command_lua(int argc, char **argv);     /* the others, which are written 
  * Returns the exit status. */
 int ls_command_explain(const char *line, int argc, char **argv);
 
-/* The server has ended; the process still flushes its files, or closes the Lua states, whose finalizers are code of the
- * site. From here on the process ends with the status 1 after `seconds`, and with `status` when SIGINT or SIGTERM
+/* The server has ended; the process still flushes its files, or closes the Lua states, whose finalizers are code of
+ * the site. From here on the process ends with the status 1 after `seconds`, and with `status` when SIGINT or SIGTERM
  * arrives. Call it once, on the main thread. */
 void ls_command_end_within(unsigned seconds, int status);
 

@@ -22,9 +22,9 @@ static void fill_standard_descriptors(void)
     }
 }
 
-/* Process 1 of a container gets the orphans of all others, and must wait for them. The server does so in a child: a wait
- * for any child would take the status of those of io.popen and os.execute. Returns in the child; process 1 passes signals
- * on to it and ends with its status. One of the terminal (SI_KERNEL) has reached the child already. */
+/* Process 1 of a container gets the orphans of all others, and must wait for them. The server does so in a child: a
+ * wait for any child would take the status of those of io.popen and os.execute. Returns in the child; process 1 passes
+ * signals on to it and ends with its status. One of the terminal (SI_KERNEL) has reached the child already. */
 static void reap_as_process_1(void)
 {
     sigset_t all, before;

@@ -33,7 +33,8 @@ enum { WER_NO_UI = 0x20 };                          /* WER_FAULT_REPORTING_NO_UI
  * assertion, abort, an invalid parameter). Their messages go to standard error. */
 static void disable_dialogs(void)
 {
-    /* SEM_NOGPFAULTERRORBOX would turn off error reporting as well: no dump of a crash, no event in the system's log. */
+    /* SEM_NOGPFAULTERRORBOX would turn off error reporting as well: no dump of a crash, no event in the system's
+     * log. */
     const UINT reports = WerSetFlags(WER_NO_UI) == S_OK ? 0 : SEM_NOGPFAULTERRORBOX;
     (void)SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOOPENFILEERRORBOX | reports);
     (void)_set_error_mode(_OUT_TO_STDERR);

@@ -9,8 +9,8 @@
 
 enum { LS_COMMAND_CHARS_MAX = 32767 }; /* of a process, including the terminator (CreateProcess) */
 
-/* The text in UTF-8, as base/os/wide_win32.h for the other direction; the caller frees it. NULL: invalid Unicode, or out of
- * memory. */
+/* The text in UTF-8, as base/os/wide_win32.h for the other direction; the caller frees it. NULL: invalid Unicode, or
+ * out of memory. */
 char *ls_main_utf8(const wchar_t *wide);
 
 /* The complete path; the caller frees it. NULL: see GetLastError. */

@@ -123,8 +123,8 @@ static int set(const struct option *option, const char *value, ls_arguments *arg
     return 0;
 }
 
-/* The option of this line that the argument names; *value receives the value in the argument, or NULL. NULL: there is no
- * such option. */
+/* The option of this line that the argument names; *value receives the value in the argument, or NULL. NULL: there is
+ * no such option. */
 static const struct option *find(const char *argument, unsigned line, const char **value)
 {
     for (size_t i = 0; i < OPTIONS; i++) {

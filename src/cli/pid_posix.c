@@ -1,5 +1,6 @@
 /* pid_posix.c - see pid.h. The server keeps its file open and locked with fcntl(2): F_GETLK names the process that
- * owns it, so that a file of a server that was killed, and a process id that is used again, are not taken for a server. */
+ * owns it, so that a file of a server that was killed, and a process id that is used again, are not taken for a
+ * server. */
 #define _GNU_SOURCE
 #include "cli/pid.h"
 

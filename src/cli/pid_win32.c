@@ -1,6 +1,6 @@
 /* pid_win32.c - see pid.h. The server keeps its file open, and lets others only read it: the system refuses a second
- * writer until the server has ended. The server waits for the named events of luaserve.h (.signals), which the commands
- * set; an event exists as long as its process, in the session of its user. */
+ * writer until the server has ended. The server waits for the named events of luaserve.h (.signals), which the
+ * commands set; an event exists as long as its process, in the session of its user. */
 #include "cli/pid.h"
 
 #include <windows.h>

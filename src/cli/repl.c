@@ -1,5 +1,5 @@
-/* repl.c - `luaserve repl`: its options, its server, and the functions of lua/luaserve/command/prompt.lua, which has the
- * loop. See repl.h. */
+/* repl.c - `luaserve repl`: its options, its server, and the functions of lua/luaserve/command/prompt.lua, which has
+ * the loop. See repl.h. */
 #include "cli/repl.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* cli/repl.h - the parts of `luaserve repl`: lua/luaserve/command/prompt.lua (the loop), repl.c (the server, and functions
- * for Lua), repl_posix.c or repl_win32.c (the system), repl_plain.c (lines without an editor), and repl_libedit_posix.c or
- * repl_noedit.c (the editor).
+/* cli/repl.h - the parts of `luaserve repl`: lua/luaserve/command/prompt.lua (the loop), repl.c (the server, and
+ * functions for Lua), repl_posix.c or repl_win32.c (the system), repl_plain.c (lines without an editor), and
+ * repl_libedit_posix.c or repl_noedit.c (the editor).
  *
  * The lines run in a server: in the one of --attach, or in one that the program opens itself on another thread. Both
  * are reached through a control socket. A session exchanges messages: a line, then as many bytes as it says.
@@ -52,8 +52,8 @@ void ls_repl_private_remove(char *path); /* the socket and its folder */
 /* The path of the history in the user's folder for state, which is made; "" without one. */
 void ls_repl_history_path(char *path, size_t path_bytes);
 
-/* The next line of standard input, without its end: 1; 0: the end of the input; LS_REPL_INTERRUPTED. `prompt`: "" where
- * the input is no terminal. */
+/* The next line of standard input, without its end: 1; 0: the end of the input; LS_REPL_INTERRUPTED. `prompt`: ""
+ * where the input is no terminal. */
 int ls_repl_plain_line(const char *prompt, const char **line);
 
 /* ---- the editor, of a terminal ---------------------------------------------------------------------------------- */

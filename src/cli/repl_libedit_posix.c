@@ -1,5 +1,5 @@
-/* repl_libedit_posix.c - the editor of the prompt over libedit: history and completion. The library is loaded here, not
- * linked: a server would load it and three others for nothing. Without it the terminal edits the lines. */
+/* repl_libedit_posix.c - the editor of the prompt over libedit: history and completion. The library is loaded here,
+ * not linked: a server would load it and three others for nothing. Without it the terminal edits the lines. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -105,7 +105,7 @@ static unsigned char on_tab(EditLine *el, int key)
     const LineInfo *line = libedit.el_line(el);
     const size_t bytes = (size_t)(line->cursor - line->buffer);
     const char *text = editor.complete(editor.user, line->buffer, bytes);
-    const char *list = text != NULL ? strchr(text, '\n') : NULL; /* behind the word */
+    const char *list = text != NULL ? strchr(text, '\n') : NULL; /* after the word */
     const size_t word_bytes = list != NULL ? (size_t)(list - text) : 0;
     if (list == NULL || *++list == '\0') {
         if (strspn(line->buffer, " ") < bytes) return CC_ERROR;

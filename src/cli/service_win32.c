@@ -42,7 +42,8 @@ static struct {
     int failed;   /* service_main's result: a handler may still run */
 } running = {.lock = SRWLOCK_INIT};
 
-/* ---- the log ----------------------------------------------------------------------------------------------------- */
+/* ---- the log
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* Makes the file the descriptor of a standard stream. A service starts without standard handles, and the streams of
  * its C library have no descriptor; _wfreopen gives them one. (Wine's library refuses that: there printed output is
@@ -90,7 +91,8 @@ static void report_failure(const char *message)
     free(wide);
 }
 
-/* ---- reports to the manager -------------------------------------------------------------------------------------- */
+/* ---- reports to the manager
+ * -------------------------------------------------------------------------------------- */
 
 /* The caller holds the lock. */
 static void report(DWORD state, DWORD error)
@@ -141,7 +143,7 @@ static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
     case SERVICE_CONTROL_SHUTDOWN:
     case SERVICE_CONTROL_PRESHUTDOWN:
         AcquireSRWLockExclusive(&running.lock);
-        /* Only the first request counts: a second ls_server_stop would cut the drain short. */
+        /* Only the first request counts: a second ls_server_stop would end the drain. */
         if (!running.stop_requested && running.status.dwCurrentState != SERVICE_STOPPED) {
             running.stop_requested = 1;
             report(SERVICE_STOP_PENDING, 0);
@@ -163,7 +165,8 @@ static DWORD WINAPI control(DWORD code, DWORD type, LPVOID data, LPVOID context)
     }
 }
 
-/* ---- serving ----------------------------------------------------------------------------------------------------- */
+/* ---- serving
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* Change to the folder of the site: a service starts in the system folder. */
 static unsigned long enter_folder(void)

@@ -1,13 +1,13 @@
-/* test.c - `luaserve test`: the module luaserve.test.system for the files in lua/luaserve/test/, and the processes that
- * they run in (test/child.lua).
+/* test.c - `luaserve test`: the module luaserve.test.system for the files in lua/luaserve/test/, and the processes
+ * that they run in (test/child.lua).
  *
  *     luaserve test ...                                          test/run.lua finds the files and prints the results
  *       luaserve test --file-process [options] NAME SETTINGS     test/file.lua runs one file; one JSON report per line
  *         luaserve test --server-process [options] SITE ...      a server of the file (test/server.lua)
  *
  * The second and the third process have no signal handlers: they end when the pipe from their parent closes
- * (parent.h). Each is a process of its own so that a crash or os.exit of a site ends neither the run nor the report about
- * it. */
+ * (parent.h). Each is a process of its own so that a crash or os.exit of a site ends neither the run nor the report
+ * about it. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,13 +146,13 @@ static int run_file(ls_server_options *options)
 static struct {
     ls_mutex mutex;
     ls_server *server;
-    bool parent_gone;
+    bool parent_ended;
 } serving;
 
 static void drain_server(void)
 {
     ls_mutex_lock(&serving.mutex);
-    serving.parent_gone = true;
+    serving.parent_ended = true;
     if (serving.server != NULL) ls_server_stop(serving.server);
     ls_mutex_unlock(&serving.mutex);
 }
@@ -161,7 +161,7 @@ static void set_serving(ls_server *server)
 {
     ls_mutex_lock(&serving.mutex);
     serving.server = server;
-    if (server != NULL && serving.parent_gone) ls_server_stop(server);
+    if (server != NULL && serving.parent_ended) ls_server_stop(server);
     ls_mutex_unlock(&serving.mutex);
 }
 

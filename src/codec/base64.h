@@ -13,7 +13,7 @@
 size_t ls_base64_write(const void *bytes, size_t len, bool url, char *out);
 
 /* Read it into `out`, which has room for len / 4 * 3 + 2 bytes and may be `text`. Padding may be missing. Returns the
- * number of bytes; -1: a character, the padding or the length is invalid, or the bits behind the last byte are not
+ * number of bytes; -1: a character, the padding or the length is invalid, or the bits after the last byte are not
  * zero, so that each text has one form. */
 ptrdiff_t ls_base64_read(const char *text, size_t len, bool url, void *out);
 

@@ -1,4 +1,5 @@
-/* delimiter.h - finds the delimiter of a multipart body, CRLF "--" boundary (RFC 2046 section 5.1.1), in pieces. Pure. */
+/* delimiter.h - finds the delimiter of a multipart body, CRLF "--" boundary (RFC 2046 section 5.1.1), in pieces.
+ * Pure. */
 #ifndef LS_CODEC_DELIMITER_H
 #define LS_CODEC_DELIMITER_H
 
@@ -13,11 +14,11 @@ typedef struct ls_delimiter {
 
 typedef struct ls_delimiter_run {
     size_t before; /* bytes of the last pieces that had matched: they are data */
-    size_t data;   /* bytes of this piece, from its start, that are data behind those */
+    size_t data;   /* bytes of this piece, from its start, that are data after those */
 } ls_delimiter_run;
 
-/* Search the next piece. true: the delimiter follows the data of *run; d->matched of its bytes are in the pieces before.
- * false: another piece is needed, before which d->matched bytes may be a part of the delimiter. */
+/* Search the next piece. true: the delimiter follows the data of *run; d->matched of its bytes are in the pieces
+ * before. false: another piece is needed, before which d->matched bytes may be a part of the delimiter. */
 bool ls_delimiter_next(ls_delimiter *d, const char *piece, size_t len, ls_delimiter_run *run);
 
 #endif

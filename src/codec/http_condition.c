@@ -66,7 +66,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-/* Parse the entity tag at *at and advance behind it. */
+/* Parse the entity tag at *at and advance after it. */
 static bool parse_tag(const char **at, const char *end, tag *out)
 {
     const char *p = *at;

@@ -1,5 +1,6 @@
-/* http_head.h - the head of a request, whatever carried it: method, target and fields as spans of its bytes, so that the
- * head can move in memory. What only concerns the connection is not part of it: see ls_http1_terms in http1_parse.h. */
+/* http_head.h - the head of a request, whatever carried it: method, target and fields as spans of its bytes, so that
+ * the head can move in memory. What only concerns the connection is not part of it: see ls_http1_terms in
+ * http1_parse.h. */
 #ifndef LS_CODEC_HTTP_HEAD_H
 #define LS_CODEC_HTTP_HEAD_H
 
@@ -48,7 +49,7 @@ typedef struct ls_http_head {
     ls_span target;    /* as sent */
     ls_span path;      /* of the target, as sent; "*" for the target "*" */
     bool path_is_root; /* absolute-form without a path: `path` is empty and means "/" */
-    ls_span query;     /* the bytes behind the '?', or empty */
+    ls_span query;     /* the bytes after the '?', or empty */
     bool has_query;
     ls_span host; /* the authority of an absolute-form target, otherwise the Host field */
     uint32_t field_count;
@@ -60,9 +61,9 @@ typedef struct ls_http_head {
  * 7.8). The client offers it only with "Connection: upgrade" in HTTP/1.1: head->upgrade. */
 bool ls_http_head_upgrades_to(const ls_http_head *head, const char *bytes, const char *protocol, size_t len);
 
-/* Whether a field of that name has an effect as a trailer. false: it frames or routes the message, changes how the request
- * or the response is handled, authenticates, or describes the content (RFC 9110 section 6.5.1), which all must be known
- * before the content. Case is ignored. */
+/* Whether a field of that name has an effect as a trailer. false: it frames or routes the message, changes how the
+ * request or the response is handled, authenticates, or describes the content (RFC 9110 section 6.5.1), which all must
+ * be known before the content. Case is ignored. */
 bool ls_http_is_trailer(const char *name, size_t len);
 
 /* Return the first field with that name, or NULL; case is ignored. */

@@ -60,7 +60,7 @@ static void cover(ls_range *into, const ls_range *other)
     into->bytes = (other_end > end ? other_end : end) - into->from;
 }
 
-/* Add a range behind the others, or to the first that it touches; this one may then touch others. */
+/* Add a range after the others, or to the first that it touches; this one may then touch others. */
 static void add(ls_range *ranges, unsigned *count, const ls_range *range)
 {
     unsigned into = 0;

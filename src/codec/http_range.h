@@ -21,8 +21,8 @@ enum ls_range_result {
 
 /* Evaluate the value of a Range field for a representation of `size` bytes. Ranges beyond its end are left out, and
  * ranges that overlap or touch become one, which takes the place of the first of them; so the ranges have at most
- * `size` bytes together. The field is ignored if its unit is not "bytes", if its syntax is invalid, if it has more than
- * LS_RANGES_MAX ranges, and for a suffix of an empty representation. */
+ * `size` bytes together. The field is ignored if its unit is not "bytes", if its syntax is invalid, if it has more
+ * than LS_RANGES_MAX ranges, and for a suffix of an empty representation. */
 enum ls_range_result ls_range_parse(const char *bytes, size_t len, uint64_t size, ls_range out[LS_RANGES_MAX],
                                     unsigned *count);
 

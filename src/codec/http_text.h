@@ -24,8 +24,8 @@ bool ls_query_next(const char *bytes, size_t len, size_t *at, ls_pair *out);
  * ls_query_next. */
 bool ls_cookie_next(const char *bytes, size_t len, size_t *at, ls_pair *out);
 
-/* Get the next field of lines "Name: value\r\n"... that luaserve has composed. *at as for ls_query_next. In the header,
- * because responses with files or from the cache read all of their lines. */
+/* Get the next field of lines "Name: value\r\n"... that luaserve has composed. *at as for ls_query_next. In the
+ * header, because responses with files or from the cache read all of their lines. */
 static inline bool ls_lines_next(const char *lines, size_t len, size_t *at, ls_pair *out)
 {
     if (*at >= len) return false;
@@ -36,7 +36,8 @@ static inline bool ls_lines_next(const char *lines, size_t len, size_t *at, ls_p
     *at = (size_t)(out->value + out->value_len + sizeof "\r\n" - 1 - lines);
     return true;
 }
-/* The same of valid lines that were received: they end at an empty one, and white space around a value is not part of it. */
+/* The same of valid lines that were received: they end at an empty one, and white space around a value is not part of
+ * it. */
 bool ls_lines_next_received(const char *lines, size_t len, size_t *at, ls_pair *out);
 
 /* Get the next element of a comma-separated list (RFC 9110 5.6.1), without surrounding white space; it may be empty.
@@ -74,12 +75,12 @@ enum { LS_HTTP_DATE_BYTES = 29 };
 void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES]);
 
 /* Parse a date in one of the three formats of RFC 9110 5.6.7: "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94
- * 08:49:37 GMT", "Sun Nov  6 08:49:37 1994". The name of the day is not compared with the date; a second 60 is the next
- * minute. A year of two digits is the last such year that is at most 50 years after now_s. For any other text it
+ * 08:49:37 GMT", "Sun Nov  6 08:49:37 1994". The name of the day is not compared with the date; a second 60 is the
+ * next minute. A year of two digits is the last such year that is at most 50 years after now_s. For any other text it
  * returns false and does not change *out. */
 bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *out);
 
-/* Write n in decimal, at most 20 bytes, without a terminator. Returns the address behind it. In the header, because
+/* Write n in decimal, at most 20 bytes, without a terminator. Returns the address after it. In the header, because
  * each response writes its length. */
 static inline char *ls_put_number(char *to, uint64_t n)
 {

@@ -44,7 +44,7 @@ static size_t take_line(lines *l, bool *last)
     return (size_t)(stop - from);
 }
 
-/* Each line behind `label`; only counts when `to` is NULL. Returns the number of bytes. */
+/* Each line after `label`; only counts when `to` is NULL. Returns the number of bytes. */
 static size_t put_lines(const char *label, const char *text, size_t len, char *to)
 {
     const size_t label_len = strlen(label);

@@ -21,7 +21,7 @@ bool ls_sse_is_field(const char *text, size_t len);
 
 /* The number of bytes that ls_sse_event_write writes. */
 size_t ls_sse_event_bytes(const ls_sse_event *event);
-/* Write the event with the empty line that ends it. Returns the address behind it. */
+/* Write the event with the empty line that ends it. Returns the address after it. */
 char *ls_sse_event_write(const ls_sse_event *event, char *to);
 
 /* The same for a comment, which a client ignores. */

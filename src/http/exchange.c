@@ -31,7 +31,8 @@ bool ls_exchange_next_end_field(const ls_exchange *x, size_t *at, ls_pair *out)
     return x->end_fields != NULL && ls_lines_next(x->end_fields->data, x->end_fields->to, at, out);
 }
 
-/* Find the next line of that name at or behind offset *at, which it gets. Returns the length of the line, 0: no line. */
+/* Find the next line of that name at or after offset *at, which it gets. Returns the length of the line, 0: no
+ * line. */
 static uint32_t next_line(const ls_exchange *x, const char *name, size_t name_len, uint32_t *at)
 {
     while (*at < x->fields_len) {
@@ -121,7 +122,7 @@ static int reserve(ls_thread_ctx *ctx, ls_exchange *x, size_t need)
     return LS_OK;
 }
 
-/* Write a line, for which there is room. Returns the address behind it. */
+/* Write a line, for which there is room. Returns the address after it. */
 static char *put_line(char *to, const char *name, size_t name_len, const char *value, size_t value_len)
 {
     memcpy(to, name, name_len);

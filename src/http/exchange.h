@@ -23,8 +23,8 @@ typedef struct ls_http_handler ls_http_handler;
 struct ls_http_handler {
     /* Handle the request `x`: choose an actor, enter it, set x->actor, and run. If x->actor is set already, the thread
      * is inside that actor: use it. Returns after the handler responded or suspended; ls_exchange_leave leaves the
-     * actor. It may respond and release the exchange without an actor. If no actor is free, `start` only sets x->actor,
-     * and is called again from inside it. */
+     * actor. It may respond and release the exchange without an actor. If no actor is free, `start` only sets
+     * x->actor, and is called again from inside it. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
 };
 
@@ -49,22 +49,23 @@ enum {                     /* bits of `how` */
 };
 
 /* A transport turns bytes into exchanges and exchanges into bytes, and decides nothing about HTTP: it is called by
- * exchange_out.c and exchange_in.c, which say what they have decided. Results: LS_DONE; LS_PENDING: the transport calls
- * ls_exchange_wake later; or a negative code: LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to the client is
- * lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
+ * exchange_out.c and exchange_in.c, which say what they have decided. Results: LS_DONE; LS_PENDING: the transport
+ * calls ls_exchange_wake later; or a negative code: LS_ERESET, LS_EPIPE, LS_ECLOSED, LS_ETIMEDOUT (the connection to
+ * the client is lost), LS_EPROTO (invalid body), LS_ENOMEM. Slices: their references are taken, on failure as well. */
 typedef struct ls_transport {
-    /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`. The
-     * slices are the start of the body, often all of it. LS_PENDING, of a filter: it has the whole body, and finishes the
-     * response later. */
+    /* Queue the head: x->status, x->type, the fields of x, and what x->framing says; of LS_FRAMED_BY_LENGTH, `length`.
+     * The slices are the start of the body, often all of it. LS_PENDING, of a filter: it has the whole body, and
+     * finishes the response later. */
     int (*head)(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices, unsigned count);
-    /* Queue a part, framed. With LS_DATA_SHARED, LS_DONE means that all of it was sent, LS_PENDING that it is queued. */
+    /* Queue a part, framed. With LS_DATA_SHARED, LS_DONE means that all of it was sent, LS_PENDING that it is
+     * queued. */
     int (*data)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how);
-    /* Send the queue. LS_PENDING while it is above the high-water mark. If x->error is set, the exchange was aborted: drop
-     * of the queue what need not be sent. */
+    /* Send the queue. LS_PENDING while it is above the high-water mark. If x->error is set, the exchange was aborted:
+     * drop of the queue what need not be sent. */
     int (*flush)(ls_thread_ctx *ctx, ls_exchange *x);
     /* Get the next body bytes: *out, or set x->body_done. Sends the due 100 Continue first (x->continue_due). `out` is
-     * NULL: from now on the connection is lost when the client ends its direction, too. Without effect if the body has not
-     * arrived; what the handler has not read of it is kept. */
+     * NULL: from now on the connection is lost when the client ends its direction, too. Without effect if the body has
+     * not arrived; what the handler has not read of it is kept. */
     int (*more)(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out);
     /* The handler has returned. If x->released, the exchange is over: continue with the next request or close the
      * connection; without a complete response close it and send nothing more. Else the handler waits: send what is
@@ -81,8 +82,8 @@ typedef struct ls_transport {
     bool hints;             /* it can send a 103 before the response: LS_DATA_HINTS */
 } ls_transport;
 
-/* A filter changes a response on its way to the client: a link before x->transport, which the exchange calls in its place.
- * It decides when the head is queued, and calls `next`. An exchange without filters pays nothing. */
+/* A filter changes a response on its way to the client: a link before x->transport, which the exchange calls in its
+ * place. It decides when the head is queued, and calls `next`. An exchange without filters pays nothing. */
 typedef struct ls_response_filter ls_response_filter;
 struct ls_response_filter {
     ls_transport ops;                         /* those of `next`, but for what the filter does itself */
@@ -119,8 +120,8 @@ struct ls_exchange {
     const ls_http_handler *handler; /* set by the transport */
     ls_actor *actor;                /* set by start; by the transport, if the thread is inside one already */
     void *task;                     /* the handler's data */
-    /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. It is
-     * also called when the connection is lost while the handler waits for something else. */
+    /* The handler sets it before a call that may return LS_PENDING. It calls read again in it, or checks `error`. It
+     * is also called when the connection is lost while the handler waits for something else. */
     void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
     uint64_t id;         /* unique, also over processes: counted from a random begin. For logs and req.id */
     const char *bytes;   /* the head, to which spans refer; valid until the release */
@@ -176,9 +177,9 @@ typedef struct ls_hints {
 /* Add a field. LS_OK; LS_EINVAL or LS_EACCES, as above; LS_ELIMIT: there is no room. */
 int ls_hints_add(ls_hints *hints, const char *name, size_t name_len, const char *value, size_t value_len);
 
-/* Add a trailer, a field behind the body (RFC 9110 section 6.5). It is sent with LS_FRAMED_BY_PARTS; where the response has
- * another framing or no body, trailers are dropped. Those that are added before the head are announced in it, by the field
- * Trailer. LS_OK, or
+/* Add a trailer, a field after the body (RFC 9110 section 6.5). It is sent with LS_FRAMED_BY_PARTS; where the response
+ * has another framing or no body, trailers are dropped. Those that are added before the head are announced in it, by
+ * the field Trailer. LS_OK, or
  *     LS_EINVAL  as above
  *     LS_EACCES  a field of that name cannot be a trailer: ls_http_is_trailer
  *     LS_ELIMIT  more than LS_TRAILER_BYTES_MAX bytes of lines
@@ -201,9 +202,9 @@ static inline void ls_exchange_drop_trailers(ls_exchange *x)
 /* Remove the lines of that name; a Content-Length that was set does not apply any more. */
 void ls_exchange_remove(ls_exchange *x, const char *name, size_t name_len);
 
-/* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names stay. For
- * Content-Type, Date and Server the caller sets has_type, has_date and may_have_server. LS_OK, or LS_ELIMIT, LS_ENOMEM,
- * LS_EBUSY as above. */
+/* Add lines "Name: value\r\n"... that are known to be valid and not to frame the message. Lines of the same names
+ * stay. For Content-Type, Date and Server the caller sets has_type, has_date and may_have_server. LS_OK, or LS_ELIMIT,
+ * LS_ENOMEM, LS_EBUSY as above. */
 int ls_exchange_lines(ls_thread_ctx *ctx, ls_exchange *x, const char *lines, size_t len);
 
 /* Remove the lines Upgrade and Connection: the transport writes those of a 101 itself. */
@@ -211,8 +212,8 @@ void ls_exchange_drop_upgrade(ls_exchange *x);
 
 /* The response is replaced by another one, such as an error page: drop its status (200) and what describes its body
  * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,
- * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified, the Content-Length and the trailers. The
- * other lines stay. */
+ * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified, the Content-Length and the trailers.
+ * The other lines stay. */
 void ls_exchange_drop_content(ls_exchange *x);
 
 /* The value of the first line of that name in the extra fields, or NULL; case is ignored. *value_len receives its
@@ -252,7 +253,7 @@ static inline ls_response_filter *ls_exchange_filter(const ls_exchange *x, void 
     return filter;
 }
 
-/* The transport behind all filters. */
+/* The transport after all filters. */
 static inline const ls_transport *ls_exchange_transport(const ls_exchange *x)
 {
     const ls_transport *transport = x->transport;
@@ -272,10 +273,10 @@ static inline void ls_exchange_drop_fields(ls_exchange *x)
     if (x->filter != NULL) ls_exchange_drop_filters(x);
 }
 
-/* A copy of the request without a connection, for a handler that goes on after the release: the head, the addresses and
- * the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its body
- * is complete as well, and a read finds its end. Its addresses have only the room that they need: read them with the
- * functions of net/sock/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
+/* A copy of the request without a connection, for a handler that continues after the release: the head, the addresses
+ * and the id. One allocation of the size that this head needs. Its response is complete, x->error is LS_ECLOSED; its
+ * body is complete as well, and a read finds its end. Its addresses have only the room that they need: read them with
+ * the functions of net/sock/addr.h, and do not copy the struct. The release frees it. NULL: out of memory. */
 ls_exchange *ls_exchange_keep(const ls_exchange *x);
 
 #endif

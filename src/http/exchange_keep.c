@@ -8,8 +8,7 @@
 
 typedef struct kept {
     const ls_addr *local;
-    ls_exchange
-        x; /* last: memory for the fields that the head has; behind it the addresses and the text of the head */
+    ls_exchange x; /* last: memory for the fields that the head has; after it the addresses and the text of the head */
 } kept;
 
 static const ls_addr *local(const ls_exchange *x)
@@ -33,7 +32,7 @@ static size_t span_bytes(const ls_http_head *head)
     return sum;
 }
 
-/* Copy the bytes of a span to `at` of `to`. Returns the position behind them. */
+/* Copy the bytes of a span to `at` of `to`. Returns the position after them. */
 static uint32_t keep_span(const char *from, ls_span *span, char *to, uint32_t at)
 {
     memcpy(to + at, from + span->at, span->len);
@@ -55,7 +54,7 @@ static size_t addr_bytes(const ls_addr *addr)
     return (bytes + _Alignof(ls_addr) - 1) & ~(_Alignof(ls_addr) - 1);
 }
 
-/* Copy an address to *to, and move *to behind it. */
+/* Copy an address to *to, and move *to after it. */
 static const ls_addr *keep_addr(const ls_addr *addr, char **to)
 {
     char *const at = *to;

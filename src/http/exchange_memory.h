@@ -1,5 +1,5 @@
-/* exchange_memory.h - an exchange without a connection: the request lies in memory, and the response is collected there.
- * Its owner fills x (head, bytes, remote, id) after ls_memory_exchange_init, which zeroes it. */
+/* exchange_memory.h - an exchange without a connection: the request lies in memory, and the response is collected
+ * there. Its owner fills x (head, bytes, remote, id) after ls_memory_exchange_init, which zeroes it. */
 #ifndef LS_HTTP_EXCHANGE_MEMORY_H
 #define LS_HTTP_EXCHANGE_MEMORY_H
 

@@ -50,7 +50,8 @@ int ls_exchange_hints(ls_thread_ctx *ctx, ls_exchange *x, const ls_hints *hints)
     return err < 0 ? err : ls_exchange_flush(ctx, x);
 }
 
-/* As begin, of a response with trailers: announce them, or drop them if it will have no end where they have a place. */
+/* As begin, of a response with trailers: announce them, or drop them if it will have no end where they have a
+ * place. */
 LS_NOINLINE static int begin_with_trailers(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *slices,
                                            unsigned count)
 {

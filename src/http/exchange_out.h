@@ -5,29 +5,32 @@
  *
  *     at each point: error (the connection is lost, or the response is), abort --> error != 0, and the release closes
  *
- * A handler (the script layer) calls these functions; they decide, and a transport (ls_transport in exchange.h) writes.
- * Decided here, when the head is queued, and never by a transport:
+ * A handler (the script layer) calls these functions; they decide, and a transport (ls_transport in exchange.h)
+ * writes. Decided here, when the head is queued, and never by a transport:
  *
  *   no_body   a response to HEAD, or a status without content (1xx, 204, 205, 304): its slices are dropped unseen
- *   framing   NOT: the status has no length either (1xx, 204, 304).  BY_LENGTH: Content-Length, that of the whole body, the
- *             announced one of a body in parts, 0 of a 205.  BY_PARTS: the length is unknown, and the transport marks the
- *             end (the chunked coding; the end of a stream of HTTP/2).  BY_CLOSE: the length is unknown, and the end of the
- *             connection is the end: x->close is set. An unknown length gets x->open_framing, which the transport set when
- *             it made the exchange; it is BY_LENGTH of one that collects the parts to send them as a whole.
- *   close     the connection is not kept: this response needs its end, or the end of the request is too far to be skipped:
- *             the client waits for 100 Continue, or more than x->unread_bytes_max of the body follow
+ *   framing   NOT: the status has no length either (1xx, 204, 304).  BY_LENGTH: Content-Length, that of the whole
+ *             body, the announced one of a body in parts, 0 of a 205.  BY_PARTS: the length is unknown, and the
+ *                                                                      transport marks the
+ *             end (the chunked coding; the end of a stream of HTTP/2).  BY_CLOSE: the length is unknown, and the end
+ *                                                                       of the
+ *             connection is the end: x->close is set. An unknown length gets x->open_framing, which the transport set
+ *             when it made the exchange; it is BY_LENGTH of one that collects the parts to send them as a whole.
+ *   close     the connection is not kept: this response needs its end, or the end of the request is too far to be
+ *             skipped: the client waits for 100 Continue, or more than x->unread_bytes_max of the body follow
  *   type      Content-Type, unless the fields have one, or there is no content: else NULL
  *   length    more or fewer bytes than announced end the exchange with LS_EMSGSIZE; a HEAD may write none
  *
- * The phase (x->response), x->error and the number of written bytes change here alone. So a transport gets `head` once,
- * then `data` in order, never after an error, and with bytes only if they are to be sent. After an error nothing more of
- * the response leaves than the transport has sent, and the client must not take it for complete: the transport closes
- * the connection, or resets the stream.
+ * The phase (x->response), x->error and the number of written bytes change here alone. So a transport gets `head`
+ * once, then `data` in order, never after an error, and with bytes only if they are to be sent. After an error nothing
+ * more of the response leaves than the transport has sent, and the client must not take it for complete: the transport
+ * closes the connection, or resets the stream.
  *
  * Threads. The calls come from inside x->actor. HTTP/1 has one exchange of a connection at a time, so the actor of the
- * exchange is that of the stream and nothing is locked. Where a connection carries several exchanges (HTTP/2), these run
- * in different actors: there the functions of the transport are the place that takes the guard of the stream, a short
- * mutex which `received` and `sent` hold too. Nothing in these files touches anything but *x, so nothing here needs it.
+ * exchange is that of the stream and nothing is locked. Where a connection carries several exchanges (HTTP/2), these
+ * run in different actors: there the functions of the transport are the place that takes the guard of the stream, a
+ * short mutex which `received` and `sent` hold too. Nothing in these files touches anything but *x, so nothing here
+ * needs it.
  *
  * Early hints (ls_exchange_hints) are responses of their own before the head: LS_DATA_HINTS, and no phase. Trailers
  * (ls_exchange_trailer) are fields at the end of BY_PARTS: the slice of LS_DATA_LAST. A whole response that has some
@@ -43,9 +46,9 @@
  * meanwhile ends the connection. */
 
 /* Send a response 103 with these fields (RFC 8297) before the response: its
- * client may load what they name. It may be called several times. Without effect to a client of HTTP/1.0 (RFC 9110 section
- * 15.2), and where the transport has no place for it. LS_PENDING as for write. LS_EBUSY: the response has begun; LS_ENOMEM
- * with x->error 0: nothing is queued. */
+ * client may load what they name. It may be called several times. Without effect to a client of HTTP/1.0 (RFC 9110
+ * section 15.2), and where the transport has no place for it. LS_PENDING as for write. LS_EBUSY: the response has
+ * begun; LS_ENOMEM with x->error 0: nothing is queued. */
 int ls_exchange_hints(ls_thread_ctx *ctx, ls_exchange *x, const ls_hints *hints);
 
 /* A whole response. Nothing was written before. */
@@ -55,13 +58,14 @@ int ls_exchange_respond(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, un
  * script/bind/http/res.c. LS_PENDING: it is queued, above the high-water mark. */
 int ls_exchange_write(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count);
 
-/* A part that many responses share is data with room around it, in which a transport that frames parts finds its frame:
- * so one send has both. Fill that room, of LS_SHARED_BEFORE bytes before data[0..len) and LS_SHARED_AFTER behind it. */
+/* A part that many responses share is data with room around it, in which a transport that frames parts finds its
+ * frame: so one send has both. Fill that room, of LS_SHARED_BEFORE bytes before data[0..len) and LS_SHARED_AFTER after
+ * it. */
 enum { LS_SHARED_BEFORE = 18, LS_SHARED_AFTER = 2 };
 void ls_shared_part_frame(char *data, size_t len); /* by HTTP/1.1, the one that needs it */
 
-/* Write such a part, which has bytes and a block, behind the head of this response; its length is unknown. The queue takes
- * a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE:
+/* Write such a part, which has bytes and a block, after the head of this response; its length is unknown. The queue
+ * takes a reference of its own. `now`: send it at once, if nothing is queued. LS_DONE:
  * there is nothing to flush; LS_PENDING: it is queued, also above the high-water mark, and the next flush sends it. */
 int ls_exchange_write_shared(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *part, bool now);
 
@@ -75,19 +79,20 @@ int ls_exchange_finish(ls_thread_ctx *ctx, ls_exchange *x);
  * the connection. */
 void ls_exchange_abort(ls_thread_ctx *ctx, ls_exchange *x);
 
-/* Before an upgrade: end the receive that ls_exchange_expect_end has posted. LS_DONE; LS_PENDING: call again in x->wake;
- * x->error. */
+/* Before an upgrade: end the receive that ls_exchange_expect_end has posted. LS_DONE; LS_PENDING: call again in
+ * x->wake; x->error. */
 int ls_exchange_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x);
 
 /* Take the connection over (RFC 9110 sections 7.8 and 9.3.6): queue the head of the response, which is 101 with
  * "Connection: upgrade" and "Upgrade: protocol", or for CONNECT x->status (2xx), with the fields of x; then hand the
- * connection, with the bytes received behind the request, to `handler` with `user_bytes` of room. ls_exchange_unexpect_end has
- * returned LS_DONE just before. The actor of the stream is x->actor; a flush of earlier responses may be pending, of which the handler gets `sent`. The exchange stays valid
- * until its release, without a connection and without its TLS session: its response is complete, x->status is the one
- * that was sent, x->error is LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the body was not read to its
- * end, the request did not ask for this protocol (Connection and Upgrade), or x->status of a CONNECT is not 2xx;
- * LS_ENOTSUP: see no_upgrade; LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed, except that
- * after the last ones Upgrade is not in the fields any more. */
+ * connection, with the bytes received after the request, to `handler` with `user_bytes` of room.
+ * ls_exchange_unexpect_end has returned LS_DONE just before. The actor of the stream is x->actor; a flush of earlier
+ * responses may be pending, of which the handler gets `sent`. The exchange stays valid until its release, without a
+ * connection and without its TLS session: its response is complete, x->status is the one that was sent, x->error is
+ * LS_ECLOSED. LS_OK; LS_EBUSY: a response has begun; LS_EINVAL: the body was not read to its end, the request did not
+ * ask for this protocol (Connection and Upgrade), or x->status of a CONNECT is not 2xx; LS_ENOTSUP: see no_upgrade;
+ * LS_ERESET and the like: it is lost; LS_ENOMEM. On an error nothing has changed, except that after the last ones
+ * Upgrade is not in the fields any more. */
 int ls_exchange_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_t protocol_len,
                         const ls_stream_handler *handler, size_t user_bytes, ls_upgraded *out);
 

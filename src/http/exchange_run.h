@@ -4,8 +4,8 @@
  *       |            \--------> waits:    transport->returned sends what is queued; ls_exchange_wake --> the handler
  *       \--> no actor is free: x->op starts it again, inside x->actor
  *
- * A release inside the handler is only noted, so that the transport ends the exchange and runs the next request when the
- * stack of the handler is unwound. */
+ * A release inside the handler is only noted, so that the transport ends the exchange and runs the next request when
+ * the stack of the handler is unwound. */
 #ifndef LS_HTTP_EXCHANGE_RUN_H
 #define LS_HTTP_EXCHANGE_RUN_H
 
@@ -16,7 +16,7 @@
 void ls_exchange_started(ls_thread_ctx *ctx, ls_exchange *x);
 
 /* Start `x` with x->handler. true: the handler has released it, and the caller does what `returned` does then. false:
- * it goes on later, and another thread may own it now. */
+ * it continues later, and another thread may own it now. */
 static inline bool ls_exchange_start(ls_thread_ctx *ctx, ls_exchange *x)
 {
     x->released = false;

@@ -10,8 +10,8 @@
 #include "base/err.h"
 #include "base/invariant.h"
 #include "base/os/memory.h"
-#include "base/text.h"
 #include "base/os/thread.h"
+#include "base/text.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 
@@ -80,12 +80,12 @@ ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file
     ls_cached_file *entry = malloc(bytes);
     if (entry == NULL) return NULL;
     memset(entry, 0, sizeof *entry);
-    char *behind = (char *)(entry + 1);
+    char *after = (char *)(entry + 1);
     ls_external_init(&entry->external, LS_BLOCK_EXTERNAL, release);
     ls_node_init(&entry->used);
     entry->bytes = bytes;
-    entry->path = memcpy(behind, key->path, path_len);
-    behind[path_len] = '\0';
+    entry->path = memcpy(after, key->path, path_len);
+    after[path_len] = '\0';
     entry->path_len = path_len;
     entry->beneath_len = key->beneath_len;
     entry->missing = file == NULL;
@@ -96,7 +96,7 @@ ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file
     entry->dated = modified_s >= 0 && modified_s <= now_s;
     entry->type = ls_http_type_of(entry->path);
     make_lines(entry);
-    if (in_memory) entry->body = behind + path_len + 1;
+    if (in_memory) entry->body = after + path_len + 1;
     if (!in_memory || file->info.bytes > ls_shared_file_copy_max) entry->file = ls_shared_file_hold(file);
     return entry;
 }

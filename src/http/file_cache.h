@@ -2,11 +2,12 @@
  * states of a site share one cache.
  *
  * The key is the path, and the directory that the file was found to lie beneath: a search with another directory must
- * follow the links of the path itself. An entry never changes: a file that was replaced gets a new entry, and responses
- * that are being sent keep the old one. A look-up makes no call of the system: the user of a stale entry examines the
- * file, and renews the entry or puts another one in its place. So a file is examined at most once in fresh_ms, and after
- * each change of files that this program makes: the cache counts these, and an entry has the count from before its file
- * was examined. Which entries a change concerns is not asked, as links and names of directories may lead to any.
+ * follow the links of the path itself. An entry never changes: a file that was replaced gets a new entry, and
+ * responses that are being sent keep the old one. A look-up makes no call of the system: the user of a stale entry
+ * examines the file, and renews the entry or puts another one in its place. So a file is examined at most once in
+ * fresh_ms, and after each change of files that this program makes: the cache counts these, and an entry has the count
+ * from before its file was examined. Which entries a change concerns is not asked, as links and names of directories
+ * may lead to any.
  *
  * Entries that were not used for idle_ms, and beyond a limit the least recently used ones, are dropped.
  *
@@ -80,8 +81,8 @@ static inline void ls_cached_file_drop(ls_cached_file *entry)
  * not `filtered` (TLS needs the bytes in memory), and if the file has not changed since the cache examined it. */
 ls_slice ls_cached_file_slice(ls_cached_file *entry, uint64_t from, uint64_t bytes, bool filtered);
 
-/* Whether the properties are those of the file that the entry describes: the same file, size and time of change. Not if
- * the file had just changed when the entry was made: a second change may have the time of the first. */
+/* Whether the properties are those of the file that the entry describes: the same file, size and time of change. Not
+ * if the file had just changed when the entry was made: a second change may have the time of the first. */
 bool ls_cached_file_is(const ls_cached_file *entry, const ls_file_info *info);
 
 /* LS_OK or LS_ENOMEM. */
@@ -101,8 +102,8 @@ void ls_file_cache_examine_always(ls_file_cache *cache);
 /* This program has changed a file, or a name: no entry is fresh until its file was examined from now on. */
 void ls_file_cache_changed(ls_file_cache *cache);
 
-/* The number of these changes. Who examines a file asks before, and tells the entry: the one that describes the file as
- * found, or a new one before it is put into the cache. */
+/* The number of these changes. Who examines a file asks before, and tells the entry: the one that describes the file
+ * as found, or a new one before it is put into the cache. */
 uint64_t ls_file_cache_changes(const ls_file_cache *cache);
 void ls_cached_file_examined(ls_cached_file *entry, uint64_t changes);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/os/memory.h"
 #include "base/crypto/random.h"
+#include "base/os/memory.h"
 #include "http/http1_internal.h"
 #include "net/refused.h"
 
@@ -183,7 +183,7 @@ void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
 
 bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err)
 {
-    if (err != LS_ECHANGED || !ls_stream_may_send(ls_http1_stream(c)) || c->behind) return false;
+    if (err != LS_ECHANGED || !ls_stream_may_send(ls_http1_stream(c)) || c->pipelined) return false;
     ls_http1_end_with_error(ctx, c, 503, "the file has changed");
     return true;
 }

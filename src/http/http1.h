@@ -16,7 +16,8 @@
 int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
                   ls_http_engine **out);
 
-/* The start of a protocol (net/acceptor.h): `engine` is the ls_http_engine. The stream has ls_http1_user_bytes of room. */
+/* The start of a protocol (net/acceptor.h): `engine` is the ls_http_engine. The stream has ls_http1_user_bytes of
+ * room. */
 void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *engine);
 extern const size_t ls_http1_user_bytes;
 

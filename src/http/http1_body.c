@@ -150,7 +150,7 @@ static bool is_last_chunk(const ls_http1_conn *c)
 }
 
 /* true: the body has arrived. What the handler has not read of it is in e->ahead, so that c->in is free for what comes
- * behind it. It is one run of bytes: a body in several chunks is left where it is. */
+ * after it. It is one run of bytes: a body in several chunks is left where it is. */
 static bool has_arrived(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
@@ -200,7 +200,7 @@ int ls_http1_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
         if (e->read_error != LS_OK) return e->read_error;
         if (ls_stream_receiving(x->stream)) return LS_PENDING; /* posted for another task */
         if (x->continue_due &&
-            x->response == LS_RESPONSE_NONE) { /* behind the head it would be part of the response body */
+            x->response == LS_RESPONSE_NONE) { /* after the head it would be part of the response body */
             static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
             if (ls_stream_put(ctx, x->stream, text, sizeof text - 1) < 0)
                 return e->read_error = LS_ENOMEM; /* still due: the connection closes after the response */
@@ -217,7 +217,7 @@ int ls_http1_more(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *out)
     }
 }
 
-/* ---- behind the body ---------------------------------------------------------------------------------------- */
+/* ---- after the body ---------------------------------------------------------------------------------------- */
 
 int ls_http1_expected(ls_http1_conn *c, int64_t result)
 {

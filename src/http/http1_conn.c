@@ -4,15 +4,16 @@
  * suspends, the bytes are consumed, packets wait for the Lua state, or the connection ends. Its last action is to post
  * the next receive: from then on another thread may run the connection.
  *
- * The handler can be replaced at any time (ls_http_engine_ops.replace). A thread that holds an actor starts only requests of the
- * handler that the actor belongs to. When such a thread finds the handler replaced, it requeues the connection, and the
- * next packet loads the new handler. So after the replacement the old handler runs only in packets that had begun. */
+ * The handler can be replaced at any time (ls_http_engine_ops.replace). A thread that holds an actor starts only
+ * requests of the handler that the actor belongs to. When such a thread finds the handler replaced, it requeues the
+ * connection, and the next packet loads the new handler. So after the replacement the old handler runs only in packets
+ * that had begun. */
 #include <assert.h>
 #include <string.h>
 
 #include "http/http1_internal.h"
 
-enum { HEAD_TAIL_MIN = 512 }; /* with less room behind it, a partial head moves to another block */
+enum { HEAD_TAIL_MIN = 512 }; /* with less room after it, a partial head moves to another block */
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
@@ -38,7 +39,7 @@ static void drop_consumed(ls_http1_conn *c)
     ls_http1_drop_received(c);
 }
 
-/* Make room behind a partial head: move the head to another block when the end of its block is near. A head gets at
+/* Make room after a partial head: move the head to another block when the end of its block is near. A head gets at
  * most one large block, and head_bytes_max is not larger than that. */
 static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
@@ -87,7 +88,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     e->awaits_sent = e->head_refused = e->fast = false;
     e->link = 0;
     e->begin_at = ls_stream_end(ls_http1_stream(c)); /* not 0: a pipelined request */
-    c->behind = e->begin_at > 0;
+    c->pipelined = e->begin_at > 0;
     ls_stream_peer(ls_http1_stream(c), &e->remote);
 
     x->transport = &ls_http1_transport;
@@ -120,7 +121,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     x->error = 0;
     c->in->seen = 0;
     ls_http1_body_begin(e);
-    if (x->body_done && c->in->from + head_bytes == c->in->to) { /* no bytes behind the head: the reference moves */
+    if (x->body_done && c->in->from + head_bytes == c->in->to) { /* no bytes after the head: the reference moves */
         x->head_bytes = (ls_slice){c->in, x->bytes, head_bytes};
         c->in = NULL;
     } else {
@@ -132,7 +133,8 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
 static ls_http1_outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !ls_http1_is_settled(c, e)) return LS_H1_RELEASED;
+    if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !ls_http1_is_complete(c, e))
+        return LS_H1_RELEASED;
     const bool whole = ls_exchange_is_complete(&e->x), unread = !e->x.body_done;
     if (whole && !e->x.close) {
         if (unread) return ls_http1_skip_body(ctx, c);

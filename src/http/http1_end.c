@@ -4,8 +4,8 @@
 
 static void lost(ls_thread_ctx *ctx, ls_stream_watch *watch);
 
-/* The length is bounded: exchange_out.c closes behind a long one, and a chunked body ends the connection when it exceeds
- * the limit. */
+/* The length is bounded: exchange_out.c closes after a long one, and a chunked body ends the connection when it
+ * exceeds the limit. */
 ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
@@ -62,7 +62,7 @@ void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
     }
 }
 
-bool ls_http1_is_settled(ls_http1_conn *c, ls_http1_exchange *e)
+bool ls_http1_is_complete(ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->link & LS_H1_DETACHED) {
         ls_http1_drop_exchange(c);

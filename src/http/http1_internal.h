@@ -1,5 +1,5 @@
-/* http1_internal.h - shared by the files of HTTP/1.1: http1.c (the engine; connections open and close), http1_conn.c (a
- * connection from request to request), http1_body.c (the request body), http1_write.c (the response), http1_end.c
+/* http1_internal.h - shared by the files of HTTP/1.1: http1.c (the engine; connections open and close), http1_conn.c
+ * (a connection from request to request), http1_body.c (the request body), http1_write.c (the response), http1_end.c
  * (exchanges that end in another way than with their response), http1_upgrade.c (the end of HTTP on a connection).
  *
  *     FRESH --> HEAD --> HANDLING --> (ENDING) --> (SKIPPING) --> IDLE --> HEAD ...
@@ -12,7 +12,7 @@
  *
  *     HANDLING and an operation is pending  =>  the stream's actor == exchange.actor
  *
- * because a send that continues with bytes queued behind it is posted for the actor of the stream. Code that sets that
+ * because a send that continues with bytes queued after it is posted for the actor of the stream. Code that sets that
  * to NULL sends, and starts no exchange before the queue is sent. After HANDLING at most one operation is pending.
  * ENDING waits for a receive that was pending when the exchange ended (a job read the body of a request that had its
  * response already), or for the packet of the watch.
@@ -35,7 +35,7 @@
 #include "http/http1.h"
 #include "net/stream/stream.h"
 
-/* respond copies bytes without a block below this length behind the head, into the same block. */
+/* respond copies bytes without a block below this length after the head, into the same block. */
 enum { LS_HTTP1_BESIDE_BYTES = 16384 };
 
 /* The head of a 200 response with one Content-Type, up to the number of its Content-Length, valid in the second
@@ -128,7 +128,7 @@ typedef struct ls_http1_conn { /* the user data of a stream */
     _Atomic uint8_t phase; /* another thread reads it in a drain */
     bool last_look : 1;    /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
     bool linger : 1;       /* close with ls_stream_linger */
-    bool behind : 1;       /* other responses were queued when the last request began, or it has early hints */
+    bool pipelined : 1;    /* other responses were queued when the last request began, or it has early hints */
     _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
 } ls_http1_conn;
 
@@ -205,8 +205,8 @@ bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err);
 
 /* http1_conn.c */
 extern const ls_stream_handler ls_http1_stream_handler;
-/* Without an exchange: parse, handle, flush, receive; the last step of a packet. `handler`: that of the actor the thread
- * is inside, if any. */
+/* Without an exchange: parse, handle, flush, receive; the last step of a packet. `handler`: that of the actor the
+ * thread is inside, if any. */
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler);
 /* Account for `bytes` that a receive stored in c->in, or that the stream supplies if c->in is NULL. */
 void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes);
@@ -225,7 +225,7 @@ ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c);
 void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c);
 /* The handler has released the exchange. true: no packet of it follows. Else the connection is released: it is closed
  * already, or such a packet calls ls_http1_end_exchange again. */
-bool ls_http1_is_settled(ls_http1_conn *c, ls_http1_exchange *e);
+bool ls_http1_is_complete(ls_http1_conn *c, ls_http1_exchange *e);
 /* Learn of the loss of the connection while the handler waits for something else. */
 void ls_http1_watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 /* The watch is not pending any more. false: its packet follows. */

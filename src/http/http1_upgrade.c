@@ -1,6 +1,6 @@
 /* http1_upgrade.c - a connection that leaves HTTP/1.1: an upgrade (RFC 9110 section 7.8), or a tunnel (section 9.3.6).
  *
- * The stream moves to one that belongs to the new protocol, behind the responses and with the received bytes that this
+ * The stream moves to one that belongs to the new protocol, after the responses and with the received bytes that this
  * connection holds. What is left here, ls_http1_conn and its empty stream, stays until the handler returns the
  * exchange, as that of a lost connection does (LS_H1_DETACHED). */
 #include <assert.h>

@@ -182,7 +182,7 @@ static int put_body(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsign
     return err;
 }
 
-/* Queue the extra fields from their own block. Returns the address behind them, with `room` bytes of room. */
+/* Queue the extra fields from their own block. Returns the address after them, with `room` bytes of room. */
 static char *push_fields(ls_thread_ctx *ctx, ls_exchange *x, size_t room)
 {
     ls_slice fields = ls_slice_of(x->fields, 0, x->fields_len);
@@ -262,8 +262,8 @@ static int put_trailers(ls_thread_ctx *ctx, ls_http1_conn *c, ls_slice *lines)
     return put_slice(ctx, c, lines) < 0 ? LS_ENOMEM : put_run(ctx, c, "\r\n", 2);
 }
 
-/* Put a response 103 before the others of this request. A file that has changed is not answered with a 503 any more: part of
- * this response may have been sent. */
+/* Put a response 103 before the others of this request. A file that has changed is not answered with a 503 any more:
+ * part of this response may have been sent. */
 static int put_hints(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_slice *lines)
 {
     static const char status[] = "HTTP/1.1 103 Early Hints\r\n";
@@ -272,7 +272,7 @@ static int put_hints(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_slice *lines
     char *to = put(PUT(from, status), lines->ptr, lines->len);
     to = PUT(to, "\r\n");
     ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
-    c->behind = true;
+    c->pipelined = true;
     return LS_OK;
 }
 
@@ -293,8 +293,8 @@ int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c)
     return err; /* if it is LS_PENDING, another thread may own the connection now */
 }
 
-/* After an abort the bytes of a pending send may still leave; those queued behind it are dropped. The release closes the
- * connection as without a response. */
+/* After an abort the bytes of a pending send may still leave; those queued after it are dropped. The release closes
+ * the connection as without a response. */
 int ls_http1_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_http1_exchange *e = ls_http1_of(x);

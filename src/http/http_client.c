@@ -22,7 +22,7 @@ void ls_http_client_consume(ls_http_client *c, size_t n)
     c->in.len -= n;
 }
 
-/* The room of the block behind the bytes. */
+/* The room of the block after the bytes. */
 static uint32_t room_of(const ls_slice *in)
 {
     return in->block->cap - (uint32_t)(in->ptr - in->block->data) - (uint32_t)in->len;

@@ -3,8 +3,9 @@
  *
  *     SILENT --bytes--> HEAD --head()--> BODY --next()*--> WHOLE      the end of the connection: ended()
  *
- * The proxy and ls.fetch read responses with it. Received blocks are passed on without a copy; a head that is spread over
- * several is moved to one. The caller owns the stream, the request and the deadlines. Thread: the owner of the stream. */
+ * The proxy and ls.fetch read responses with it. Received blocks are passed on without a copy; a head that is spread
+ * over several is moved to one. The caller owns the stream, the request and the deadlines. Thread: the owner of the
+ * stream. */
 #ifndef LS_HTTP_HTTP_CLIENT_H
 #define LS_HTTP_HTTP_CLIENT_H
 
@@ -39,17 +40,17 @@ int ls_http_client_receive(ls_thread_ctx *ctx, ls_http_client *c, ls_stream *s);
 int ls_http_client_received(ls_http_client *c, ls_stream *s, int64_t result);
 /* The stream has ended. LS_OK: so the body is whole; LS_ETRUNCATED; LS_ECLOSED: without a byte. */
 int ls_http_client_ended(ls_http_client *c);
-/* Add the bytes of a slice that its owner has received: by reference where nothing is unread, else a copy. Returns how many
- * were added, or LS_ENOMEM. */
+/* Add the bytes of a slice that its owner has received: by reference where nothing is unread, else a copy. Returns how
+ * many were added, or LS_ENOMEM. */
 int64_t ls_http_client_add(ls_thread_ctx *ctx, ls_http_client *c, const ls_slice *slice);
 
-/* Look for the head in c->in. Its length: it is c->reader.head, and begins behind *skip bytes of interim responses, which the
- * caller consumes as well; 0: it is incomplete; LS_EPROTO. */
+/* Look for the head in c->in. Its length: it is c->reader.head, and begins after *skip bytes of interim responses,
+ * which the caller consumes as well; 0: it is incomplete; LS_EPROTO. */
 int ls_http_client_head(ls_http_client *c, size_t *skip);
 void ls_http_client_consume(ls_http_client *c, size_t n);
 
-/* Take the next part of the body, or its end: *part gets a reference. LS_DONE; LS_EAGAIN: more bytes are needed; LS_EPROTO.
- * *trailers: lines of the trailer section, valid until the next receive. */
+/* Take the next part of the body, or its end: *part gets a reference. LS_DONE; LS_EAGAIN: more bytes are needed;
+ * LS_EPROTO. *trailers: lines of the trailer section, valid until the next receive. */
 int ls_http_client_next(ls_http_client *c, ls_slice *part, ls_text *trailers);
 
 /* Whether another request may follow on the connection: the response is whole, and nothing came after it. */

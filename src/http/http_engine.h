@@ -16,15 +16,16 @@ typedef struct ls_http_engine ls_http_engine;
 typedef struct ls_http_engine_ops {
     /* Take requests; on a worker, outside of every actor. NULL: a protocol of an acceptor gives it its streams. */
     void (*start)(ls_thread_ctx *ctx, ls_http_engine *e);
-    /* LS_OK: `replace` can go on with these limits; LS_ENOTSUP: they need another engine; LS_ENOMEM. Nothing that is served
-     * changes. One thread at a time, as `replace`. */
+    /* LS_OK: `replace` can continue with these limits; LS_ENOTSUP: they need another engine; LS_ENOMEM. Nothing that
+     * is served changes. One thread at a time, as `replace`. */
     int (*prepare)(ls_http_engine *e, const ls_http_config *config);
-    /* Give the requests that begin from now on to another handler, with the limits of the last successful `prepare`. No
-     * connection closes, and a request that has begun keeps its handler. The previous handler gets no further request once
-     * ls_workers_passed. */
+    /* Give the requests that begin from now on to another handler, with the limits of the last successful `prepare`.
+     * No connection closes, and a request that has begun keeps its handler. The previous handler gets no further
+     * request once ls_workers_passed. */
     void (*replace)(ls_http_engine *e, const ls_http_handler *handler);
-    /* Close each connection after its response from now on, and those that are idle; with `all` also those that have not
-     * sent a first request. Returns what is left: connections, or requests and receives. Call again until it is 0. */
+    /* Close each connection after its response from now on, and those that are idle; with `all` also those that have
+     * not sent a first request. Returns what is left: connections, or requests and receives. Call again until it is
+     * 0. */
     uint32_t (*drain)(ls_http_engine *e, bool all);
     void (*abort)(ls_http_engine *e); /* cancel the operations of every connection, so that it closes */
     void (*stat)(const ls_http_engine *e, ls_http_stats *sum); /* adds; any thread */

@@ -113,7 +113,8 @@ static bool check(const ls_acceptor *a)
             waits += h->state == WAITING;
             if (h->state != state || (h->evicted && !(h->holds && h->cancelled))) return false;
         }
-    return held == a->held && evicting == a->evicting && waits == a->waits && (held >= a->handshakes_max || waits == 0);
+    return held == a->held && evicting == a->evicting && waits == a->waits &&
+           (held >= a->handshakes_max || waits == 0);
 }
 
 static void unlock(ls_acceptor *a)

@@ -10,8 +10,8 @@ enum { HEAP_WAYS = 4, HEAP_ROOM_FIRST = 64 };
 
 bool ls_heap_check(const ls_heap *heap, uint32_t i)
 {
-    return i >= heap->count || (heap->at[i].timer->slot == i + 1 &&
-                                (i == 0 || heap->at[i].ns >= heap->at[(i - 1) / HEAP_WAYS].ns));
+    return i >= heap->count ||
+           (heap->at[i].timer->slot == i + 1 && (i == 0 || heap->at[i].ns >= heap->at[(i - 1) / HEAP_WAYS].ns));
 }
 
 static void heap_put(ls_heap *heap, uint32_t i, ls_heap_entry entry)

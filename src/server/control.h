@@ -31,8 +31,8 @@ typedef struct ls_reload_wait { /* of a caller who waits for the end of a reload
 
 typedef void ls_reload_fn(void *server, ls_reload_wait *wait); /* any thread */
 
-/* Listen at the Unix path `path`. `runtime` and its host are used until ls_control_close, `reload` until ls_control_stop. LS_OK or an
- * error of ls_acceptor_open. */
+/* Listen at the Unix path `path`. `runtime` and its host are used until ls_control_close, `reload` until
+ * ls_control_stop. LS_OK or an error of ls_acceptor_open. */
 int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *runtime, ls_reload_fn *reload,
                     const char *path, ls_control **out);
 

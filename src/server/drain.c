@@ -1,4 +1,5 @@
-/* drain.c - the stop of a server: it accepts no more, ends what is under way within drain_ms_max, and stops the threads. */
+/* drain.c - the stop of a server: it accepts no more, ends what is under way within drain_ms_max, and stops the
+ * threads. */
 #include "base/clock.h"
 #include "base/io/log.h"
 #include "server/server_internal.h"
@@ -11,7 +12,8 @@ enum {
     DRAIN_REPORT_MS = 2000 /* after this time, or half of drain_timeout, a drain logs what it waits for */
 };
 
-/* One step of the drain of the endpoints; `all`: also connections that have not sent a request yet. Returns what is left. */
+/* One step of the drain of the endpoints; `all`: also connections that have not sent a request yet. Returns what is
+ * left. */
 static uint32_t drain_endpoints(ls_server *server, bool all)
 {
     uint32_t left = 0;
@@ -103,8 +105,8 @@ static void report_tasks(ls_server *server)
     ls_mutex_unlock(&server->lists);
 }
 
-/* Log what the end of the drain ends. A state whose handler computes or blocks does not report, and is waited for for a
- * moment. */
+/* Log what the end of the drain ends. A state whose handler computes or blocks does not report, and is waited for for
+ * a moment. */
 static void report_ended(ls_server *server)
 {
     bool reported = false;

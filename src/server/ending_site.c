@@ -3,15 +3,15 @@
  *     BUSY --> CLOSING --> CLOSED --> freed
  *
  * BUSY ends with the grace period of the swap, when no packet that found the old handlers runs, and nothing that was
- * replaced gives it work any more (a handshake that began before, connections of an address that was removed). From then
- * on it only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one may
- * still be inside, hence the second grace period. After drain_timeout its connections are aborted and
+ * replaced gives it work any more (a handshake that began before, connections of an address that was removed). From
+ * then on it only loses tasks. CLOSING closes each Lua state after its last task. The thread that closed the last one
+ * may still be inside, hence the second grace period. After drain_timeout its connections are aborted and
  * its tasks end.
  *
- * WebSockets outlive a reload: BUSY lasts as long as the generation has one. Tasks that wait in a channel for work end as
- * without a WebSocket, when nothing else is left; after drain_timeout the connections of its endpoints are aborted and all
- * tasks end but those of the WebSockets and what these have begun.
- * Beyond old_sites, or after old_site_timeout, they are closed with 1012, and handlers that go on get another
+ * WebSockets outlive a reload: BUSY lasts as long as the generation has one. Tasks that wait in a channel for work end
+ * as without a WebSocket, when nothing else is left; after drain_timeout the connections of its endpoints are aborted
+ * and all tasks end but those of the WebSockets and what these have begun.
+ * Beyond old_sites, or after old_site_timeout, they are closed with 1012, and handlers that continue get another
  * drain_timeout. */
 #include <stdlib.h>
 
@@ -70,7 +70,7 @@ void ls_server_leave(ls_server *server, ls_ending_site *g, const char *why)
 }
 
 /* Close the WebSockets of the replaced sites that are too many, the oldest first, or too old. */
-static void limit_old_sites(ls_server *server)
+static void limit_replaced_sites(ls_server *server)
 {
     const ls_site_settings *settings = &server->settings;
     unsigned kept = 0;
@@ -151,7 +151,7 @@ uint32_t ls_server_poll_generations(ls_server *server)
         const uint64_t of_it = e->ops->free_replaced != NULL ? e->ops->free_replaced(e) : UINT64_MAX;
         if (of_it < needed) needed = of_it;
     }
-    limit_old_sites(server);
+    limit_replaced_sites(server);
     for (ls_node *node = server->ending.next, *next; node != &server->ending; node = next) {
         ls_ending_site *g = LS_CONTAINER(node, ls_ending_site, node);
         next = node->next;

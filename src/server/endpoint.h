@@ -1,7 +1,7 @@
 /* endpoint.h - the open addresses of a server.
  *
- * Endpoints belong to the server, not to a generation of the site. Each generation names the addresses that it wants; a
- * plan finds the endpoints that have them open and opens the others:
+ * Endpoints belong to the server, not to a generation of the site. Each generation names the addresses that it wants;
+ * a plan finds the endpoints that have them open and opens the others:
  *
  *     plan    new addresses are bound; of the open ones everything is prepared that can fail. Nothing that is served
  *             changes: ls_endpoint_plan_undo gives the plan up
@@ -15,9 +15,9 @@
 
 #include "base/list.h"
 #include "http/http1.h"
+#include "net/listener.h"
 #include "net/sock/addr.h"
 #include "net/stream/deadline.h"
-#include "net/listener.h"
 #include "sched/grace.h"
 #include "script/site/site.h"
 
@@ -58,7 +58,8 @@ typedef struct ls_endpoint_ops {
     void (*start)(ls_thread_ctx *ctx, ls_endpoint *e);    /* accept, and log the address; on a worker */
     void (*stop)(ls_thread_ctx *ctx, ls_endpoint *e);     /* accept no more; once; also without a start */
     /* After the stop: close what waits for a next request; with `all`, also handshakes and what waits for a first
-     * request. Returns the number of connections, handshakes, accepts, receives that are left; call again until it is 0. */
+     * request. Returns the number of connections, handshakes, accepts, receives that are left; call again until it is
+     * 0. */
     uint32_t (*drain)(ls_endpoint *e, bool all);
     void (*abort)(ls_endpoint *e);
     /* Free what was replaced and is not used any more. Returns the number of the oldest generation that may still get

@@ -4,8 +4,9 @@
  * with, so a replaced service waits on the list `retired` until the last of its handshakes has ended.
  *
  * An *engine* is an ls_http_engine that gets streams, of HTTP/1.1. A reload with the same limits keeps the engine and
- * replaces its handler. With other limits new connections get another engine; existing connections keep their limits and
- * get the new handler. When the address changes from HTTP to TCP, its engines drain, with the handler they have. */
+ * replaces its handler. With other limits new connections get another engine; existing connections keep their limits
+ * and get the new handler. When the address changes from HTTP to TCP, its engines drain, with the handler they
+ * have. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,7 +305,7 @@ static void log_address(const stream_endpoint *s)
     }
 }
 
-/* Let the open connections go on: as HTTP with the new handler, or, if the address is TCP now, to their next
+/* Let the open connections continue: as HTTP with the new handler, or, if the address is TCP now, to their next
  * response. */
 static void replace_handlers(stream_endpoint *s, uint64_t generation)
 {

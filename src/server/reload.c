@@ -1,6 +1,6 @@
 /* reload.c - a new generation of the site: load, plan, commit.
  *
- * Everything that can fail happens before the commit, and what it made is closed again: the old generation goes on
+ * Everything that can fail happens before the commit, and what it made is closed again: the old generation continues
  * untouched. The commit is one packet, which cannot fail. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,7 +165,8 @@ static void commit(ls_thread_ctx *ctx, ls_op *op)
     ls_server *server = LS_CONTAINER(op, ls_server, control);
     ls_ending_site *g = server->next_end;
     ls_mutex_lock(&server->lists);
-    ls_site_start(server->next_site, server->site); /* before its first request: the packets are posted in this order */
+    ls_site_start(server->next_site, server->site); /* before its first request: the packets are posted in this
+                                                     * order */
     ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->removed, server->generation);
     if (server->control_socket != NULL) ls_control_serve(server->control_socket, server->next_site);
     *g = (ls_ending_site){.site = server->site,
@@ -253,8 +254,8 @@ static void swap_source(ls_server *server, source_text *with)
     *with = old;
 }
 
-/* source: NULL, or the text from which the site is loaded now and, with LS_OK, from now on; it receives the text that is
- * not used any more. */
+/* source: NULL, or the text from which the site is loaded now and, with LS_OK, from now on; it receives the text that
+ * is not used any more. */
 static int reload_from(ls_server *server, source_text *source, char *message, size_t message_bytes)
 {
     const uint64_t from_ns = ls_clock_ns();
@@ -374,6 +375,7 @@ void ls_server_poll_reload(ls_server *server)
     if (err == LS_OK)
         server->reload_thread_running = true;
     else
-        ls_log(LS_LOG_ERROR, "reload failed: cannot start a thread: %s; the previous site continues", ls_err_text(err));
+        ls_log(LS_LOG_ERROR, "reload failed: cannot start a thread: %s; the previous site continues",
+               ls_err_text(err));
     if (err < 0) ls_server_end_reload_waits(&server->reload_waits, err, "cannot start a thread");
 }

@@ -262,8 +262,8 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     if ((err = ls_pools_open(settings->pool_bytes_max, &server->pools)) < 0)
         return ls_server_explain(err, message, message_bytes, "buffers: %s", ls_err_text(err));
 
-    /* threads_max threads may be inside handlers; others then refuse requests. The workers keep `threads` of them running;
-     * the system must not hold back a standby while a handler computes. */
+    /* threads_max threads may be inside handlers; others then refuse requests. The workers keep `threads` of them
+     * running; the system must not hold back a standby while a handler computes. */
     const unsigned threads_max =
         settings->threads_max > settings->threads ? settings->threads_max + settings->threads : settings->threads_max;
     const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
@@ -719,8 +719,8 @@ int ls_server_run(ls_server *server)
     server->ended_early = err == LS_ETIMEDOUT || err == LS_ECANCELED;
     if (err == LS_ETIMEDOUT) ls_server_abort(server);
     if (server->ended_early) ls_processes_kill(server->runtime);
-    if (!server->ended_early) ls_workers_stop(server->workers);    /* else ls_server_close */
-    if (err == LS_OK && begun == LS_ESCRIPT) return begun; /* logged already */
+    if (!server->ended_early) ls_workers_stop(server->workers); /* else ls_server_close */
+    if (err == LS_OK && begun == LS_ESCRIPT) return begun;      /* logged already */
     if (err == LS_OK)
         ls_log(LS_LOG_INFO, "stopped");
     else if (err == LS_ECANCELED)

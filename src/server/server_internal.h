@@ -6,8 +6,8 @@
  * on a thread of its own: it loads and plans there, and the commit is a packet.
  *
  *     mutex   phase, settings, reload, control; the supervisor waits with it. Held for short
- *     lists   endpoints, generations, their sites. Taken after `mutex` if both are needed. No Lua runs under it, except
- *             while a site loads its certificates */
+ *     lists   endpoints, generations, their sites. Taken after `mutex` if both are needed. No Lua runs under it,
+ *             except while a site loads its certificates */
 #ifndef LS_SERVER_INTERNAL_H
 #define LS_SERVER_INTERNAL_H
 
@@ -152,10 +152,11 @@ void ls_server_poll_reload(ls_server *server);
 
 /* ---- ending_site.c ------------------------------------------------------------------------------------------ */
 
-/* One step of the old generations and of the endpoints that were removed or replaced. The time until the next one in ms; 0:
- * nothing is left. */
+/* One step of the old generations and of the endpoints that were removed or replaced. The time until the next one in
+ * ms; 0: nothing is left. */
 uint32_t ls_server_poll_generations(ls_server *server);
-/* Begin the jobs of the site that are held, when the loops of the sites before it have ended. The caller holds `lists`. */
+/* Begin the jobs of the site that are held, when the loops of the sites before it have ended. The caller holds
+ * `lists`. */
 void ls_server_begin_jobs(ls_server *server);
 /* Close the WebSockets of an old generation with 1012. The caller holds `lists`. */
 void ls_server_leave(ls_server *server, ls_ending_site *g, const char *why);

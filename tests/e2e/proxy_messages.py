@@ -26,7 +26,7 @@ HEADER = """# Odd messages through proxies
 - a status of the proxy, which refuses the message,
 - `what the other side reads` if the proxy passes the message on,
 - **invalid** if it passes on what no strict reader accepts,
-- cut: the reader sees that the response is not complete; closed: nothing is sent; waits: nothing for 3 seconds.
+- truncated: the reader sees that the response is not complete; closed: nothing is sent; waits: nothing for 3 seconds.
 
 The tests compare the column luaserve with the program. Names of fields are as each proxy writes them."""
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "proxy_messages.md")
@@ -270,14 +270,14 @@ RESPONSES = [
     ("chunk extension with a bare LF", "GET", answer([TE], b"2;a\nok\r\n0\r\n\r\n"), "close", "502"),
     ("chunk extension `;a=b`", "GET", answer([TE], b"2;a=b\r\nok\r\n0\r\n\r\n"), "keep", "200 ok"),
     ("trailers with a length", "GET", answer([TE], b"2\r\nok\r\n0\r\nContent-Length: 9\r\n\r\n"), "keep", "200 ok"),
-    ("less than the length, then the end", "GET", answer([b"Content-Length: 9"], b"hello"), "close", "cut"),
-    ("less than the length, then a reset", "GET", answer([b"Content-Length: 9"], b"hello"), "reset", "cut"),
-    ("no last chunk, then the end", "GET", answer([TE], b"5\r\nhello\r\n"), "close", "cut"),
-    ("no last chunk, then a reset", "GET", answer([TE], b"5\r\nhello\r\n"), "reset", "cut"),
+    ("less than the length, then the end", "GET", answer([b"Content-Length: 9"], b"hello"), "close", "truncated"),
+    ("less than the length, then a reset", "GET", answer([b"Content-Length: 9"], b"hello"), "reset", "truncated"),
+    ("no last chunk, then the end", "GET", answer([TE], b"5\r\nhello\r\n"), "close", "truncated"),
+    ("no last chunk, then a reset", "GET", answer([TE], b"5\r\nhello\r\n"), "reset", "truncated"),
     ("more than the length", "GET", OK + FORGED, "keep", "200 ok"),
     ("more than the last chunk", "GET", answer([TE], chunked([b"ok"])) + FORGED, "keep", "200 ok"),
     ("a body without a length", "GET", answer([], b"hello"), "close", "200 hello"),
-    ("a body without a length, then a reset", "GET", answer([], b"hello"), "reset", "cut"),
+    ("a body without a length, then a reset", "GET", answer([], b"hello"), "reset", "truncated"),
     ("HEAD with a body", "HEAD", OK + FORGED, "keep", "200"),
     ("204 with a body", "GET", b"HTTP/1.1 204 N\r\n" + DATE + b"\r\n" + FORGED, "keep", "204"),
     ("204 with a length", "GET", b"HTTP/1.1 204 N\r\n" + DATE + b"Content-Length: 2\r\n\r\nok", "keep", "204"),
@@ -316,7 +316,7 @@ def others():
 
 def passes(result):
     """Whether the message was passed on, and both sides read it as valid HTTP."""
-    return not re.match(r"[45]\d\d\b|closed|waits|cut", result) and "invalid" not in result and "next" not in result
+    return not re.match(r"[45]\d\d\b|closed|waits|truncated", result) and "invalid" not in result and "next" not in result
 
 
 def page(results):

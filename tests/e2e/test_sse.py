@@ -516,7 +516,7 @@ class Sse(E2E):
         stream, closed = self.fill("max_queue=256k")
         self.assertEqual(closed, 1)
         self.server.wait_log(r"ended\|slow\|true", since)
-        self.server.wait_log(r"info request \S+ GET /wait: the stream of events for [\w.:\[\]]+ is cut: its queue is longer than max_queue", since)
+        self.server.wait_log(r"info request \S+ GET /wait: the stream of events for [\w.:\[\]]+ was ended: its queue is longer than max_queue", since)
         text = stream.conn.rest()
         self.assertFalse(text.endswith(b"0\r\n\r\n"))  # not complete
         self.assertEqual(self.publish("slow", "x"), 0)

@@ -60,7 +60,7 @@ end)""")
         with server.connect() as conn:
             conn.send(b"x\n")
             self.assertEqual(server.wait(), 7)
-        self.assertEqual(len(server.logged(r"warn os\.exit at .*site\.lua:4 ends the server at once: open requests and connections are cut\. "
+        self.assertEqual(len(server.logged(r"warn os\.exit at .*site\.lua:4 ends the server at once: open requests and connections are closed\. "
                                            r"ls\.stop\(\) ends it in order")), 1, server.log())
 
     def test_check_and_log(self):

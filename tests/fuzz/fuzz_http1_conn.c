@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/list.h"
 #include "base/io/log.h"
+#include "base/list.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
 #include "http/exchange_run.h"

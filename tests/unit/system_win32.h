@@ -115,7 +115,8 @@ static inline bool system_has_unix_sockets(void)
     return false;
 }
 
-/* Wine 8 refuses to replace a file that is open. Windows replaces it when its readers have opened it with FILE_SHARE_DELETE. */
+/* Wine 8 refuses to replace a file that is open. Windows replaces it when its readers have opened it with
+ * FILE_SHARE_DELETE. */
 static inline bool system_replaces_open_files(void)
 {
     return !system_is_wine();

@@ -23,8 +23,8 @@ function clock.install()
 end
 
 -- Let the others run until they wait: timers that are due, tasks that have been started.
-local function settle()
-  repeat core.sleep(0) until core.clock_settled()
+local function wait_until_idle()
+  repeat core.sleep(0) until core.clock_idle()
 end
 
 -- test.clock.advance(seconds: number)
@@ -37,10 +37,10 @@ function clock.advance(seconds, ...)
   usage.no_more("test.clock.advance(seconds)", seconds, ...)
   if not core.can_wait() then usage.error("test.clock.advance: call it in a test or a hook") end
   local target, due
-  settle()
+  wait_until_idle()
   repeat
     target, due = core.clock_step(target, seconds)
-    settle()
+    wait_until_idle()
   until not due
 end
 

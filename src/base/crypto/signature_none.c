@@ -1,6 +1,6 @@
 /* signature_none.c - see signature.h: a build without OpenSSL, in which there are no keys. */
-#include "base/err.h"
 #include "base/crypto/signature.h"
+#include "base/err.h"
 
 int ls_signature_key_open(const char *pem, size_t len, ls_signature_key **out)
 {

@@ -39,7 +39,7 @@ static int parse_element(const char *from, const char **to)
     while (at < end && *at != ';') at++;
     for (*to = at; *to > from && is_blank((*to)[-1]);) (*to)--;
     while (at < end) {
-        const char *name = ++at; /* behind the ';' */
+        const char *name = ++at; /* after the ';' */
         while (name < end && is_blank(*name)) name++;
         while (at < end && *at != ';') at++;
         const char *stop = at;

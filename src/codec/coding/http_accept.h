@@ -9,9 +9,9 @@
 #include "codec/coding/http_coding.h"
 #include "codec/http_head.h"
 
-/* Those of the `count` offered codings that the request accepts, the most wanted first, and in the order of the offer at
- * the same weight. Only those that it wants at least as much as the content as it is (identity). Returns their number; 0
- * without Accept-Encoding. An element with invalid syntax is ignored. */
+/* Those of the `count` offered codings that the request accepts, the most wanted first, and in the order of the offer
+ * at the same weight. Only those that it wants at least as much as the content as it is (identity). Returns their
+ * number; 0 without Accept-Encoding. An element with invalid syntax is ignored. */
 unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, const enum ls_coding *offered, unsigned count,
                            enum ls_coding out[LS_CODINGS]);
 

@@ -1,12 +1,12 @@
-/* http_coding.h - the content codings of HTTP (RFC 9110 section 8.4.1), in both directions: one table, and a file for each
- * library.
+/* http_coding.h - the content codings of HTTP (RFC 9110 section 8.4.1), in both directions: one table, and a file for
+ * each library.
  *
  *     gzip  RFC 1952  http_coding_gzip_zlib.c
  *     br    RFC 7932  http_coding_br_brotli.c
  *     zstd  RFC 8878  http_coding_zstd_zstd.c, with the window of RFC 9659
  *
- * A coding whose library is not built in has a row without functions (http_coding_*_none.c). Encoders and decoders take
- * bytes as they come; neither reads a clock or a socket. Thread: one at a time for each object. */
+ * A coding whose library is not built in has a row without functions (http_coding_*_none.c). Encoders and decoders
+ * take bytes as they come; neither reads a clock or a socket. Thread: one at a time for each object. */
 #ifndef LS_CODEC_HTTP_CODING_H
 #define LS_CODEC_HTTP_CODING_H
 
@@ -39,12 +39,13 @@ typedef struct ls_coding_type {
     const char *(*library)(void); /* the name and version of the library that runs. NULL, as all below: not built in */
 
     int (*encoder_open)(const ls_encode_hint *hint, void **out); /* LS_OK, LS_ENOMEM */
-    /* Encode from in[0..*in_len) to out[0..*out_len); both receive the number of bytes used. LS_OK: all input was taken,
-     * and the step is complete; LS_EAGAIN: call again with the rest of the input, the same step and more room; LS_ENOMEM. */
+    /* Encode from in[0..*in_len) to out[0..*out_len); both receive the number of bytes used. LS_OK: all input was
+     * taken, and the step is complete; LS_EAGAIN: call again with the rest of the input, the same step and more room;
+     * LS_ENOMEM. */
     int (*encode)(void *encoder, const char *in, size_t *in_len, char *out, size_t *out_len, enum ls_encode_step step);
     void (*encoder_close)(void *encoder);
-    /* Make a finished encoder as encoder_open would: true; false: this one does not suit the hint, and must be closed or
-     * used for another. NULL, as the next one: the library cannot. */
+    /* Make a finished encoder as encoder_open would: true; false: this one does not suit the hint, and must be closed
+     * or used for another. NULL, as the next one: the library cannot. */
     bool (*encoder_reopen)(void *encoder, const ls_encode_hint *hint);
     size_t (*encoder_bytes)(const void *encoder); /* that it holds */
 
@@ -74,8 +75,8 @@ int ls_decoder_open(enum ls_coding coding, ls_decoder **out);
 void ls_decoder_close(ls_decoder *decoder); /* NULL: no effect */
 
 /* Decode from in[0..*in_len) to out[0..*out_len); both receive the number of bytes used. Several members of gzip, and
- * several frames of zstd, may follow one another. LS_OK: more input is needed, or more room; LS_EPROTO: not of this coding,
- * or damaged; LS_EMSGSIZE: past the ratio; LS_ENOMEM. */
+ * several frames of zstd, may follow one another. LS_OK: more input is needed, or more room; LS_EPROTO: not of this
+ * coding, or damaged; LS_EMSGSIZE: past the ratio; LS_ENOMEM. */
 int ls_decoder_run(ls_decoder *decoder, const char *in, size_t *in_len, char *out, size_t *out_len);
 
 /* Whether the input may end here. */

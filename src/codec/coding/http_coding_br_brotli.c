@@ -67,7 +67,7 @@ static int decode(void *decoder, const char *in, size_t *in_len, char *out, size
     size_t in_left = *in_len, out_left = *out_len;
     const uint8_t *next_in = (const uint8_t *)in;
     uint8_t *next_out = (uint8_t *)out;
-    if (BrotliDecoderIsFinished(decoder)) { /* bytes behind the end: the format has no members */
+    if (BrotliDecoderIsFinished(decoder)) { /* bytes after the end: the format has no members */
         *out_len = 0;
         return in_left > 0 ? LS_EPROTO : LS_OK;
     }

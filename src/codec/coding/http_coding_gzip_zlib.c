@@ -97,13 +97,14 @@ static void encoder_close(void *state)
     free(state);
 }
 
-/* ---- decoding ---------------------------------------------------------------------------------------------------- */
+/* ---- decoding
+ * ---------------------------------------------------------------------------------------------------- */
 
 enum { GZIP_ID1 = 0x1f };
 
 typedef struct decoder {
     z_stream z;
-    bool ended;  /* behind a member */
+    bool ended;  /* after a member */
     bool padded; /* bytes that are no member have followed */
 } decoder;
 

@@ -65,7 +65,8 @@ static void encoder_close(void *encoder)
     (void)ZSTD_freeCCtx(encoder);
 }
 
-/* ---- decoding ---------------------------------------------------------------------------------------------------- */
+/* ---- decoding
+ * ---------------------------------------------------------------------------------------------------- */
 
 enum { MAGIC_BYTES = 4, SKIPPED = 0x50 };
 
@@ -87,8 +88,8 @@ static int decoder_open(void **out)
     return LS_OK;
 }
 
-/* Whether the bytes go on with the magic number of a frame, or of a skippable one (RFC 8878 section 3.1). The library may also
- * decode formats before the RFC. */
+/* Whether the bytes continue with the magic number of a frame, or of a skippable one (RFC 8878 section 3.1). The
+ * library may also decode formats before the RFC. */
 static bool is_frame(decoder *d, const char *in, size_t len)
 {
     static const uint8_t frame[MAGIC_BYTES] = {0x28, 0xb5, 0x2f, 0xfd},

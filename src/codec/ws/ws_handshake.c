@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/crypto/digest.h"
-#include "base/err.h"
 #include "base/crypto/random.h"
+#include "base/err.h"
 #include "codec/base64.h"
 #include "codec/http_chars.h"
 #include "codec/http_text.h"

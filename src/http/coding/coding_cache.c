@@ -1,7 +1,7 @@
 /* coding_cache.c - see coding_filter.h: encoded bodies in a table with one place for each key.
  *
- * A place first remembers the key alone, so that bodies that come once take no memory. An entry that was used since the last
- * other key came to its place stays, once. */
+ * A place first remembers the key alone, so that bodies that come once take no memory. An entry that was used since
+ * the last other key came to its place stays, once. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -31,16 +31,17 @@ struct ls_coding_filter {
     ls_block *out;   /* encoded bytes: out->data[from..to) are not in `ready` yet */
     uint32_t from, to;
     ls_slices ready;
-    ls_slices
-        input; /* a whole body that ls_coding_filter_work encodes: what is left begins in item `at`, behind `used` bytes */
+    ls_slices input; /* a whole body that ls_coding_filter_work encodes: what is left begins in item `at`, after `used`
+                * bytes */
     unsigned at;
     size_t used;
-    ls_external *made; /* by ls_coding_filter_work, with made_len bytes behind it */
+    ls_external *made; /* by ls_coding_filter_work, with made_len bytes after it */
     size_t made_len;
     bool made_last;
 };
 
-/* ---- encoders between responses ----------------------------------------------------------------------------------- */
+/* ---- encoders between responses
+ * ----------------------------------------------------------------------------------- */
 
 static void *take_kept(ls_coding_rules *rules, unsigned at)
 {
@@ -102,7 +103,8 @@ void ls_coding_rules_drop(ls_coding_rules *rules)
     free(rules);
 }
 
-/* ---- the decision ------------------------------------------------------------------------------------------------- */
+/* ---- the decision
+ * ------------------------------------------------------------------------------------------------- */
 
 #define IS(text, len, literal) ls_text_same(text, len, literal, sizeof(literal) - 1)
 
@@ -155,8 +157,8 @@ static int set(ls_thread_ctx *ctx, ls_exchange *x, const char *name, const char 
     return err;
 }
 
-/* The encoded bytes are not those that the strong tag names (RFC 9110 section 8.8.1). `asked`: only if the client has asked
- * with the weak tag. */
+/* The encoded bytes are not those that the strong tag names (RFC 9110 section 8.8.1). `asked`: only if the client has
+ * asked with the weak tag. */
 static int weaken_etag(ls_thread_ctx *ctx, ls_exchange *x, const head_facts *f, bool asked)
 {
     char weak[ETAG_BYTES_MAX + 2] = "W/";
@@ -197,7 +199,8 @@ static int decide(ls_thread_ctx *ctx, ls_exchange *x, const ls_coding_rules *rul
     return err < 0 ? err : (int)accepted[0];
 }
 
-/* ---- encoding on this thread -------------------------------------------------------------------------------------- */
+/* ---- encoding on this thread
+ * -------------------------------------------------------------------------------------- */
 
 /* What is in the block goes to `ready`. */
 static int seal(ls_coding_filter *c)
@@ -274,7 +277,8 @@ static int put_ready(ls_thread_ctx *ctx, ls_exchange *x)
     return count > 0 ? inner_data(ctx, x, ls_slices_items(&c->ready), count, 0) : LS_DONE;
 }
 
-/* ---- the operations ------------------------------------------------------------------------------------------------ */
+/* ---- the operations
+ * ------------------------------------------------------------------------------------------------ */
 
 static int filter_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsigned count, unsigned how)
 {
@@ -441,7 +445,8 @@ ls_coding_filter *ls_coding_filter_of(const ls_exchange *x)
     return (ls_coding_filter *)(void *)ls_exchange_filter(x, filter_drop);
 }
 
-/* ---- encoding on other threads ------------------------------------------------------------------------------------ */
+/* ---- encoding on other threads
+ * ------------------------------------------------------------------------------------ */
 
 bool ls_coding_filter_waits(const ls_exchange *x)
 {

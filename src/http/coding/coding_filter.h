@@ -1,17 +1,18 @@
 /* coding_filter.h - a content coding for the response of an exchange (RFC 9110 section 8.4): gzip, br or zstd.
  *
- * The filter of a response (exchange.h): whatever makes the response, before or after, is not concerned. It decides when the
- * head is queued, from what that then says.
+ * The filter of a response (exchange.h): whatever makes the response, before or after, is not concerned. It decides
+ * when the head is queued, from what that then says.
  *
- *     as it is   the status has no content; Content-Encoding is there; Cache-Control has no-transform; the type is not in the
- *                list; the body is known to be shorter than bytes_min
- *     Vary       all others get Vary: Accept-Encoding; a 206, and those whose client accepts none of the codings, are left
- *                as they are otherwise
+ *     as it is   the status has no content; Content-Encoding is there; Cache-Control has no-transform; the type is not
+ *                in the list; the body is known to be shorter than bytes_min
+ *     Vary       all others get Vary: Accept-Encoding; a 206, and those whose client accepts none of the codings, are
+ *                left as they are otherwise
  *     encoded    Content-Encoding, a weak ETag, no Accept-Ranges, and:
  *
- *     whole, at most AT_ONCE bytes in memory   encoded at once, with the new Content-Length; repeated bodies come from a cache
- *     whole, longer, or of a file              LS_RESPONSE_OPEN: the handler's task has ls_coding_filter_work called by
- *                                              other threads, and queues what they made, until
+ *     whole, at most AT_ONCE bytes in memory   encoded at once, with the new Content-Length; repeated bodies come from
+ *                                              a cache
+ *     whole, longer, or of a file              LS_RESPONSE_OPEN: the handler's task has ls_coding_filter_work called
+ *                                              by other threads, and queues what they made, until
  *                                              ls_coding_filter_waits is false
  *     in parts                                 encoded part by part; a flush sends what was written so far
  *     of a HEAD                                the same fields, without Content-Length
@@ -27,8 +28,8 @@
 typedef struct ls_coding_cache ls_coding_cache;
 typedef struct ls_coding_filter ls_coding_filter;
 
-/* Encoders of finished responses are kept for the next ones, the youngest of them: at most so many, with so many bytes. A body
- * of 4 KiB needs 64 KiB for gzip, a body in parts 256 KiB. */
+/* Encoders of finished responses are kept for the next ones, the youngest of them: at most so many, with so many
+ * bytes. A body of 4 KiB needs 64 KiB for gzip, a body in parts 256 KiB. */
 enum { LS_CODING_KEPT_MAX = 4, LS_CODING_KEPT_BYTES_MAX = 512 << 10 };
 
 typedef struct ls_kept_encoder {
@@ -52,8 +53,8 @@ typedef struct ls_coding_rules {
         types[]; /* names, "text/" for all that begin so, "+json" for all that end so; each with its NUL, then a NUL */
 } ls_coding_rules;
 
-/* Rules with one reference and room for `types_bytes`; the caller fills them. cache_bytes_max: 0: no cache. NULL: out of
- * memory. */
+/* Rules with one reference and room for `types_bytes`; the caller fills them. cache_bytes_max: 0: no cache. NULL: out
+ * of memory. */
 ls_coding_rules *ls_coding_rules_open(size_t types_bytes, size_t cache_bytes_max);
 void ls_coding_rules_drop(ls_coding_rules *rules);
 
@@ -63,20 +64,21 @@ ls_coding_filter *ls_coding_filter_of(const ls_exchange *x); /* NULL: no rules a
 
 /* Whether a whole body waits for ls_coding_filter_work. */
 bool ls_coding_filter_waits(const ls_exchange *x);
-/* Encode a piece of it, for some milliseconds; on any thread, one at a time. LS_OK, LS_ENOMEM, LS_EIO, LS_ECHANGED: the file
- * has changed. */
+/* Encode a piece of it, for some milliseconds; on any thread, one at a time. LS_OK, LS_ENOMEM, LS_EIO, LS_ECHANGED:
+ * the file has changed. */
 int ls_coding_filter_work(ls_coding_filter *c);
 /* Queue the piece; at the end of the body the response is complete. LS_DONE, or an error, which x->error has too. */
 int ls_coding_filter_put(ls_thread_ctx *ctx, ls_exchange *x);
 
-/* ---- coding_cache.c ------------------------------------------------------------------------------------------------ */
+/* ---- coding_cache.c
+ * ------------------------------------------------------------------------------------------------ */
 
-/* Encoded bodies by the bytes of the body: a body is kept when it is seen for the second time. At most bytes_max, with the
- * bodies themselves, which are compared. NULL: out of memory. */
+/* Encoded bodies by the bytes of the body: a body is kept when it is seen for the second time. At most bytes_max, with
+ * the bodies themselves, which are compared. NULL: out of memory. */
 ls_coding_cache *ls_coding_cache_open(size_t bytes_max);
 void ls_coding_cache_close(ls_coding_cache *cache);
-/* *out: the encoded body, + 1 reference; true. false: not there, and *keep is whether it is worth keeping. *key is for the
- * other call. */
+/* *out: the encoded body, + 1 reference; true. false: not there, and *keep is whether it is worth keeping. *key is for
+ * the other call. */
 bool ls_coding_cache_find(ls_coding_cache *cache, enum ls_coding coding, const ls_slice *body, uint64_t *key,
                           bool *keep, ls_slice *out);
 void ls_coding_cache_put(ls_coding_cache *cache, uint64_t key, const ls_slice *body, ls_slice *encoded,

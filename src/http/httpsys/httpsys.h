@@ -14,7 +14,7 @@
 enum { LS_HTTPSYS_URLS_MAX = 16, LS_HTTPSYS_URLS_BYTES = 2048 /* total, including the NULs */ };
 
 typedef struct ls_httpsys_options {
-    const char *urls;             /* UTF-8 strings, one behind the other; an empty string ends the list */
+    const char *urls;             /* UTF-8 strings, one after the other; an empty string ends the list */
     const ls_http_config *config; /* copied */
     const ls_http_handler *handler;
     unsigned threads;      /* the number of thread contexts that may run it (ctx->index < threads) */

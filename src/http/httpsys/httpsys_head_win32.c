@@ -164,7 +164,7 @@ static int number_of(const char *text, size_t len)
 
 unsigned ls_httpsys_fields(const ls_exchange *x, HTTP_RESPONSE_HEADERS *to, HTTP_UNKNOWN_HEADER *unknown)
 {
-    /* All fields lie in one block, so the USHORT of a length does not cut. */
+    /* All fields lie in one block, so the USHORT of a length does not truncate. */
     static_assert(LS_BLOCK_LARGE - (sizeof "X: \r\n" - 1) <= USHRT_MAX, "the length of a value");
     ls_pair field;
     unsigned count = 0;

@@ -79,7 +79,7 @@ typedef struct ls_httpsys {
 enum ls_httpsys_phase { LS_HS_HANDLING, LS_HS_ENDING, LS_HS_LAST, LS_HS_CANCELLED };
 
 /* The output queue; x.queued is the total length of its slices. Copied bytes and the framing of chunks are written
- * into `block`, one behind the other. */
+ * into `block`, one after the other. */
 typedef struct ls_httpsys_out {
     ls_block *block; /* the block being filled, or NULL */
     uint32_t filled;
@@ -132,8 +132,8 @@ static inline bool ls_httpsys_has_output(const ls_httpsys_exchange *e)
 /* As ls_httpsys_open, with the functions of `api`. */
 int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_httpsys_options *options,
                          ls_http_engine **out, char *message, size_t message_bytes);
-/* ls_http_engine_ops.drain: remove the URLs, so that http.sys delivers no further requests, and close the connection after
- * each response. When all requests have ended, cancel the receives and shut the queue down. */
+/* ls_http_engine_ops.drain: remove the URLs, so that http.sys delivers no further requests, and close the connection
+ * after each response. When all requests have ended, cancel the receives and shut the queue down. */
 uint32_t ls_httpsys_drain(ls_http_engine *e, bool all);
 void ls_httpsys_request_ended(ls_httpsys *http);
 

@@ -17,9 +17,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crypto/random.h"
 #include "base/io/log.h"
 #include "base/os/memory.h"
-#include "base/crypto/random.h"
 #include "http/httpsys/httpsys_internal_win32.h"
 
 enum {

@@ -344,7 +344,8 @@ int ls_httpsys_data(ls_thread_ctx *ctx, ls_exchange *x, ls_slice *slices, unsign
     return err == LS_OK && how & LS_DATA_SHARED ? LS_PENDING : err;
 }
 
-/* The release cancels an aborted request. Until then nothing is sent behind a pending send: see ls_httpsys_transmitted. */
+/* The release cancels an aborted request. Until then nothing is sent after a pending send: see
+ * ls_httpsys_transmitted. */
 int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_httpsys_exchange *e = ls_httpsys_of(x);

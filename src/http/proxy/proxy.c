@@ -5,8 +5,8 @@
  *     run --> send_request   until the client has sent no more, or the server's queue is full
  *         \-> take_response  until the server has sent no more, or the client's queue is full
  *
- * A silent server costs the client nothing but the wait; but a client may leave meanwhile, which only a receive tells. That
- * receive is posted after LS_PROXY_LOOK_MS, because most responses arrive earlier. */
+ * A silent server costs the client nothing but the wait; but a client may leave meanwhile, which only a receive tells.
+ * That receive is posted after LS_PROXY_LOOK_MS, because most responses arrive earlier. */
 #include "http/proxy/proxy.h"
 
 #include <assert.h>
@@ -131,7 +131,7 @@ void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err)
     drop_fields(p);
     if (err == LS_OK && p->up != NULL && can_keep(p)) keep_stream(ctx, p);
     close_both(ctx, p);
-    /* Behind the pool: the next request of the client finds the connection there. */
+    /* After the pool: the next request of the client finds the connection there. */
     if (err == LS_OK) (void)ls_exchange_flush(ctx, x);
     if (err < 0 && p->life != LS_PROXY_TUNNEL && x->response == LS_RESPONSE_OPEN) ls_exchange_abort(ctx, x);
 }
@@ -340,8 +340,8 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     return err;
 }
 
-/* Collect lines of the trailer section; at its end the trailers are those of the response. One that has no effect as a trailer,
- * or no room, is left out. LS_OK or LS_ENOMEM. */
+/* Collect lines of the trailer section; at its end the trailers are those of the response. One that has no effect as a
+ * trailer, or no room, is left out. LS_OK or LS_ENOMEM. */
 static int take_trailers(ls_thread_ctx *ctx, ls_proxy *p, const char *lines, size_t len, bool end)
 {
     ls_pair field;
@@ -402,7 +402,8 @@ static int take_response(ls_thread_ctx *ctx, ls_proxy *p)
             if (err < 0) p->of_client = true;
             return err < 0 ? err : LS_DONE;
         }
-        /* A part leaves at once, such as an event; behind a receive that filled its block, with what can be received now. */
+        /* A part leaves at once, such as an event; after a receive that filled its block, with what can be received
+         * now. */
         if (x->response != LS_RESPONSE_NONE && (!p->c.filled || ls_exchange_queued(x) >= LS_PROXY_QUEUE_BYTES)) {
             err = ls_exchange_flush(ctx, x);
             if (err < 0) p->of_client = true;
@@ -539,7 +540,8 @@ void ls_proxy_free(ls_proxy *p)
     free(p);
 }
 
-/* ---- what the caller asks ---------------------------------------------------------------------------------------- */
+/* ---- what the caller asks
+ * ---------------------------------------------------------------------------------------- */
 
 ls_proxy_result ls_proxy_result_of(const ls_proxy *p)
 {

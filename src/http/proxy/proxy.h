@@ -1,14 +1,15 @@
-/* proxy.h - one request of a client, answered by an upstream server: the part of a reverse proxy that touches every byte.
+/* proxy.h - one request of a client, answered by an upstream server: the part of a reverse proxy that touches every
+ * byte.
  *
  *     client --request--> exchange_in --slices--> queue of the upstream stream --> server
  *     client <-- queue <-- exchange_out <--slices-- http1_reader <--blocks-- server
  *
- * Nothing is copied: a slice of a received block is queued on the other connection. A direction receives only while less than
- * LS_PROXY_QUEUE_BYTES are queued on its way out, so that the memory of a body is constant. After a response 101 the
- * two streams are a tunnel (proxy_tunnel.c).
+ * Nothing is copied: a slice of a received block is queued on the other connection. A direction receives only while
+ * less than LS_PROXY_QUEUE_BYTES are queued on its way out, so that the memory of a body is constant. After a response
+ * 101 the two streams are a tunnel (proxy_tunnel.c).
  *
- * What the options point to stays valid until `done` or ls_proxy_drop. Meanwhile the proxy has the exchange: x->wake and
- * x->task are its own. All calls and packets run inside x->actor. */
+ * What the options point to stays valid until `done` or ls_proxy_drop. Meanwhile the proxy has the exchange: x->wake
+ * and x->task are its own. All calls and packets run inside x->actor. */
 #ifndef LS_HTTP_PROXY_H
 #define LS_HTTP_PROXY_H
 
@@ -45,9 +46,10 @@ void *ls_proxy_user(ls_proxy *p);
 /* Free a proxy that was not started, or that has ended: after `done` without a pause, or ls_proxy_drop. */
 void ls_proxy_free(ls_proxy *p);
 
-/* Send the request on `up`, a connected stream with room for LS_PROXY_ROOM_BYTES, to which nothing is posted. It belongs to
- * the proxy now. LS_PENDING: `done` follows, never from inside this call. LS_DONE: the result is there already, and `done`
- * is not called. LS_ELIMIT, LS_ENOMEM of ls_proxy_put_request: nothing was sent, and *up is still the caller's. */
+/* Send the request on `up`, a connected stream with room for LS_PROXY_ROOM_BYTES, to which nothing is posted. It
+ * belongs to the proxy now. LS_PENDING: `done` follows, never from inside this call. LS_DONE: the result is there
+ * already, and `done` is not called. LS_ELIMIT, LS_ENOMEM of ls_proxy_put_request: nothing was sent, and *up is still
+ * the caller's. */
 int ls_proxy_start(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *up, const ls_proxy_change *change);
 /* Continue after a pause: results as LS_PENDING and LS_DONE above. */
 int ls_proxy_resume(ls_thread_ctx *ctx, ls_proxy *p);
@@ -63,10 +65,10 @@ typedef struct ls_proxy_result {
     int err;         /* LS_OK: the response is complete, or paused; LS_E* */
     const char *why; /* of LS_EPROTO from the server: static text */
     bool of_client;  /* the error: its body is invalid, or it has left */
-    bool
-        unanswered; /* no byte of a response was received, and none of the client's body was sent: it may be sent again */
-    bool body_read; /* bytes of the body were sent to the server */
-    bool upgraded;  /* there was a tunnel */
+    bool unanswered; /* no byte of a response was received, and none of the client's body was sent: it may be sent
+                     * again */
+    bool body_read;  /* bytes of the body were sent to the server */
+    bool upgraded;   /* there was a tunnel */
 } ls_proxy_result;
 
 ls_proxy_result ls_proxy_result_of(const ls_proxy *p);
@@ -82,8 +84,8 @@ ls_text ls_proxy_own_fields(const ls_proxy *p);
 bool ls_proxy_is_overruled(const ls_proxy *p);
 /* The body ends with the connection: it may be cut off. */
 bool ls_proxy_ends_with_stream(const ls_proxy *p);
-/* The response of the server is not used: drop the status and the fields that were taken from it. The connection to the
- * server is kept if no body follows. */
+/* The response of the server is not used: drop the status and the fields that were taken from it. The connection to
+ * the server is kept if no body follows. */
 void ls_proxy_refuse(ls_thread_ctx *ctx, ls_proxy *p);
 
 /* A tap gets each part of the body before the client does; `last`: the body is whole. Of the one that is set last. */

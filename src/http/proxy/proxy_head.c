@@ -53,8 +53,8 @@ static size_t separator_at(const char *at, const char *end)
     return (at[1] == '2' && digit == 'f') || (at[1] == '5' && digit == 'c') ? 3 : 0;
 }
 
-/* Whether path[0..len) has a segment "." or "..", also with %2e, between %2f, and in front of parameters ("..;a"), which
- * servers of Java remove first. */
+/* Whether path[0..len) has a segment "." or "..", also with %2e, between %2f, and in front of parameters ("..;a"),
+ * which servers of Java remove first. */
 static bool has_dots(const char *path, size_t len)
 {
     const char *const end = path + len;
@@ -76,7 +76,7 @@ static bool has_dots(const char *path, size_t len)
     return false;
 }
 
-/* The path behind the first `strip` segments: "" or from a slash on. */
+/* The path after the first `strip` segments: "" or from a slash on. */
 static ls_text rest_of(const char *path, size_t len, unsigned strip)
 {
     const char *const end = path + len;
@@ -141,7 +141,7 @@ static bool passes(forwarding *f, const char *name, size_t len, bool any_connect
     return trusted || !SAME(name, len, "x-real-ip");
 }
 
-/* The values of all fields of that name, each with ", " behind it. */
+/* The values of all fields of that name, each with ", " after it. */
 static char *put_list(char *to, const ls_exchange *x, const char *name, size_t len)
 {
     const ls_http_field *field;
@@ -203,7 +203,7 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
                          bool *chunked)
 {
     const ls_http_head *head = &x->head;
-    /* A field grows by the space behind its colon and, in a list, by ", "; Host and the target may stand twice. */
+    /* A field grows by the space after its colon and, in a list, by ", "; Host and the target may stand twice. */
     const size_t room = head->bytes + 3 * head->field_count + head->host.len + change->host.len + change->prefix.len +
                         change->target.len + change->lines.len + OWN_BYTES;
     char *const from = room <= LS_BLOCK_LARGE ? ls_stream_room(ctx, up, room) : NULL;

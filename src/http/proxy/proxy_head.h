@@ -1,14 +1,14 @@
-/* proxy_head.h - the heads of a reverse proxy (RFC 9110 section 7.6): the request of a client as a request to an upstream
- * server, and the head of its response as the response of the exchange.
+/* proxy_head.h - the heads of a reverse proxy (RFC 9110 section 7.6): the request of a client as a request to an
+ * upstream server, and the head of its response as the response of the exchange.
  *
- * Fields of the connection stay behind: Connection and those that it names, Keep-Alive, Proxy-Connection, TE,
- * Transfer-Encoding, Upgrade (which follows again if both sides may change the protocol), Trailer, Proxy-Authenticate and
- * Proxy-Authorization. The request gets Via and
+ * Fields of the connection are not passed on: Connection and those that it names, Keep-Alive, Proxy-Connection, TE,
+ * Transfer-Encoding, Upgrade (which follows again if both sides may change the protocol), Trailer, Proxy-Authenticate
+ * and Proxy-Authorization. The request gets Via and
  *
- *     X-Forwarded-For     the address of the client, behind the list that a trusted client has sent
+ *     X-Forwarded-For     the address of the client, after the list that a trusted client has sent
  *     X-Forwarded-Proto   http or https, and
  *     X-Forwarded-Host    the Host of the request, unless a trusted client has sent the field
- *     Forwarded           only behind that of a trusted client (RFC 7239): such a proxy uses it
+ *     Forwarded           only after that of a trusted client (RFC 7239): such a proxy uses it
  *
  * What other clients say about themselves in these fields, in others that begin with X-Forwarded- and in X-Real-IP is
  * dropped. Thread: inside x->actor. */
@@ -36,21 +36,22 @@ typedef struct ls_proxy_change {
 /* Whether the path has no segment "." or "..", also percent-encoded, which could leave the prefix. */
 bool ls_proxy_path_stays(const ls_exchange *x, const ls_proxy_change *change);
 
-/* The field Upgrade of the request if it is passed on, else NULL. It is not for protocols that carry HTTP (h2c, TLS of RFC 2817):
- * the requests within them would pass by the routes and the middleware. */
+/* The field Upgrade of the request if it is passed on, else NULL. It is not for protocols that carry HTTP (h2c, TLS of
+ * RFC 2817): the requests within them would pass by the routes and the middleware. */
 const ls_http_field *ls_proxy_upgrade(const ls_exchange *x);
 
-/* Queue the head of the request on `up`. *chunked receives whether the body follows in the chunked coding. LS_OK; LS_ELIMIT:
- * the head is longer than LS_BLOCK_LARGE; LS_ENOMEM. */
+/* Queue the head of the request on `up`. *chunked receives whether the body follows in the chunked coding. LS_OK;
+ * LS_ELIMIT: the head is longer than LS_BLOCK_LARGE; LS_ENOMEM. */
 int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_change *change,
                          bool *chunked);
 
-/* Set status, fields and length of the response from the final head bytes[0..head->bytes). A field that the exchange has
- * already replaces those of its name, but Set-Cookie and Vary, to which they are added. LS_OK, LS_ELIMIT or LS_ENOMEM. */
+/* Set status, fields and length of the response from the final head bytes[0..head->bytes). A field that the exchange
+ * has already replaces those of its name, but Set-Cookie and Vary, to which they are added. LS_OK, LS_ELIMIT or
+ * LS_ENOMEM. */
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head);
 
-/* Whether the first `own` bytes of the fields of the response have a field of that name: what was there before stays, in place
- * of a field of the server, but Set-Cookie and Vary, to which those are added. */
+/* Whether the first `own` bytes of the fields of the response have a field of that name: what was there before stays,
+ * in place of a field of the server, but Set-Cookie and Vary, to which those are added. */
 bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_t len);
 
 /* The value of the first field of that name in a head; false: it has no such field. */

@@ -1,5 +1,6 @@
-/* proxy_tunnel.c - the connections of a proxy after a response 101 (RFC 9110 section 7.8): what one side sends goes to the
- * other one, without a copy. The end of a direction is passed on when its bytes were sent; an error of a side closes both. */
+/* proxy_tunnel.c - the connections of a proxy after a response 101 (RFC 9110 section 7.8): what one side sends goes to
+ * the other one, without a copy. The end of a direction is passed on when its bytes were sent; an error of a side
+ * closes both. */
 #include "base/err.h"
 #include "http/proxy/proxy_internal.h"
 
@@ -89,7 +90,7 @@ int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p)
     ls_upgraded client;
     ls_text protocol;
     int err = ls_exchange_unexpect_end(ctx, p->with.x);
-    if (err == LS_DONE && ls_stream_sending(p->up)) err = LS_PENDING; /* its packet comes behind the response */
+    if (err == LS_DONE && ls_stream_sending(p->up)) err = LS_PENDING; /* its packet comes after the response */
     p->life = LS_PROXY_UPGRADING;
     if (err != LS_DONE) return err;
     if (!ls_proxy_response_field(p->c.in.ptr, &p->c.reader.head, "upgrade", &protocol)) {

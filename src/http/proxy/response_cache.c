@@ -173,7 +173,7 @@ size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, cha
     return w.len;
 }
 
-/* Whether the request has the values of `select`, each behind its name: a name has no "=" and no line feed. */
+/* Whether the request has the values of `select`, each after its name: a name has no "=" and no line feed. */
 static bool selects(ls_text select, const ls_selecting *by)
 {
     char values[LS_CACHE_KEY_BYTES_MAX];
@@ -236,8 +236,8 @@ static ls_stored *first_used(const ls_response_cache *cache)
     return LS_CONTAINER(cache->used.next, ls_stored, used);
 }
 
-/* Make room for a variant of the key: remove the one that the same requests select, or of too many the one that was stored
- * first. false: `keeps`, and the same requests select one. */
+/* Make room for a variant of the key: remove the one that the same requests select, or of too many the one that was
+ * stored first. false: `keeps`, and the same requests select one. */
 static bool remove_variant(ls_response_cache *cache, const ls_stored *entry, bool keeps)
 {
     ls_stored *last = NULL;
@@ -448,7 +448,7 @@ void ls_response_cache_part(ls_response_cache *cache, ls_text key)
     ls_waiters_wake(&woken);
 }
 
-/* Nothing is stored: the others go on. */
+/* Nothing is stored: the others continue. */
 static void fail(ls_fill *fill)
 {
     ls_node woken = LS_LIST_INIT(woken);

@@ -1,20 +1,22 @@
 /* response_cache.h - the responses that app:proxy has stored (RFC 9111), for all Lua states.
  *
- * An entry never changes: a response that is validated or replaced is a new entry, and responses that are being sent keep
- * the old one. The body is a block of its own, which the entry of a validated response shares. The entries of a key differ
- * in the fields of the request that select them (Vary); there are at most LS_VARIANTS_MAX of them. Above bytes_max the least
- * recently used entries are dropped.
+ * An entry never changes: a response that is validated or replaced is a new entry, and responses that are being sent
+ * keep the old one. The body is a block of its own, which the entry of a validated response shares. The entries of a
+ * key differ in the fields of the request that select them (Vary); there are at most LS_VARIANTS_MAX of them. Above
+ * bytes_max the least recently used entries are dropped.
  *
- * A fill is a response on its way into the cache. One fill of a key is the first one: others wait for its end, and then look
- * again. When nothing was stored, or it took too long, they do not wait for each other: for LS_CACHE_APART_MS each request of the key has a fill
- * of its own, for which no one waits. A removal during a fill keeps it from being stored.
+ * A fill is a response on its way into the cache. One fill of a key is the first one: others wait for its end, and
+ * then look again. When nothing was stored, or it took too long, they do not wait for each other: for
+ * LS_CACHE_APART_MS each request of the key has a fill of its own, for which no one waits. A removal during a fill
+ * keeps it from being stored.
  *
- * A second store may have copies of entries, such as files. A copy is written under a fill whose key ends with NUL, one at a
- * time, and read under the fill of the response. A removal lasts until both stores have nothing of its keys:
+ * A second store may have copies of entries, such as files. A copy is written under a fill whose key ends with NUL,
+ * one at a time, and read under the fill of the response. A removal lasts until both stores have nothing of its keys:
  *
  *     remove --wait*: for the copies that are being written--> remove from the second store --> end
  *
- * No copy of its keys is written meanwhile: a claim for one waits. What is read meanwhile, or was before, is not restored.
+ * No copy of its keys is written meanwhile: a claim for one waits. What is read meanwhile, or was before, is not
+ * restored.
  *
  *     find --> found: serve it
  *        \---> claim --> LS_OK: a fill --add*--> end(entry or NULL): wakes those that wait
@@ -83,12 +85,12 @@ typedef struct ls_selecting {
     ls_text lines;     /* "Name: value\r\n"...: those in their place */
 } ls_selecting;
 
-/* The fields of a request that select a response, as text: for each of the names, between commas, its name and its value.
- * Writes at most `room` bytes; returns the length, which may be larger. */
+/* The fields of a request that select a response, as text: for each of the names, between commas, its name and its
+ * value. Writes at most `room` bytes; returns the length, which may be larger. */
 size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, char *out, size_t room);
 
-/* Make an entry, with copies of the texts; takes the reference of *body. lines: valid lines. NULL: out of memory, *body is
- * dropped. */
+/* Make an entry, with copies of the texts; takes the reference of *body. lines: valid lines. NULL: out of memory,
+ * *body is dropped. */
 ls_stored *ls_stored_make(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
                           ls_slice *body);
 /* The same with a copy of the body. */
@@ -102,18 +104,18 @@ static inline void ls_stored_drop(ls_stored *entry)
 /* Whether the invariants above hold; under the lock, or while no other thread uses the cache. */
 bool ls_response_cache_check(const ls_response_cache *cache);
 
-/* Find the entry for the request. LS_OK: *out, + 1 reference; LS_ECHANGED: only other requests select those of the key;
- * LS_ENOENT. */
+/* Find the entry for the request. LS_OK: *out, + 1 reference; LS_ECHANGED: only other requests select those of the
+ * key; LS_ENOENT. */
 int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_selecting *by, ls_stored **out);
 /* Whether the caller is the one that refreshes the entry. */
 bool ls_stored_refresh(ls_stored *entry);
 
-/* Begin a fill. LS_OK: *out; LS_CACHE_WAITS: another one is under way, or for a copy a removal, and `waiter` waits for its
- * end, with the result LS_OK; LS_ENOMEM. Without a waiter the fill is one for which no one waits; a copy has one.
+/* Begin a fill. LS_OK: *out; LS_CACHE_WAITS: another one is under way, or for a copy a removal, and `waiter` waits for
+ * its end, with the result LS_OK; LS_ENOMEM. Without a waiter the fill is one for which no one waits; a copy has one.
  * body_bytes_max: longer bodies are not stored. */
 int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_bytes_max, ls_waiter *waiter,
                             ls_fill **out);
-/* Let those that wait for the fill of the key go on: it takes too long. */
+/* Let those that wait for the fill of the key continue: it takes too long. */
 void ls_response_cache_part(ls_response_cache *cache, ls_text key);
 bool ls_response_cache_cancel(void *cache, ls_waiter *waiter); /* as ls_semaphore_cancel */
 /* The entry that the fill may validate, until its end; NULL: no entry. The first function takes the reference. */
@@ -122,7 +124,8 @@ ls_stored *ls_fill_validates(const ls_fill *fill);
 ls_response_cache *ls_fill_cache(const ls_fill *fill);
 ls_text ls_fill_key(const ls_fill *fill);
 size_t ls_fill_body_bytes_max(const ls_fill *fill);
-/* Collect bytes of the body. When it is too long, or there is no memory, nothing is stored, and the others go on. */
+/* Collect bytes of the body. When it is too long, or there is no memory, nothing is stored, and the others
+ * continue. */
 void ls_fill_add(ls_fill *fill, const char *bytes, size_t len);
 /* End the fill. `entry` (NULL: none) is put into the cache, unless the key was removed meanwhile; the caller keeps its
  * reference. `apart`: see above. */
@@ -135,11 +138,11 @@ unsigned ls_response_cache_list(ls_response_cache *cache, ls_text key, ls_stored
 /* Put the copy of an entry that was read since the claim of the fill, unless there is an entry that the same requests
  * select. The caller keeps its reference. false: nothing is put, because the copy may be one of a removed entry. */
 bool ls_fill_restore(ls_fill *fill, ls_stored *entry);
-/* Begin a removal, which ls_fill_end ends: remove the entries whose key begins with `prefix`, also those of fills; *count
- * receives the number of entries. NULL: out of memory; the entries are removed. */
+/* Begin a removal, which ls_fill_end ends: remove the entries whose key begins with `prefix`, also those of fills;
+ * *count receives the number of entries. NULL: out of memory; the entries are removed. */
 ls_fill *ls_response_cache_remove(ls_response_cache *cache, ls_text prefix, unsigned *count);
-/* LS_CACHE_WAITS: `waiter` waits for the end of a copy that was claimed before the removal, and the caller asks again then;
- * LS_OK: all have ended. */
+/* LS_CACHE_WAITS: `waiter` waits for the end of a copy that was claimed before the removal, and the caller asks again
+ * then; LS_OK: all have ended. */
 int ls_removal_wait(ls_fill *removal, ls_waiter *waiter);
 
 #endif

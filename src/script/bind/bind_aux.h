@@ -66,8 +66,8 @@ void ls_object_define(lua_State *L, const ls_object_type *type, int *ref);
  * ls_unknown_member() for another name. `object`: "a sock". */
 bool ls_push_method(lua_State *L, const char *object);
 
-/* Push a new object of the type, filled with zeros but for its first field, the tag (udata.h), which is `type`. The first
- * object of a state makes the metatable. May raise. */
+/* Push a new object of the type, filled with zeros but for its first field, the tag (udata.h), which is `type`. The
+ * first object of a state makes the metatable. May raise. */
 void *ls_object_push(lua_State *L, size_t bytes, int user_values, const ls_object_type *type);
 /* The same for objects that are made often: with a tag, and the metatable that ls_object_define has made. */
 void *ls_object_new(lua_State *L, size_t bytes, int user_values, const void *tag, int meta_ref);

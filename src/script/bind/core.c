@@ -10,7 +10,7 @@
 #include "http/httpsys/httpsys.h"
 #include "script/bind/modules.h"
 #include "script/core/lua/push.h"
-#include "script/core/quiet.h"
+#include "script/core/mute.h"
 #include "script/core/task.h"
 
 /* ls.now() -> seconds
@@ -32,8 +32,8 @@ static int core_retired(lua_State *L)
     return ls_push_boolean(L, ls_generation_retired(ls_state_of(L)->generation) != 0);
 }
 
-/* core.detach(): the task, and those that it begins, hand their work over to the next site themselves; a reload does not end
- * them where they wait. */
+/* core.detach(): the task, and those that it begins, hand their work over to the next site themselves; a reload does
+ * not end them where they wait. */
 static int core_detach(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
@@ -41,8 +41,8 @@ static int core_detach(lua_State *L)
     return 0;
 }
 
-/* core.remote_wait() -> whether a reload ends a command of Redis that blocks, of this task. Ends the task here when its site
- * has been replaced, or the server stops. Raises where it cannot wait. */
+/* core.remote_wait() -> whether a reload ends a command of Redis that blocks, of this task. Ends the task here when
+ * its site has been replaced, or the server stops. Raises where it cannot wait. */
 static int core_remote_wait(lua_State *L)
 {
     ls_task_may_wait(L);
@@ -74,7 +74,7 @@ static int core_log(lua_State *L)
     if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
         return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
     const ls_text text = ls_check_text(L, 2);
-    if (level >= ls_log_level_get() && !ls_quiet_is(ls_state_of(L))) ls_log_text(level, text.ptr, text.len);
+    if (level >= ls_log_level_get() && !ls_mute_is(ls_state_of(L))) ls_log_text(level, text.ptr, text.len);
     return 0;
 }
 

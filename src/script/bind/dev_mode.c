@@ -2,8 +2,8 @@
  *
  * A round of the thread: watch the folders of all files, then compare the stamps of the files, then wait for an event.
  * The order matters: a change between two of these steps shows in the next one. A change is not reloaded before the
- * files have been quiet for QUIET_MS, because editors write in several steps and tools write several files; longer if a
- * file has vanished, because some editors remove it before they write it.
+ * files have been quiet for QUIET_MS, because editors write in several steps and tools write several files; longer if
+ * a file has vanished, because some editors remove it before they write it.
  *
  * The server calls ls_dev_load_begin and ls_dev_load_end around every load, so a reload for a signal has the same
  * effects. */
@@ -167,15 +167,16 @@ int ls_dev_file(ls_dev *dev, const char *path, enum ls_dev_use use)
 
 bool ls_dev_find(ls_dev *dev, const char *name, char path[LS_DEV_PATH_BYTES_MAX + 1])
 {
-    const bool cut = strncmp(name, "...", 3) == 0;
-    const char *tail = cut ? name + 3 : name;
+    const bool truncated = strncmp(name, "...", 3) == 0;
+    const char *tail = truncated ? name + 3 : name;
     const size_t len = strlen(tail);
     bool found = false;
     ls_mutex_lock(&dev->mutex);
     for (size_t n = 0; n < dev->file_count && !found; n++) {
         const file *one = &dev->files[n];
         const size_t path_len = strlen(one->path);
-        if (len == 0 || !one->source || !one->stamp.exists || path_len < len || (!cut && path_len > len)) continue;
+        if (len == 0 || !one->source || !one->stamp.exists || path_len < len || (!truncated && path_len > len))
+            continue;
         found = strcmp(one->path + path_len - len, tail) == 0;
         if (found) (void)strcpy(path, one->path);
     }
@@ -347,7 +348,8 @@ static unsigned changed(ls_dev *dev, bool *vanished, char name[NAME_BYTES])
     return ls_dev_changed(dev, vanished, name, NAME_BYTES);
 }
 
-/* Wait until files have changed and are quiet, and log the name of one. Returns what has changed; 0: the server stops. */
+/* Wait until files have changed and are quiet, and log the name of one. Returns what has changed; 0: the server
+ * stops. */
 static unsigned await_change(ls_dev *dev)
 {
     char name[NAME_BYTES], later[NAME_BYTES];

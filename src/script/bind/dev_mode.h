@@ -1,10 +1,11 @@
-/* dev_mode.h - dev mode of a server (`luaserve dev`): the files that the site has loaded or sent, a thread that reloads
- * the site or its pages when one of them has changed, and the outcome of the last load. The server and all Lua states
- * share one object, which survives reloads; a server without dev mode has none. dev_object.c and lua/luaserve/dev.lua are
- * its part in Lua.
+/* dev_mode.h - dev mode of a server (`luaserve dev`): the files that the site has loaded or sent, a thread that
+ * reloads the site or its pages when one of them has changed, and the outcome of the last load. The server and all Lua
+ * states share one object, which survives reloads; a server without dev mode has none. dev_object.c and
+ * lua/luaserve/dev.lua are its part in Lua.
  *
- * Each end of a load, and each change of a file that was sent, makes a new *version*: the number that a page of the site
- * compares with the one that it was made with. A change of style sheets alone makes a new number of styles instead.
+ * Each end of a load, and each change of a file that was sent, makes a new *version*: the number that a page of the
+ * site compares with the one that it was made with. A change of style sheets alone makes a new number of styles
+ * instead.
  *
  * Thread: any, where no comment says more. */
 #ifndef LS_SCRIPT_DEV_MODE_H
@@ -19,8 +20,8 @@
 
 typedef struct ls_dev ls_dev;
 
-/* `editor`: the URL that opens a line in an editor, with {file} and {line}, or NULL; it must outlive the object. LS_OK,
- * or a negative code with the reason in `message`. */
+/* `editor`: the URL that opens a line in an editor, with {file} and {line}, or NULL; it must outlive the object.
+ * LS_OK, or a negative code with the reason in `message`. */
 int ls_dev_open(const char *editor, ls_dev **out, char *message, size_t message_bytes);
 void ls_dev_close(ls_dev *dev);               /* after the last Lua state */
 const char *ls_dev_editor(const ls_dev *dev); /* "": none */
@@ -48,19 +49,21 @@ enum ls_dev_use {
  * LS_ENOMEM or LS_ELIMIT. */
 int ls_dev_file(ls_dev *dev, const char *path, enum ls_dev_use use);
 
-/* The source that was recorded by this name, and exists; then it may be shown. Lua cuts the beginning of a long name in
- * messages: "...ory/site.lua" finds the first one that ends so. false: none. */
+/* The source that was recorded by this name, and exists; then it may be shown. Lua truncates the beginning of a long
+ * name in messages: "...ory/site.lua" finds the first one that ends so. false: none. */
 bool ls_dev_find(ls_dev *dev, const char *name, char path[LS_DEV_PATH_BYTES_MAX + 1]);
 
 /* Compare the files with their stamps, and keep the new stamps. Returns what the change concerns, 0 for no change;
- * *vanished: a file exists no more; `name` receives the path of a changed one, rather of one that the site has loaded. */
+ * *vanished: a file exists no more; `name` receives the path of a changed one, rather of one that the site has
+ * loaded. */
 enum { LS_DEV_CHANGED_STYLE = 1, LS_DEV_CHANGED_ASSET = 2, LS_DEV_CHANGED_SITE = 4 };
 unsigned ls_dev_changed(ls_dev *dev, bool *vanished, char *name, size_t name_bytes);
 
 /* ---- loads ---- */
 
 void ls_dev_load_begin(ls_dev *dev);
-/* failure: NULL, or the message of the load that has failed. After a success the files of earlier loads are forgotten. */
+/* failure: NULL, or the message of the load that has failed. After a success the files of earlier loads are
+ * dropped. */
 void ls_dev_load_end(ls_dev *dev, const char *failure);
 /* Keep the traceback of the load that fails, for the error page. */
 void ls_dev_traceback(ls_dev *dev, const char *text);

@@ -1,8 +1,8 @@
 /* option.h - reads a table of options that a module of lua/luaserve passes to the core into a struct.
  *
- * A reader has one constant table of ls_option for its struct. The names are those of the fields: names and units of the
- * core. lua/luaserve/options.lua describes the options of a site; its modules check the values, convert them and fill
- * in the defaults. So an error here names the field of the core.
+ * A reader has one constant table of ls_option for its struct. The names are those of the fields: names and units of
+ * the core. lua/luaserve/options.lua describes the options of a site; its modules check the values, convert them and
+ * fill in the defaults. So an error here names the field of the core.
  *
  * `index` is the stack index of the table. Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_OPTION_H

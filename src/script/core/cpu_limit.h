@@ -38,7 +38,7 @@ typedef struct ls_cpu_watch {
 /* Install the signal handler unless it is installed; `hook`, the same in all calls, raises the error. LS_OK or
  * LS_ESYS. */
 int ls_cpu_limit_install(lua_Hook hook);
-/* Undo one call of it. The last one restores the action of the signal. No run is going on. */
+/* Undo one call of it. The last one restores the action of the signal. No run is continuing. */
 void ls_cpu_limit_uninstall(void);
 
 /* Make the calling thread the owner of this CPU watch and unblock the signal in it. */

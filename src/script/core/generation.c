@@ -236,8 +236,8 @@ static ls_state *enter_any(ls_generation *g, ls_thread_ctx *ctx, unsigned count,
     return NULL;
 }
 
-/* All states are in use. A handler may be about to leave its state: unless a search has failed shortly before, look again
- * for some time. */
+/* All states are in use. A handler may be about to leave its state: unless a search has failed shortly before, look
+ * again for some time. */
 static ls_state *enter_full(ls_generation *g, ls_thread_ctx *ctx)
 {
     ls_state *state = enter_any(g, ctx, g->states_max, PASSES_FULL);

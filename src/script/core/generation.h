@@ -7,7 +7,8 @@
  * refused if that lasts for a quarter of a second; other work, and all work of a site that sets `states`, waits for a
  * state: it is posted to the state's actor.
  *
- * A state that nothing has used for some time, other than those made before the start, gives its memory back (state.h).
+ * A state that nothing has used for some time, other than those made before the start, gives its memory back
+ * (state.h).
  *
  * What a site defines for all its states, such as listeners, is a *definition*: the first state makes its entry, every
  * additional state must define as many and finds the entry by its number. A module (module.h) has one list of them.

@@ -1,8 +1,8 @@
 /* module.h - one object or group of functions in Lua, as the core sees it.
  *
  * A module is a const table in the file of script/bind that implements it, and one row in the registry
- * (script/bind/modules.h), which numbers the modules: the number is the slot of the module. Every Lua state has `bytes`
- * bytes of zeroed data for each module, which ls_state_data(state, slot) finds with one load.
+ * (script/bind/modules.h), which numbers the modules: the number is the slot of the module. Every Lua state has
+ * `bytes` bytes of zeroed data for each module, which ls_state_data(state, slot) finds with one load.
  *
  *     ls_state_open:    define, in the order of the registry
  *     the site loads
@@ -39,8 +39,8 @@ typedef struct ls_module {
     void (*define)(lua_State *L, ls_state *state);
     /* The site has loaded and the server starts, or has started before: arm timers, run hooks. */
     void (*start)(ls_thread_ctx *ctx, ls_state *state);
-    /* Work of the state ends for this reason, once for each (scope.h): REPLACED or STOP, after which the listeners give no
-     * new work; OUTDATED, UNUSED, TIME. The tasks were ended before. Not called before `close`. */
+    /* Work of the state ends for this reason, once for each (scope.h): REPLACED or STOP, after which the listeners
+     * give no new work; OUTDATED, UNUSED, TIME. The tasks were ended before. Not called before `close`. */
     void (*end)(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why);
     /* The drain takes long: log what the state still does. */
     void (*report)(ls_thread_ctx *ctx, ls_state *state);

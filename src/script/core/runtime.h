@@ -87,8 +87,8 @@ void ls_runtime_each(ls_runtime *runtime, void (*fn)(ls_generation *generation, 
 /* Call each(to, name, value) for the numbers of ls.stats(): of all states, of the modules, of the server. */
 void ls_runtime_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to);
 
-/* For ls_workers_options.on_stall; `runtime` is its user data. Enforces the processor-time limit. Returns the processor
- * time of the run in ns since the first call for it. Thread: the watchdog. */
+/* For ls_workers_options.on_stall; `runtime` is its user data. Enforces the processor-time limit. Returns the
+ * processor time of the run in ns since the first call for it. Thread: the watchdog. */
 uint64_t ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *runtime);
 /* For ls_workers_options.on_thread_end. */
 void ls_runtime_on_thread_end(ls_thread_ctx *ctx, void *runtime);

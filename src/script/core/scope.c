@@ -3,8 +3,9 @@
 
 #include <stdio.h>
 
-/* A letter for each wait in the order of enum ls_wait_for: a task that runs, is idle, waits for a message, for one of Redis,
- * for a permit of Redis, for a result, writes, is held; a timer that calls once, repeatedly; a subscription. n: now, l: later, -: never. */
+/* A letter for each wait in the order of enum ls_wait_for: a task that runs, is idle, waits for a message, for one of
+ * Redis, for a permit of Redis, for a result, writes, is held; a timer that calls once, repeatedly; a subscription. n:
+ * now, l: later, -: never. */
 #define ALL "lnnnnnnlnnn" /* the work ends: tasks that run at once, operations first */
 #define MOST(row)                                                                                         \
     [LS_SCOPE_REQUEST] = row, [LS_SCOPE_CONNECTION] = row, [LS_SCOPE_SITE] = row, [LS_SCOPE_BATCH] = row, \

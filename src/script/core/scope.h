@@ -6,11 +6,11 @@
  *       site            SITE: ls.init, "start", their jobs     BATCH: the same with a value of a channel     TIMER
  *         connection    CONNECTION: ls.tcp     WEBSOCKET, with all that its functions begin
  *           request     REQUEST
- *             job       JOB: what requests, connections and events leave behind
+ *             job       JOB: what requests, connections and events leave after
  *
- * One table (scope.c) has the rule: for each reason, scope and wait it says whether the work ends. No other flag decides
- * an end. The reasons of a whole site are bits of ls_generation.ending, which any thread may set; each Lua state takes
- * the step for a reason once (ls_state.ending).
+ * One table (scope.c) has the rule: for each reason, scope and wait it says whether the work ends. No other flag
+ * decides an end. The reasons of a whole site are bits of ls_generation.ending, which any thread may set; each Lua
+ * state takes the step for a reason once (ls_state.ending).
  *
  * Functions without a thread: pure. */
 #ifndef LS_SCRIPT_SCOPE_H
@@ -53,7 +53,7 @@ enum ls_end_why {
     LS_END_TIMEOUT,     /* a task has waited for longer than time_ms_max */
     LS_END_REPLACED,    /* the next site serves */
     LS_END_STOP,        /* the server stops */
-    LS_END_OUTDATED,    /* too many or too old sites before: WebSockets are closed with 1012 */
+    LS_END_OUTDATED,    /* too many or too replaced sites before: WebSockets are closed with 1012 */
     LS_END_UNUSED,      /* nothing is left that could give it work */
     LS_END_REQUESTS,    /* drain_timeout of a stop is over; soon LS_END_CLOSED follows */
     LS_END_TIME,        /* drain_timeout after a reload is over */
@@ -61,14 +61,16 @@ enum ls_end_why {
     LS_ENDS
 };
 
-/* NOW: the wait ends, and the work with it. LATER: when the wait is over, or, of a task that runs, at its next instruction. */
+/* NOW: the wait ends, and the work with it. LATER: when the wait is over, or, of a task that runs, at its next
+ * instruction. */
 enum ls_scope_end { LS_ENDS_NEVER, LS_ENDS_NOW, LS_ENDS_LATER };
 
 enum ls_scope_end ls_scope_ends(enum ls_end_why why, enum ls_scope scope, enum ls_wait_for wait);
 /* The first of these reasons, bits by enum ls_end_why, that ends it NOW; or LS_END_NONE. */
 enum ls_end_why ls_scope_end_of(unsigned reasons, enum ls_scope scope, enum ls_wait_for wait);
 
-/* The scope of a job, or of the task of a subscription, that work of this scope begins; and of a timer that it sets. */
+/* The scope of a job, or of the task of a subscription, that work of this scope begins; and of a timer that it
+ * sets. */
 enum ls_scope ls_scope_of_job(enum ls_scope scope);
 enum ls_scope ls_scope_of_timer(enum ls_scope scope);
 /* The scope of a task that has received a value. */

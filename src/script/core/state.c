@@ -11,7 +11,7 @@
 #include "script/core/lua/libraries.h"
 #include "script/core/lua/lua_files.h"
 #include "script/core/lua/lua_modules.h"
-#include "script/core/quiet.h"
+#include "script/core/mute.h"
 #include "script/core/task.h"
 
 /* realloc(3) that takes small blocks from the state's allocator. old_size 0: there is no old block. */
@@ -48,8 +48,8 @@ LS_NOINLINE static bool grant(ls_state *state, size_t live, size_t more)
     return more <= room;
 }
 
-/* Note the line: no message handler is called for an error of memory. Not while the stack of a coroutine grows in a version
- * of Lua that has no valid pointers into it then. */
+/* Note the line: no message handler is called for an error of memory. Not while the stack of a coroutine grows in a
+ * version of Lua that has no valid pointers into it then. */
 LS_NOINLINE static void refuse(ls_state *state, const void *ptr)
 {
     lua_State *running = state->cpu != NULL ? atomic_load_explicit(&state->cpu->running, memory_order_relaxed) : NULL;
@@ -211,7 +211,7 @@ void ls_state_flush(ls_thread_ctx *ctx, ls_state *state, bool suspended)
 }
 
 /* The state does not receive work from other states, so without a task and a timer it never has one again. */
-void ls_state_settle(ls_state *state)
+void ls_state_work_ended(ls_state *state)
 {
     ls_generation *generation = state->generation;
     const ls_site_host *host = generation->runtime->host;
@@ -244,7 +244,7 @@ static int state_define(lua_State *L)
         if (generation->modules[n]->prepare != NULL) generation->modules[n]->prepare(L, state);
     ls_libraries_open(L);
     ls_coroutine_define(L);
-    ls_quiet_define(L);
+    ls_mute_define(L);
     ls_lua_modules_preload(L, "luaserve", generation->runtime->bytecode);
     ls_lua_files_define(L);
     ls_lua_modules_path(L, generation->path, ls_lua_files_cached); /* the directory of the site comes first */
@@ -414,7 +414,7 @@ static void close_lua(ls_thread_ctx *ctx, ls_state *state)
     state_release(state);
 }
 
-static bool is_at_rest(ls_state *state)
+static bool is_idle(ls_state *state)
 {
     return ls_list_empty(&state->tasks_live) && state->alarms_used == 0 && ls_strings_closed(&state->strings) &&
            atomic_load(&state->busy) == 0 && !ls_actor_has_waiting(&state->actor);
@@ -436,7 +436,7 @@ static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing clos
         if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);
     if (closing == LS_CLOSING_DISCONNECT) return;
     ls_tasks_end(ctx, state);
-    if (!is_at_rest(state)) return;
+    if (!is_idle(state)) return;
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->closed != NULL && !generation->modules[n]->closed(state)) return;
     close_lua(ctx, state);
@@ -464,7 +464,7 @@ static bool mark_unused(ls_state *state)
         bool (*const is_unused)(ls_state *) = modules[n]->unused != NULL ? modules[n]->unused : modules[n]->closed;
         unused = is_unused == NULL || is_unused(state);
     }
-    unused = unused && is_at_rest(state);
+    unused = unused && is_idle(state);
     if (unused) atomic_store(&state->closed, true);
     ls_mutex_unlock(&generation->runtime->mutex);
     return unused;
@@ -570,7 +570,7 @@ static void step_counted(ls_thread_ctx *ctx, ls_state *state)
     else if (atomic_exchange(&state->gives_back, false) && !atomic_load(&state->closed))
         give_back(ctx, state);
     else
-        ls_state_settle(state);
+        ls_state_work_ended(state);
 }
 
 static void step_done(ls_thread_ctx *ctx, ls_op *op)

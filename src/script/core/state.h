@@ -12,15 +12,15 @@
  * A Lua API function that allocates may raise, and an error outside of a protected call ends the process. Therefore
  * every allocation happens inside lua_resume or ls_state_protected(); other code pushes values that need no memory.
  *
- * The life of a state. ls_state_step() brings it up to the phase of its generation: any thread sets the phase there and
- * posts the step to every state, and a state that is made later makes the step itself.
+ * The life of a state. ls_state_step() brings it up to the phase of its generation: any thread sets the phase there
+ * and posts the step to every state, and a state that is made later makes the step itself.
  *
  *     open --> (load) --> started --> ending, for one reason after the other (scope.h) --> closing: cancel what is
  *     pending, again and again, until no task, alarm, string or module needs the state --> lua_close --> closed
  *
- * A state above those of the running threads that was not entered for LS_STATE_UNUSED_TICKS, and that holds nothing, gives
- * its memory back: Lua is closed, the data of the modules is freed, and the struct stays, so that its actor is always
- * valid. ls_state_open() opens it again when all other states are in use; to the site it is a new state. */
+ * A state above those of the running threads that was not entered for LS_STATE_UNUSED_TICKS, and that holds nothing,
+ * gives its memory back: Lua is closed, the data of the modules is freed, and the struct stays, so that its actor is
+ * always valid. ls_state_open() opens it again when all other states are in use; to the site it is a new state. */
 #ifndef LS_SCRIPT_STATE_H
 #define LS_SCRIPT_STATE_H
 
@@ -59,7 +59,7 @@ struct ls_state {
     ls_cpu_watch *cpu;        /* of the current run; never NULL */
     ls_task *current;         /* the running task, or NULL */
     ls_flush *flushes;        /* work for the end or the suspension of the running task */
-    ls_flush *observer;       /* dev mode: runs behind the flushes of each task; NULL: none */
+    ls_flush *observer;       /* dev mode: runs after the flushes of each task; NULL: none */
     unsigned protected_calls; /* nesting depth of ls_state_protected() */
 
     ls_alloc alloc;               /* allocator of Lua's small objects */
@@ -70,7 +70,8 @@ struct ls_state {
     bool refused_by_all;          /* and the last time that of all states */
 
     ls_node waits; /* in the queues of channels and semaphores: wait.h */
-    /* Of the requests; NULL: none. The task is going to wait: set task->client_is when its client has left, now or later. */
+    /* Of the requests; NULL: none. The task is going to wait: set task->client_is when its client has left, now or
+     * later. */
     void (*expect_end)(ls_thread_ctx *ctx, ls_task *task);
 
     ls_node tasks_free, tasks_live;
@@ -192,8 +193,8 @@ static inline ls_state *ls_generation_enter_own(ls_generation *generation, ls_th
 /* A state that is closed, with this memory limit. NULL: no memory. */
 ls_state *ls_state_new(ls_generation *generation, size_t bytes_max);
 
-/* Open a closed state with the libraries and the modules; does not load the site. The thread holds its actor, unless no
- * worker runs. LS_OK or LS_ENOMEM with the reason in `message`: it holds nothing then. */
+/* Open a closed state with the libraries and the modules; does not load the site. The thread holds its actor, unless
+ * no worker runs. LS_OK or LS_ENOMEM with the reason in `message`: it holds nothing then. */
 int ls_state_open(ls_state *state, ls_thread_ctx *ctx, char *message, size_t message_bytes);
 /* The site could not be loaded into it: it is closed again. */
 void ls_state_open_failed(ls_state *state, ls_thread_ctx *ctx);
@@ -260,19 +261,20 @@ ls_block *ls_state_block(lua_State *L, size_t size);
 
 /* A connection with a coroutine or an object has ended: count it in *ended; `left` are open. Coroutines and objects of
  * ended connections belong to the old generation, which the collector visits rarely, so they can pile up. Therefore a
- * full collection runs once as many connections have ended as are open, and at least LS_COLLECT_AFTER. No task runs. */
+ * full collection runs once as many connections have ended as are open, and at least LS_COLLECT_AFTER. No task
+ * runs. */
 enum { LS_COLLECT_AFTER = 1024 };
 void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, unsigned left);
 
-/* A task or a timer has ended. When it was the last one of a site without listeners, the server stops. The caller holds
- * the actor. */
-void ls_state_settle(ls_state *state);
+/* A task or a timer has ended. When it was the last one of a site without listeners, the server stops. The caller
+ * holds the actor. */
+void ls_state_work_ended(ls_state *state);
 
 /* The debug hook that enforces the processor-time limit. */
 void ls_state_hook(lua_State *L, lua_Debug *ar);
 /* End the code that runs in L, whose run has exceeded the limit or was cancelled. It suspends the task for ever where
- * the task can be suspended and no call catches it (ls_task_is_caught), else it raises an error that no message handler
- * receives. Returns only if the caller is a hook. */
+ * the task can be suspended and no call catches it (ls_task_is_caught), else it raises an error that no message
+ * handler receives. Returns only if the caller is a hook. */
 void ls_state_end_run(lua_State *L);
 /* Raise an error without a call of the message handler: inside a hook, a handler would run with hooks disabled, and
  * nothing could end it. */

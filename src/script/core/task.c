@@ -123,8 +123,8 @@ static int main_returned(lua_State *L, int status, lua_KContext context)
     return status == LUA_OK || status == LUA_YIELD ? lua_gettop(L) - 1 : lua_error(L);
 }
 
-/* The bottom of the stack of a task: calls its function, protected, so that after an error the __close functions of its
- * variables run where they can wait. lua_resetthread() could not do that. */
+/* The bottom of the stack of a task: calls its function, protected, so that after an error the __close functions of
+ * its variables run where they can wait. lua_resetthread() could not do that. */
 static int task_main(lua_State *L) /* (function, its arguments...) */
 {
     lua_pushcfunction(L, ls_task_keep_error);
@@ -200,7 +200,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     ls_list_remove(&task->node);
     if (task->counted) {
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-        ls_state_settle(state);
+        ls_state_work_ended(state);
     }
     ls_task_enter(task, LS_SCOPE_NONE);
     task->wait = LS_WAIT_NONE;
@@ -250,7 +250,7 @@ void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until)
     if (end == until) task_run_ends(task, until); /* else the code before the call has ended what it held itself */
 }
 
-void ls_task_go_on(ls_task *task)
+void ls_task_continue(ls_task *task)
 {
     task->cpu_exceeded = false;
     task->ending = LS_END_NONE;
@@ -570,8 +570,8 @@ void ls_tasks_cancel(ls_state *state, enum ls_end_why why)
     }
 }
 
-/* A task that waits although its time is over; NULL: none. *next receives the time of the next one; 0: none. The oldest
- * tasks come first. */
+/* A task that waits although its time is over; NULL: none. *next receives the time of the next one; 0: none. The
+ * oldest tasks come first. */
 static ls_task *overdue_task(const ls_state *state, uint64_t now_ns, uint64_t *next)
 {
     *next = 0;

@@ -19,7 +19,7 @@ enum { LS_TASKS_FREE_MAX = 256 };
  * other tasks, and gives back the time for which it lasted. */
 #define LS_YIELD_SLEEP_S 0.001
 
-/* Processor time, and time of waits, of the code that goes on after ls_task_catch(). */
+/* Processor time, and time of waits, of the code that continues after ls_task_catch(). */
 enum { LS_TASK_CAUGHT_MS = 1000 };
 
 /* Called when the task has ended: its `count` results, or its error, are on top of task->co. Must release the task. */
@@ -128,13 +128,13 @@ static inline bool ls_task_was_left(const ls_task *task)
            ls_scope_ends(LS_END_CLIENT_LEFT, (enum ls_scope)task->scope, (enum ls_wait_for)task->wait) == LS_ENDS_NOW;
 }
 
-/* Push the message of a task that has exceeded the limit of processor time or of time. `route`: "GET /a (site.lua:9)", or
- * NULL. */
+/* Push the message of a task that has exceeded the limit of processor time or of time. `route`: "GET /a (site.lua:9)",
+ * or NULL. */
 const char *ls_task_push_exceeded(lua_State *L, const ls_task *task, const char *route);
 
-/* A limit of processor time or of time ends the code of a task; where task->catches > 0 it does so by errors, one at each
- * instruction, until a protected call of C has them. That call counts in task->catches and asks first whether a limit
- * is the reason. */
+/* A limit of processor time or of time ends the code of a task; where task->catches > 0 it does so by errors, one at
+ * each instruction, until a protected call of C has them. That call counts in task->catches and asks first whether a
+ * limit is the reason. */
 static inline bool ls_task_is_caught(const ls_task *task)
 {
     return task->catches > 0 && !ls_task_is_canceled(task);
@@ -143,14 +143,14 @@ static inline bool ls_task_is_over(const ls_task *task) /* in that call */
 {
     return ls_cpu_watch_exceeded(task->state->cpu) && !ls_task_is_canceled(task);
 }
-/* Then Lua code may run in L again; pushes the traceback of the code that was ended, or nil. `until`: task->ends as they
- * were before the call; those after it are run. */
+/* Then Lua code may run in L again; pushes the traceback of the code that was ended, or nil. `until`: task->ends as
+ * they were before the call; those after it are run. */
 void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until);
-/* And the limits begin anew, with LS_TASK_CAUGHT_MS; ls_task_push_exceeded() is no longer possible. */
-void ls_task_go_on(ls_task *task);
+/* And the limits start again, with LS_TASK_CAUGHT_MS; ls_task_push_exceeded() is no longer possible. */
+void ls_task_continue(ls_task *task);
 
-/* A message handler: keeps the error as text with its traceback, and leaves it as it is. An error of a __close function that
- * ends the task in its place names the one before. */
+/* A message handler: keeps the error as text with its traceback, and leaves it as it is. An error of a __close
+ * function that ends the task in its place names the one before. */
 int ls_task_keep_error(lua_State *L);
 /* Push what ls_task_keep_error() has kept of the task, or `message` with the traceback of its coroutine. */
 void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message);
@@ -183,8 +183,8 @@ void ls_task_may_wait(lua_State *L);
 bool ls_task_can_wait(lua_State *L); /* false where ls_task_may_wait() raises */
 /* It ends, also where a time limit that has passed before would have been caught. */
 void ls_task_cancel(ls_task *task, enum ls_end_why why);
-/* Before a wait, while the task holds nothing yet: end it here if its site was replaced, or the server stops, and that ends
- * such a wait. Where it cannot be suspended it continues; then the wait raises. */
+/* Before a wait, while the task holds nothing yet: end it here if its site was replaced, or the server stops, and that
+ * ends such a wait. Where it cannot be suspended it continues; then the wait raises. */
 void ls_task_end_before(lua_State *L, enum ls_wait_for wait);
 /* Suspend the current task. The caller returns the result of this call. After the wake `k` continues with the stack
  * of L as it is now. A wait that is idle does not begin in a site that was replaced, if that ends it. */
@@ -196,8 +196,8 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result);
  * may free its owner. */
 void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result);
 
-/* Work on a thread of the port for which a task waits. Set work.run; the object lives in a userdata on the stack of the
- * task. */
+/* Work on a thread of the port for which a task waits. Set work.run; the object lives in a userdata on the stack of
+ * the task. */
 typedef struct ls_task_work {
     ls_work work;
     ls_task *task;
@@ -217,15 +217,15 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
 bool ls_task_try_alarm(ls_task *task, double seconds); /* the same; false: out of memory */
 /* Set due_ns of a task that waits. */
 void ls_task_watch(ls_task *task);
-/* For the clock of a test: whether all tasks but the current one wait; the time of the earliest alarm of a task of the site, or UINT64_MAX; and all of these alarms
- * earlier by `ns`. */
+/* For the clock of a test: whether all tasks but the current one wait; the time of the earliest alarm of a task of the
+ * site, or UINT64_MAX; and all of these alarms earlier by `ns`. */
 bool ls_tasks_wait(const ls_state *state);
 uint64_t ls_task_alarms_next(const ls_state *state);
 void ls_task_alarms_move(ls_state *state, uint64_t ns);
 /* The time `seconds` from now on the clock of ls_clock_ns(). */
 uint64_t ls_task_deadline(double seconds);
 
-/* The task has made progress: the time until due_ns begins anew. */
+/* The task has made progress: the time until due_ns starts again. */
 static inline void ls_task_progress(ls_task *task)
 {
     if (task->due_ns == 0) return;
@@ -259,10 +259,11 @@ void ls_task_line(lua_State *co, char *out, size_t out_bytes);
 void ls_task_end_add(ls_task *task, ls_task_end *end);
 void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no list */
 
-/* Whether a task with a client runs or waits, or one that counts as busy. `ended`: among those that LS_END_UNUSED ends. */
+/* Whether a task with a client runs or waits, or one that counts as busy. `ended`: among those that LS_END_UNUSED
+ * ends. */
 bool ls_tasks_unfinished(const ls_state *state, bool ended);
-/* Run the jobs that wait for the end of the loops of the previous site (ls_generation.holds_jobs), only to end for this
- * reason if there is one. */
+/* Run the jobs that wait for the end of the loops of the previous site (ls_generation.holds_jobs), only to end for
+ * this reason if there is one. */
 void ls_tasks_begin_held(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why);
 /* Mark the tasks that end for this reason, also those that end later. */
 void ls_tasks_cancel(ls_state *state, enum ls_end_why why);

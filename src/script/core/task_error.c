@@ -38,7 +38,8 @@ int ls_task_keep_error(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
     lua_settop(L, 1);
-    task->client_is = LS_CLIENT_IGNORED; /* the __close functions may wait, although the client has left or leaves now */
+    task->client_is = LS_CLIENT_IGNORED; /* the __close functions may wait, although the client has left or leaves
+                                          * now */
     if (ls_task_is_left_error(L, 1)) return 1;
     const char *const message = ls_error_describe(L, 1), *before = NULL;
     if (task->traced) {

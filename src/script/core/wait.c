@@ -81,7 +81,7 @@ int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_
         wait->uncounted = true;
         task->counted = false;
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
-        ls_state_settle(state);
+        ls_state_work_ended(state);
     }
     return ls_task_yield(L, wait->kind->wait, (lua_KContext)wait, k);
 }

@@ -17,8 +17,8 @@
 #ifndef LS_SCRIPT_WAIT_H
 #define LS_SCRIPT_WAIT_H
 
-#include "script/core/task.h"
 #include "base/waiter.h"
+#include "script/core/task.h"
 
 typedef struct ls_wait_kind {
     bool (*cancel)(void *object, ls_waiter *waiter); /* as ls_channel_cancel() */
@@ -60,8 +60,8 @@ void ls_wait_give_back(ls_wait *wait);
 int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_KFunction k);
 
 /* In `k`: end the wait. Returns the result of the waiter, or LS_ETIMEDOUT: it is off the queue. *message receives the
- * message of the waiter, which the caller owns from now on; NULL if it has none. `message` is NULL for waiters without one.
- * Raises if the client of the task has left and that ends the wait: nothing was taken. */
+ * message of the waiter, which the caller owns from now on; NULL if it has none. `message` is NULL for waiters without
+ * one. Raises if the client of the task has left and that ends the wait: nothing was taken. */
 int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message);
 
 /* For the log: what the task waits for, as ` for the channel "jobs"`; "": no channel and no semaphore. */

@@ -1,8 +1,8 @@
 /* connection_sqlite.c - see connection_sqlite.h.
  *
- * The handler of SQLite's progress runs every PROGRESS_OPS steps of its virtual machine. It interrupts a statement whose
- * time in place is over, and one whose task has ended. An authorizer refuses what would make the connections of a
- * database differ: transactions begin and end with db:transaction, no file is attached to one of them. */
+ * The handler of SQLite's progress runs every PROGRESS_OPS steps of its virtual machine. It interrupts a statement
+ * whose time in place is over, and one whose task has ended. An authorizer refuses what would make the connections of
+ * a database differ: transactions begin and end with db:transaction, no file is attached to one of them. */
 #include "script/database/connection_sqlite.h"
 
 #include <stdio.h>
@@ -22,7 +22,8 @@ enum {
     CACHE_KIB = 4096
 };
 
-/* ---- errors ------------------------------------------------------------------------------------------------------ */
+/* ---- errors
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int code_of(sqlite3 *handle)
 {
@@ -77,9 +78,10 @@ void ls_db_conn_fail(ls_db_conn *conn, ls_db_job *job)
     fail_with(job, code_of(conn->handle), sqlite3_errmsg(conn->handle), sqlite3_error_offset(conn->handle));
 }
 
-/* ---- callbacks --------------------------------------------------------------------------------------------------- */
+/* ---- callbacks
+ * --------------------------------------------------------------------------------------------------- */
 
-/* SQLite asks also behind the last step: what is done and committed is not interrupted, or a write would run again. */
+/* SQLite asks also after the last step: what is done and committed is not interrupted, or a write would run again. */
 static int on_progress(void *user)
 {
     const ls_db_conn *conn = user;
@@ -135,7 +137,8 @@ static int authorize(void *user, int action, const char *a, const char *b, const
     return conn->refused != NULL ? SQLITE_DENY : SQLITE_OK;
 }
 
-/* ---- open -------------------------------------------------------------------------------------------------------- */
+/* ---- open
+ * -------------------------------------------------------------------------------------------------------- */
 
 void ls_db_conn_close(ls_db_conn *conn)
 {
@@ -195,7 +198,8 @@ int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool 
     return error;
 }
 
-/* ---- prepared statements ------------------------------------------------------------------------------------------ */
+/* ---- prepared statements
+ * ------------------------------------------------------------------------------------------ */
 
 static bool begins_with_vacuum(const char *sql)
 {
@@ -277,7 +281,8 @@ ls_db_statement *ls_db_conn_prepare(ls_db_conn *conn, ls_db_job *job)
     return oldest;
 }
 
-/* ---- parameters ---------------------------------------------------------------------------------------------------- */
+/* ---- parameters
+ * ---------------------------------------------------------------------------------------------------- */
 
 static int bind_value(sqlite3_stmt *stmt, int index, enum ls_db_type type, const char *data, size_t len)
 {
@@ -344,7 +349,7 @@ static bool bind(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt)
     return true;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 static bool add_names(ls_db_job *job, sqlite3_stmt *stmt)
 {
@@ -403,8 +408,8 @@ void ls_db_conn_reset(ls_db_conn *conn)
     conn->until_ns = 0;
 }
 
-/* Step through the rows. SQLITE_DONE, SQLITE_ROW: there are more, or an error, which *wrong may name. `begins`: the first
- * step prepares a statement anew when the tables were altered, and then has other columns. */
+/* Step through the rows. SQLITE_DONE, SQLITE_ROW: there are more, or an error, which *wrong may name. `begins`: the
+ * first step prepares a statement again when the tables were altered, and then has other columns. */
 static int step(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt, size_t batch, bool begins, const char **wrong)
 {
     for (;; begins = false) {

@@ -48,8 +48,9 @@ void ls_db_conn_close(ls_db_conn *conn);
 
 /* Find or prepare the statement of the job. NULL: job->error. */
 ls_db_statement *ls_db_conn_prepare(ls_db_conn *conn, ls_db_job *job);
-/* Run it, or go on with it, until it ends, has `batch` bytes of rows and more, or until_ns is over. false: interrupted
- * at until_ns with nothing done; else the job has its result, or `more`. batch 0: all rows in one piece. */
+/* Run it, or continue with it, until it ends, has `batch` bytes of rows and more, or until_ns is over. false:
+ * interrupted at until_ns with nothing done; else the job has its result, or `more`. batch 0: all rows in one
+ * piece. */
 bool ls_db_conn_run(ls_db_conn *conn, ls_db_job *job, ls_db_statement *statement, size_t batch);
 void ls_db_conn_reset(ls_db_conn *conn); /* end the statement that has rows left */
 /* Run statements without parameters. `job`: the reason goes into it; NULL: it is dropped. LS_OK or a code. */

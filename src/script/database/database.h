@@ -1,20 +1,21 @@
 /* database.h - ls.sqlite: an SQLite database that all Lua states of a server share.
  *
- * One connection writes, up to `readers` read, in WAL mode: a reader sees what was committed before it began, and blocks
- * no writer. A job is one statement, or one step of a transaction or of a backup:
+ * One connection writes, up to `readers` read, in WAL mode: a reader sees what was committed before it began, and
+ * blocks no writer. A job is one statement, or one step of a transaction or of a backup:
  *
  *     ls_db_try    on the calling thread, for at most LS_DB_PLACE_NS. A statement that reads is interrupted then, and
- *                  runs again, or goes on behind the rows that it has given, by
+ *                  runs again, or continues after the rows that it has given, by
  *     ls_db_queue  on a thread of the port's pool. The waiter of the job is decided when it has ended
  *     ls_db_block  on the calling thread, without a limit, which also waits for a connection: while the site loads
  *
  * A job that writes waits for the writer. The thread that has it takes all jobs that wait, commits them together and
- * decides their waiters after the commit, which waits for the device (synchronous = FULL). When the commit fails, or one
- * of them has undone the others, they run one by one. So these writes change the thread anyway; those of a database in
- * memory, or with sync = false, do not wait for the device and are tried in place: what is interrupted is undone.
+ * decides their waiters after the commit, which waits for the device (synchronous = FULL). When the commit fails, or
+ * one of them has undone the others, they run one by one. So these writes change the thread anyway; those of a
+ * database in memory, or with sync = false, do not wait for the device and are tried in place: what is interrupted is
+ * undone.
  *
- * Between LS_DB_BEGIN and LS_DB_END the writer belongs to the job of LS_DB_BEGIN, the lease. A result of which rows are
- * left (`more`) keeps its connection, and does not count as a reader. ls_db_job_release() gives either back.
+ * Between LS_DB_BEGIN and LS_DB_END the writer belongs to the job of LS_DB_BEGIN, the lease. A result of which rows
+ * are left (`more`) keeps its connection, and does not count as a reader. ls_db_job_release() gives either back.
  *
  *     a connection is free, or posted to the pool, or runs a job in place, or is leased
  *
@@ -25,9 +26,9 @@
 
 #include <stdatomic.h>
 
-#include "port/work.h"
 #include "base/shared.h"
 #include "base/waiter.h"
+#include "port/work.h"
 
 typedef struct ls_db ls_db;
 typedef struct ls_db_job ls_db_job;
@@ -83,7 +84,7 @@ typedef struct ls_db_bytes { /* starts as {0} */
 char *ls_db_bytes_add(ls_db_bytes *bytes, size_t len);
 /* Append a value; data NULL: its bytes are left to the caller. false: out of memory. */
 bool ls_db_bytes_put(ls_db_bytes *bytes, enum ls_db_type type, const void *data, size_t len);
-/* The value at *at, which moves behind it. */
+/* The value at *at, which moves after it. */
 enum ls_db_type ls_db_bytes_take(const char **at, const char **data, size_t *len);
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------ */
@@ -101,7 +102,7 @@ struct ls_db_job {
      * is the path of the new file. */
     enum ls_db_what what;
     ls_db_bytes sql;
-    ls_db_bytes values; /* the parameters. `named`: each behind its name, an LS_DB_TEXT without the mark */
+    ls_db_bytes values; /* the parameters. `named`: each after its name, an LS_DB_TEXT without the mark */
     unsigned value_count;
     bool named;
     bool one;         /* of the rows only the first one; a statement that writes still ends */
@@ -135,7 +136,8 @@ bool ls_db_try(ls_db_job *job);
 int ls_db_queue(ls_db_job *job, ls_waiter *waiter, ls_port *port);
 void ls_db_block(ls_db_job *job);
 
-/* No task waits for the job any more. true: the waiter is not decided; the job is interrupted, and releases what it has. */
+/* No task waits for the job any more. true: the waiter is not decided; the job is interrupted, and releases what it
+ * has. */
 bool ls_db_cancel(void *job, ls_waiter *waiter);
 /* Give back the connection with the rest of the rows, or the writer: a transaction that has not ended is undone. */
 void ls_db_job_release(ls_db_job *job);

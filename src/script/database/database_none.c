@@ -1,4 +1,5 @@
-/* database_none.c - database.h without SQLite, for those that do not ask for a database: database_object_none.c opens none. */
+/* database_none.c - database.h without SQLite, for those that do not ask for a database: database_object_none.c opens
+ * none. */
 #include "script/database/database.h"
 
 const char *ls_db_library(void)

@@ -1,7 +1,7 @@
 /* database_sqlite.c - see database.h: who has a connection, the queues, the commits.
  *
- * db->lock guards the queues, the free connections, and `waiter` of the jobs. No function of SQLite runs under it, and no
- * waiter is woken under it. A posted connection serves its queue until that is empty; its packet makes it free. */
+ * db->lock guards the queues, the free connections, and `waiter` of the jobs. No function of SQLite runs under it, and
+ * no waiter is woken under it. A posted connection serves its queue until that is empty; its packet makes it free. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,8 +91,8 @@ static ls_db_conn *pop_conn(queue *q)
     return conn;
 }
 
-/* Have the pool run conn->next_job, or the jobs that wait. The lock is held. Without a thread the jobs wait for the next
- * call. */
+/* Have the pool run conn->next_job, or the jobs that wait. The lock is held. Without a thread the jobs wait for the
+ * next call. */
 static bool post(ls_db_conn *conn)
 {
     if (conn->posted) return true; /* its packet is on the way, and posts it again */
@@ -200,7 +200,8 @@ static void wait_for_conn(ls_db_job *job, queue *q)
     if (conn != NULL && !post(conn)) ls_list_push(&q->free, &conn->node);
 }
 
-/* ---- the end of jobs ----------------------------------------------------------------------------------------------- */
+/* ---- the end of jobs
+ * ----------------------------------------------------------------------------------------------- */
 
 /* The job, which was queued, has its result. */
 static void finish(ls_db_job *job)
@@ -244,7 +245,7 @@ bool ls_db_cancel(void *of, ls_waiter *waiter)
     return waits;
 }
 
-/* ---- run ------------------------------------------------------------------------------------------------------------- */
+/* ---- run ------------------------------------------------------------------------------------------------------- */
 
 static void run_backup(ls_db_conn *conn, ls_db_job *job)
 {
@@ -295,8 +296,8 @@ static bool has_ended(ls_db_conn *conn, ls_db_job *job)
     return true;
 }
 
-/* Run a job to its end, or its next rows; on the pool, or while the site loads. false: a reader cannot, so that the job
- * is for the writer. */
+/* Run a job to its end, or its next rows; on the pool, or while the site loads. false: a reader cannot, so that the
+ * job is for the writer. */
 static bool run_job(ls_db_conn *conn, ls_db_job *job)
 {
     const bool cursor = !conn->writer;
@@ -507,7 +508,8 @@ static ls_db_conn *open_reader(ls_db *db, ls_db_job *job)
     return conn;
 }
 
-/* ---- the three ways ---------------------------------------------------------------------------------------------- */
+/* ---- the three ways
+ * ---------------------------------------------------------------------------------------------- */
 
 /* Run a statement in place. false: queue it. */
 static bool run_in_place(ls_db_conn *conn, ls_db_job *job, bool writes)
@@ -642,7 +644,8 @@ void ls_db_block(ls_db_job *job)
     if (!done) ls_db_block(job);
 }
 
-/* ---- the kind ------------------------------------------------------------------------------------------------------ */
+/* ---- the kind
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void database_free(ls_db *db)
 {
@@ -748,7 +751,7 @@ void ls_db_stat(ls_shared *shared, ls_db_stats *out)
     ls_shared_each(shared, &ls_db_kind, add_stats, out);
 }
 
-static void forget_port(ls_shared_object *object, void *unused)
+static void drop_port(ls_shared_object *object, void *unused)
 {
     ls_db *db = ls_db_of(object);
     ls_mutex_lock(&db->lock);
@@ -758,5 +761,5 @@ static void forget_port(ls_shared_object *object, void *unused)
 
 void ls_db_disconnect(ls_shared *shared)
 {
-    ls_shared_each(shared, &ls_db_kind, forget_port, NULL);
+    ls_shared_each(shared, &ls_db_kind, drop_port, NULL);
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/os/library.h"
 #include "base/io/log.h"
+#include "base/os/library.h"
 #include "base/os/thread.h"
 #include "base/utf8.h"
 
@@ -31,7 +31,7 @@ struct ls_pg {
     ls_port *port; /* NULL: the site has not loaded yet, or the server ends */
     ls_pg_limits limits;
     ls_node all, idle, queue;  /* connections; those that are idle, the one used last in front; leases */
-    unsigned open, connecting; /* not CLOSED; CONNECTING or SETTLING; without the listener */
+    unsigned open, connecting; /* not CLOSED; CONNECTING or SETUP; without the listener */
     unsigned waiting;
     ls_pg_conn *listener;
     channel *channels;
@@ -135,7 +135,7 @@ static int arm(ls_pg_conn *conn, uint16_t events)
 
 static bool is_new(const ls_pg_conn *conn)
 {
-    return conn->state == LS_PG_CONNECTING || conn->state == LS_PG_SETTLING;
+    return conn->state == LS_PG_CONNECTING || conn->state == LS_PG_SETUP;
 }
 
 static void set_state(ls_pg_conn *conn, enum ls_pg_state state)
@@ -199,9 +199,9 @@ static void put_idle(ls_pg_conn *conn)
 }
 
 /* Send a statement whose result is dropped: afterwards the connection is idle, or listens. */
-static bool settle(ls_pg_conn *conn, const char *sql)
+static bool prepare(ls_pg_conn *conn, const char *sql)
 {
-    set_state(conn, LS_PG_SETTLING);
+    set_state(conn, LS_PG_SETUP);
     conn->due_ns = ls_clock_ns() + conn->pool->limits.connect_timeout_ms * NS_PER_MS;
     tick_later(conn->pool);
     return conn->pq->PQsetnonblocking(conn->pg, 1) == 0 && conn->pq->PQsendQuery(conn->pg, sql) == 1 &&
@@ -233,7 +233,7 @@ static void packet_taken(ls_thread_ctx *ctx, const ls_packet *packet)
     ls_pg *pool = conn->pool;
     ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&pool->lock);
-    const bool drives = !conn->driven && (conn->state == LS_PG_SETTLING || conn->state == LS_PG_LISTENING);
+    const bool drives = !conn->driven && (conn->state == LS_PG_SETUP || conn->state == LS_PG_LISTENING);
     if (drives) {
         conn->driven = true;
     } else if (conn->state == LS_PG_CONNECTING && !conn->driven) {
@@ -294,7 +294,7 @@ static void step_done(ls_thread_ctx *ctx, ls_op *op)
     ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&pool->lock);
     conn->driven = false;
-    if (next == PGRES_POLLING_OK ? !settle(conn, settings)
+    if (next == PGRES_POLLING_OK ? !prepare(conn, settings)
                                  : next == PGRES_POLLING_FAILED ||
                                        arm(conn, next == PGRES_POLLING_WRITING ? LS_EVENT_OUT : LS_EVENT_IN) < 0)
         refused(conn, conn->pg != NULL ? conn->pq->PQerrorMessage(conn->pg) : "not enough memory", &woken);
@@ -379,7 +379,8 @@ static void feed(ls_pg *pool, ls_node *woken)
     if (pool->waiting > 0) tick_later(pool);
 }
 
-/* ---- what packets and ticks do ----------------------------------------------------------------------------------- */
+/* ---- what packets and ticks do
+ * ----------------------------------------------------------------------------------- */
 
 static void publish(ls_pg *pool, const PGnotify *notify)
 {
@@ -425,7 +426,7 @@ static void ready(ls_pg_conn *conn, ls_node *woken)
         return;
     }
     set_state(conn, LS_PG_LISTENING);
-    if (next_listen(pool, sql) ? !settle(conn, sql) : arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
+    if (next_listen(pool, sql) ? !prepare(conn, sql) : arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
 }
 
 /* Move the connection on. It is `driven` by this thread, which does not hold the lock. */
@@ -497,7 +498,8 @@ static void use_port(ls_pg *pool, ls_port *port, ls_node *woken)
     open_listener(pool, woken);
 }
 
-/* ---- leases ------------------------------------------------------------------------------------------------------ */
+/* ---- leases
+ * ------------------------------------------------------------------------------------------------------ */
 
 int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port)
 {
@@ -567,7 +569,7 @@ void ls_pg_give(ls_pg_lease *lease)
     pool->stats.lost += lost;
     if (!lost && !conn->running && !conn->ends && in == PQTRANS_IDLE)
         put_idle(conn);
-    else if (lost || conn->running || conn->ends || pool->port == NULL || !settle(conn, "rollback"))
+    else if (lost || conn->running || conn->ends || pool->port == NULL || !prepare(conn, "rollback"))
         close_conn(conn); /* which also undoes a transaction */
     feed(pool, &woken);
     ls_mutex_unlock(&pool->lock);
@@ -609,7 +611,8 @@ void ls_pg_refusal(ls_pg *pool, char message[LS_PG_MESSAGE_BYTES], char sqlstate
     ls_mutex_unlock(&pool->lock);
 }
 
-/* ---- notifications ------------------------------------------------------------------------------------------------ */
+/* ---- notifications
+ * ------------------------------------------------------------------------------------------------ */
 
 int ls_pg_listen(ls_pg *pool, const char *name)
 {
@@ -637,7 +640,8 @@ int ls_pg_listen(ls_pg *pool, const char *name)
     return result;
 }
 
-/* ---- the kind ------------------------------------------------------------------------------------------------------ */
+/* ---- the kind
+ * ------------------------------------------------------------------------------------------------------ */
 
 static const char *load(ls_libpq *pq)
 {

@@ -4,20 +4,20 @@
  * load.
  *
  * A task takes a connection with a lease, uses it with libpq's functions that do not wait, waits for its socket with
- * ls_pg_wait(), and gives it back. The tasks that find no connection wait in order. The pool opens connections, watches
- * idle ones, and undoes what a transaction has left:
+ * ls_pg_wait(), and gives it back. The tasks that find no connection wait in order. The pool opens connections,
+ * watches idle ones, and undoes what a transaction has left:
  *
- *     CLOSED --> CONNECTING --> SETTLING --> IDLE <--> LEASED
+ *     CLOSED --> CONNECTING --> SETUP --> IDLE <--> LEASED
  *                                   ^--- rollback -------/
  *
- * A connection with a result that was not read to its end is closed when it is given back; the server notices that within
- * half a second, and ends the statement (client_connection_check_interval of PostgreSQL 14). PQcancel() could wait for
- * ever, with a server that is stopped.
+ * A connection with a result that was not read to its end is closed when it is given back; the server notices that
+ * within half a second, and ends the statement (client_connection_check_interval of PostgreSQL 14). PQcancel() could
+ * wait for ever, with a server that is stopped.
  *
- * pool->lock guards the states and the queue. A connection that is LEASED belongs to the thread of its task. In the other
- * states a packet of its socket moves it on; `driven` is set while a thread does so without the lock. Its registration
- * with the port fires once for each arming, and may fire late, for the connection that had its place before: a packet is
- * a reason to look, no more. So the memory of a connection is freed with the pool.
+ * pool->lock guards the states and the queue. A connection that is LEASED belongs to the thread of its task. In the
+ * other states a packet of its socket moves it on; `driven` is set while a thread does so without the lock. Its
+ * registration with the port fires once for each arming, and may fire late, for the connection that had its place
+ * before: a packet is a reason to look, no more. So the memory of a connection is freed with the pool.
  *
  * Threads: any. */
 #ifndef LS_SCRIPT_POSTGRES_LIBPQ_H
@@ -25,11 +25,11 @@
 
 #include <libpq-fe.h>
 
+#include "base/waiter.h"
 #include "port/notify.h"
 #include "port/work.h"
 #include "script/database/postgres.h"
 #include "script/store/topic.h"
-#include "base/waiter.h"
 
 enum {
     LS_PG_STATEMENTS_MAX = 64,    /* prepared, of each connection */
@@ -59,7 +59,7 @@ typedef struct ls_libpq { /* the functions of libpq */
 typedef struct ls_pg ls_pg;
 typedef struct ls_pg_conn ls_pg_conn;
 
-enum ls_pg_state { LS_PG_CLOSED, LS_PG_CONNECTING, LS_PG_SETTLING, LS_PG_IDLE, LS_PG_LEASED, LS_PG_LISTENING };
+enum ls_pg_state { LS_PG_CLOSED, LS_PG_CONNECTING, LS_PG_SETUP, LS_PG_IDLE, LS_PG_LEASED, LS_PG_LISTENING };
 
 enum ls_pg_prepared { LS_PG_NONE, LS_PG_PREPARE, LS_PG_DESCRIBE, LS_PG_READY }; /* what was sent last */
 
@@ -82,7 +82,7 @@ struct ls_pg_conn {
     enum ls_pg_state state;
     bool driven, listens;
     bool ends;         /* the server has said so, or its session was changed: the next task gets another one */
-    uint64_t due_ns;   /* CONNECTING, SETTLING: it fails then */
+    uint64_t due_ns;   /* CONNECTING, SETUP: it fails then */
     ls_waiter *waiter; /* LEASED: of the task that waits for the socket */
     ls_work work;      /* the beginning of the connection, which may look up a name */
 
@@ -128,11 +128,11 @@ static inline ls_pg *ls_pg_of(ls_shared_object *object)
 const char *ls_pg_where(const ls_pg *pool);
 double ls_pg_timeout(ls_pg *pool); /* seconds that a task waits for a connection, and for the server */
 
-/* Take a connection for `lease`, whose pool is set. LS_OK: it has one; LS_PENDING: the waiter is decided when it has one,
- * or when the server refuses (LS_EREFUSED); LS_EREFUSED: the server has refused, some moments ago. */
+/* Take a connection for `lease`, whose pool is set. LS_OK: it has one; LS_PENDING: the waiter is decided when it has
+ * one, or when the server refuses (LS_EREFUSED); LS_EREFUSED: the server has refused, some moments ago. */
 int ls_pg_take(ls_pg_lease *lease, ls_waiter *waiter, ls_port *port);
-/* The same while the site loads, beyond the limit of connections: this thread waits. Without a connection the server has
- * refused. */
+/* The same while the site loads, beyond the limit of connections: this thread waits. Without a connection the server
+ * has refused. */
 void ls_pg_take_blocking(ls_pg_lease *lease);
 /* Give the connection back, or close it. */
 void ls_pg_give(ls_pg_lease *lease);
@@ -153,8 +153,8 @@ bool ls_pg_cancel(void *lease, ls_waiter *waiter);
 void ls_pg_begin(ls_pg_conn *conn);
 void ls_pg_end(ls_pg_conn *conn);
 
-/* The statement of this text if it is known, else a free place, or the one that was used least recently, which has to be
- * removed first. */
+/* The statement of this text if it is known, else a free place, or the one that was used least recently, which has to
+ * be removed first. */
 ls_pg_statement *ls_pg_statement_find(ls_pg_conn *conn, const char *sql, size_t len);
 void ls_pg_statement_free(ls_pg_statement *statement);
 

@@ -23,7 +23,7 @@
 #include "script/bind/ws/ws.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/lua/lua_files.h"
-#include "script/core/quiet.h"
+#include "script/core/mute.h"
 #include "script/core/task.h"
 #include "script/database/database.h"
 #include "script/database/postgres.h"
@@ -55,7 +55,7 @@ int ls_site_runtime_attach(ls_runtime *runtime, ls_port *port, struct ls_deadlin
 void ls_site_runtime_disconnect(ls_runtime *runtime, ls_thread_ctx *ctx)
 {
     if (runtime->streams == NULL) return;
-    ls_pool_enter(ctx->pool); /* TLS says goodbye */
+    ls_pool_enter(ctx->pool); /* TLS sends close_notify */
     ls_stream_pool_disconnect(ctx, runtime->streams);
 }
 
@@ -147,7 +147,7 @@ static int load_open(lua_State *L)
     return 0;
 }
 
-/* Add the control socket behind the listeners of the site. */
+/* Add the control socket after the listeners of the site. */
 static int load_control(lua_State *L)
 {
     lua_getglobal(L, "require");
@@ -180,10 +180,10 @@ static int load_main(lua_State *L)
 {
     site_load *load = lua_touserdata(L, 1);
     const ls_site *site = load->site;
-    ls_quiet quiet = {0};
+    ls_mute quiet = {0};
     lua_settop(L, 0);
     lua_pushcfunction(L, load_failed); /* 1 */
-    if (load->state->index > 0) ls_quiet_begin(L, ls_state_runtime(load->state)->null, &quiet);
+    if (load->state->index > 0) ls_mute_begin(L, ls_state_runtime(load->state)->null, &quiet);
     lua_createtable(L, site->argc, 1);
     lua_pushstring(L, site->generation.path);
     lua_rawseti(L, -2, 0);
@@ -217,7 +217,7 @@ static int load_main(lua_State *L)
         lua_pushcfunction(L, ls_dev_loaded);
         status = lua_pcall(L, 0, 0, 1);
     }
-    ls_quiet_end(&quiet);
+    ls_mute_end(&quiet);
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
     const char *text = lua_tostring(L, -1);

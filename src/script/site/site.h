@@ -58,8 +58,9 @@ int64_t ls_site_publish(const ls_runtime *runtime, const char *topic, const void
 /* One line for each library of the script layer: its version, or "not built in". */
 void ls_site_libraries(char *text, size_t bytes);
 
-/* For ls_workers_options.on_tick. Posts a garbage collection to each state whose buffers may be garbage, and lets states
- * that are unused give their memory back; *more: as ls_states_on_tick. Returns true if it posted a collection. */
+/* For ls_workers_options.on_tick. Posts a garbage collection to each state whose buffers may be garbage, and lets
+ * states that are unused give their memory back; *more: as ls_states_on_tick. Returns true if it posted a
+ * collection. */
 bool ls_site_on_tick(ls_runtime *runtime, bool idle, bool *more);
 /* For ls_workers_options.on_stall: ls_runtime_on_stall (core/runtime.h), with the runtime as user data. */
 
@@ -78,9 +79,9 @@ typedef struct ls_site_options {
     const char *listen_on; /* NULL, or the "address:port" of all listeners and UDP sockets: see ls_server_options */
 } ls_site_options;
 
-/* Load the file into the first state. Its text is kept: every additional state runs the same text. LS_OK, LS_ESCRIPT (a
- * Lua error), LS_ENOENT or LS_ENOMEM. On failure `message` receives a text such as "site.lua:12: text", truncated to
- * fit, and nothing is left open. The calling thread is inside no pool of a worker. */
+/* Load the file into the first state. Its text is kept: every additional state runs the same text. LS_OK, LS_ESCRIPT
+ * (a Lua error), LS_ENOENT or LS_ENOMEM. On failure `message` receives a text such as "site.lua:12: text", truncated
+ * to fit, and nothing is left open. The calling thread is inside no pool of a worker. */
 int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **out, char *message,
                  size_t message_bytes);
 
@@ -129,21 +130,22 @@ void ls_site_apply(ls_site *site);
 bool ls_site_has_init(const ls_site *site);
 void ls_site_init(ls_site *site, bool reload); /* reload: the argument of the functions */
 
-/* Post the start: every state runs its "start" hooks and starts the timers that were defined while loading. The workers
- * must run. `previous`: the site that it replaces, or NULL: no code of it runs any more that the reload ends, although its
- * states learn of it by ls_site_end_work. */
+/* Post the start: every state runs its "start" hooks and starts the timers that were defined while loading. The
+ * workers must run. `previous`: the site that it replaces, or NULL: no code of it runs any more that the reload ends,
+ * although its states learn of it by ls_site_end_work. */
 void ls_site_start(ls_site *site, ls_site *previous);
 
-/* Before ls_site_init of a reload: jobs of its ls.init and "start" functions begin with ls_site_begin_jobs, but at once when
- * such a function waits for what they may do. */
+/* Before ls_site_init of a reload: jobs of its ls.init and "start" functions begin with ls_site_begin_jobs, but at
+ * once when such a function waits for what they may do. */
 void ls_site_hold_jobs(ls_site *site);
 void ls_site_begin_jobs(ls_site *site);
 
-/* Post to every state: the work ends that ends for this reason (core/scope.h), REPLACED and STOP with the "drain" functions.
- * Call it again for LS_END_UNUSED: it has an effect in a state that has no other work. The workers must run. */
+/* Post to every state: the work ends that ends for this reason (core/scope.h), REPLACED and STOP with the "drain"
+ * functions. Call it again for LS_END_UNUSED: it has an effect in a state that has no other work. The workers must
+ * run. */
 void ls_site_end_work(ls_site *site, enum ls_end_why why);
-/* Whether LS_END_TIME, or ls_site_end, has reached all states: then `counts` receives, by scope, the tasks that were ended
- * before they were done. */
+/* Whether LS_END_TIME, or ls_site_end, has reached all states: then `counts` receives, by scope, the tasks that were
+ * ended before they were done. */
 bool ls_site_unfinished(const ls_site *site, unsigned counts[LS_SCOPES]);
 /* Add the tasks that run or wait, by scope. Any thread. */
 void ls_site_add_running(const ls_site *site, unsigned counts[LS_SCOPES]);
@@ -152,8 +154,8 @@ void ls_site_add_running(const ls_site *site, unsigned counts[LS_SCOPES]);
 void ls_site_report(ls_site *site, bool ended);
 bool ls_site_reported(const ls_site *site); /* every state has done it */
 
-/* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that has
- * not run yet. Any thread. */
+/* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that
+ * has not run yet. Any thread. */
 unsigned ls_site_busy(const ls_site *site);
 /* Whether the site has called ls.on("host"). */
 bool ls_site_has_host_hooks(const ls_site *site);
@@ -165,14 +167,14 @@ uint32_t ls_site_connections(
 
 unsigned ls_site_websockets(const ls_site *site); /* open WebSockets of its routes, and handlers of ended ones */
 
-/* Post to every state: close connections, sockets and timers; no task is left. For the stop of the server, which closes
- * Lua when no worker runs any more. */
+/* Post to every state: close connections, sockets and timers; no task is left. For the stop of the server, which
+ * closes Lua when no worker runs any more. */
 void ls_site_disconnect(ls_site *site);
 
-/* A step of the live close; the workers run. Posts to each state: close what is pending (timers, connections, sockets),
- * then close Lua. A state with unfinished tasks or requests waits for them; with `force` it ends them: connections are
- * aborted. Returns true when every state is closed; else call again, some milliseconds later. A handler that never ends
- * keeps its own state open, and nothing else. */
+/* A step of the live close; the workers run. Posts to each state: close what is pending (timers, connections,
+ * sockets), then close Lua. A state with unfinished tasks or requests waits for them; with `force` it ends them:
+ * connections are aborted. Returns true when every state is closed; else call again, some milliseconds later. A
+ * handler that never ends keeps its own state open, and nothing else. */
 bool ls_site_end(ls_site *site, bool force);
 
 /* Close the sockets that Lua objects own. No worker may run any more; the port must be open. */

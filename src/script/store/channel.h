@@ -2,8 +2,8 @@
  *
  * A value travels as an ls_message. Every message is delivered to exactly one receiver: the channel hands it to the
  * receiver that has waited longest, or keeps it until one comes. A receiver that no longer wants the message that it
- * was handed puts it back at the head of the queue, which needs no memory and cannot fail. A sender that waits for room
- * leaves its message with its waiter; the messages of waiting senders follow those in the queue.
+ * was handed puts it back at the head of the queue, which needs no memory and cannot fail. A sender that waits for
+ * room leaves its message with its waiter; the messages of waiting senders follow those in the queue.
  *
  *     a receiver waits  =>  the queue is empty and no sender waits
  *     a sender waits    =>  the queue holds at least `capacity` messages
@@ -16,9 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "script/store/marshal.h"
 #include "base/shared.h"
 #include "base/waiter.h"
+#include "script/store/marshal.h"
 
 typedef struct ls_message { /* one value on its way */
     ls_node node;
@@ -34,8 +34,8 @@ typedef struct ls_channel ls_channel;
 enum { LS_CHANNEL_WAITS = 1 };       /* the result of a call that has queued its waiter */
 enum { LS_CHANNEL_CAPACITY = 1000 }; /* when the site gives none */
 
-/* Of ls_shared_get(), which opens and closes channels. Its options are a size_t, the capacity. In one generation of the
- * site all calls that give a capacity give the same; the next generation may change it. */
+/* Of ls_shared_get(), which opens and closes channels. Its options are a size_t, the capacity. In one generation of
+ * the site all calls that give a capacity give the same; the next generation may change it. */
 extern const ls_shared_kind ls_channel_kind;
 static inline ls_channel *ls_channel_of(ls_shared_object *object)
 {
@@ -51,8 +51,8 @@ int ls_channel_send(ls_channel *channel, ls_message *message, ls_waiter *waiter)
  * LS_CHANNEL_WAITS with a waiter, else LS_EAGAIN. */
 int ls_channel_receive(ls_channel *channel, ls_waiter *waiter, ls_message **out);
 
-/* Stop waiting. true: the waiter is off the queue and `wake` is not called; a sender owns its message again. false: the
- * channel has decided (`result` is set), and has called `wake` or is about to. The channel
+/* Stop waiting. true: the waiter is off the queue and `wake` is not called; a sender owns its message again. false:
+ * the channel has decided (`result` is set), and has called `wake` or is about to. The channel
  * is a void *, as for each ls_*_cancel: the function is that of an ls_wait_kind (bind/data/wait.h). */
 bool ls_channel_cancel(void *channel, ls_waiter *waiter);
 

@@ -1,8 +1,8 @@
 /* copy.h - read-only copies of tables: what a dict returns.
  *
  * A read-only copy is an empty table with one hidden field, the table with the content, and the metatable of all
- * copies. Reading, #, ipairs, pairs and next work as on a plain table; writing raises, also with rawset. Functions in C
- * that bypass metamethods see the hidden field, whose key is a light userdata, and refuse it.
+ * copies. Reading, #, ipairs, pairs and next work as on a plain table; writing raises, also with rawset. Functions in
+ * C that bypass metamethods see the hidden field, whose key is a light userdata, and refuse it.
  *
  * Thread: the one that uses the Lua state. */
 #ifndef LS_SCRIPT_COPY_H

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/invariant.h"
 #include "base/os/memory.h"
 #include "script/store/dict_internal.h"
 #include "script/store/dict_store.h"
-#include "base/hash.h"
 
 enum { BUCKETS_FIRST = 16, SHARD_BYTES = 64 * 1024 /* a dict has one shard for each of these */ };
 
@@ -180,7 +180,8 @@ static int take_once(ls_dict_access *access, const ls_dict_bucket *bucket, ls_di
     double full_at = bucket->now;
     if (entry != NULL && entry->value.type == LS_DICT_FLOAT && entry->value.as.number > full_at)
         full_at = entry->value.as.number;
-    /* Of another clock, in a file: before a reboot. Another thread may have read the clock a little later than this one. */
+    /* Of another clock, in a file: before a reboot. Another thread may have read the clock a little later than this
+     * one. */
     if (full_at - bucket->now - bucket->full > CLOCK_SLACK_S) full_at = bucket->now;
     full_at += bucket->token;
     *wait = full_at - bucket->now - bucket->full;

@@ -1,8 +1,8 @@
 /* dict.h - a dict: a table of keys and values that all Lua states of a server share.
  *
- * The entries are in shards by the hash of their key. Each shard is a hash table with a mutex; no function holds two of
- * them, calls Lua under one, or allocates memory of Lua under one. Scalars are stored in the entry; strings and tables
- * are an ls_value, which a reader holds beyond the lock.
+ * The entries are in shards by the hash of their key. Each shard is a hash table with a mutex; no function holds two
+ * of them, calls Lua under one, or allocates memory of Lua under one. Scalars are stored in the entry; strings and
+ * tables are an ls_value, which a reader holds beyond the lock.
  *
  * Memory: the dict counts the bytes of its entries, their keys and values, and an estimate of what the allocator adds:
  *     sum over all entries of ls_dict_entry_bytes  =  bytes <= bytes_max
@@ -20,8 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "script/store/marshal.h"
 #include "base/shared.h"
+#include "script/store/marshal.h"
 
 typedef struct ls_dict ls_dict;
 typedef struct ls_dict_list ls_dict_list;
@@ -119,16 +119,17 @@ bool ls_dict_remove(ls_dict *dict, const ls_dict_key *key);
 int ls_dict_incr(ls_dict *dict, const ls_dict_key *key, ls_dict_value by, ls_dict_value init, uint64_t ttl_ms,
                  ls_dict_value *out);
 
-/* A token bucket by the generic cell rate algorithm (ITU-T I.371 annex A): its entry is one float, the time at which the
- * bucket is full again. In seconds: */
+/* A token bucket by the generic cell rate algorithm (ITU-T I.371 annex A): its entry is one float, the time at which
+ * the bucket is full again. In seconds: */
 typedef struct ls_dict_bucket {
     double now;
     double token; /* after which one token comes back */
     double full;  /* after which an empty bucket is full */
 } ls_dict_bucket;
 
-/* Take a token from the bucket of the key. *wait receives 0, or the seconds until the bucket has a token: then it stays as
- * it is. A key without an entry, or with a value that is no float, has a full bucket. Errors as for ls_dict_set(). */
+/* Take a token from the bucket of the key. *wait receives 0, or the seconds until the bucket has a token: then it
+ * stays as it is. A key without an entry, or with a value that is no float, has a full bucket. Errors as for
+ * ls_dict_set(). */
 int ls_dict_take(ls_dict *dict, const ls_dict_key *key, const ls_dict_bucket *bucket, double *wait);
 
 /* *ms receives the time that the entry has left; 0: it does not expire. false: no entry. */
@@ -144,16 +145,16 @@ void ls_dict_clear(ls_dict *dict);
  * not a list. Other errors as for ls_dict_set(). */
 int ls_dict_push(ls_dict *dict, const ls_dict_key *key, ls_dict_value *values, size_t count, bool head, size_t *len);
 
-/* Take the first or the last value of the list out; the last value takes the entry with it. LS_OK, LS_ENOENT: no entry,
- * LS_EINVAL: the entry is not a list. */
+/* Take the first or the last value of the list out; the last value takes the entry with it. LS_OK, LS_ENOENT: no
+ * entry, LS_EINVAL: the entry is not a list. */
 int ls_dict_pop(ls_dict *dict, const ls_dict_key *key, bool head, ls_dict_value *out);
 
 /* Number of values; LS_OK, LS_EINVAL. Without an entry *len is 0. */
 int ls_dict_list_len(ls_dict *dict, const ls_dict_key *key, size_t *len);
 
-/* The values from `first` to `last`: 1 is the first of the list, -1 the last. *values receives an array from malloc(3),
- * NULL if it is empty; the caller owns it and the references in it. Without an entry it is empty. LS_OK, LS_EINVAL,
- * LS_ENOMEM. */
+/* The values from `first` to `last`: 1 is the first of the list, -1 the last. *values receives an array from
+ * malloc(3), NULL if it is empty; the caller owns it and the references in it. Without an entry it is empty. LS_OK,
+ * LS_EINVAL, LS_ENOMEM. */
 int ls_dict_range(ls_dict *dict, const ls_dict_key *key, int64_t first, int64_t last, ls_dict_value **values,
                   size_t *count);
 

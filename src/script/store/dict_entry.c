@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "script/store/dict_internal.h"
-#include "script/store/dict_store.h"
 #include "base/hash.h"
 #include "base/invariant.h"
+#include "script/store/dict_internal.h"
+#include "script/store/dict_store.h"
 
 enum {
     ALLOCATION_BYTES = 16, /* what the C library adds to an allocation, about */

@@ -21,7 +21,7 @@ static uint64_t reverse(uint64_t x)
     return x >> 32 | x << 32;
 }
 
-/* The bucket behind `bucket` in the order of reversed bits; 0: it was the last. */
+/* The bucket after `bucket` in the order of reversed bits; 0: it was the last. */
 static uint64_t next_bucket(uint64_t bucket, size_t bucket_count)
 {
     return reverse(reverse(bucket | ~(uint64_t)(bucket_count - 1)) + 1);

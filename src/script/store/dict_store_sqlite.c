@@ -1,10 +1,11 @@
 /* dict_store_sqlite.c - see dict_store.h.
  *
- * Locks, in the order in which they are taken: that of all files (SQLITE_MUTEX_STATIC_APP1), file->using, that of a shard,
- * file->lock.
+ * Locks, in the order in which they are taken: that of all files (SQLITE_MUTEX_STATIC_APP1), file->using, that of a
+ * shard, file->lock.
  *
- * How the thread takes the changes of one moment without a lock of all shards: it begins an epoch, and then enters each
- * shard. Who enters a shard first in an epoch, the thread or a write, takes the changes that it has until then. */
+ * How the thread takes the changes of one moment without a lock of all shards: it begins an epoch, and then enters
+ * each shard. Who enters a shard first in an epoch, the thread or a write, takes the changes that it has until
+ * then. */
 #include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ enum { BUSY_MS = 5000, MARK_TRUE = 't', MARK_FALSE = 'f', MARK_VALUE = 'v', MARK
 
 typedef struct change {
     ls_dict_store *store;
-    ls_dict_key key;     /* bytes: behind the struct */
+    ls_dict_key key;     /* bytes: after the struct */
     ls_dict_value value; /* a reference; LS_DICT_NIL: the entry was removed */
     char *list;          /* of a list, in the form of the file */
     size_t list_len;
@@ -67,7 +68,8 @@ struct ls_dict_store {
     char name[];         /* of the dict */
 };
 
-/* ---- the form of values -------------------------------------------------------------------------------------------- */
+/* ---- the form of values
+ * -------------------------------------------------------------------------------------------- */
 
 static uint64_t wall_ms(void)
 {
@@ -85,7 +87,7 @@ static int bind_value(sqlite3_stmt *stmt, int at, const change *c)
     default: {
         const char *text = ls_value_text(c->value.as.value, &len);
         if (text != NULL) return sqlite3_bind_text64(stmt, at, text, len, SQLITE_STATIC, SQLITE_UTF8);
-        const char *code = ls_value_code(c->value.as.value, &len); /* behind one byte for the mark */
+        const char *code = ls_value_code(c->value.as.value, &len); /* after one byte for the mark */
         char *marked = malloc(len + 1);
         if (marked == NULL) return SQLITE_NOMEM;
         marked[0] = MARK_VALUE;
@@ -152,7 +154,7 @@ static int load_list(ls_dict *dict, const ls_dict_key *key, const char *at, size
 static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, uint64_t ttl_ms)
 {
     ls_dict_value value = {.type = LS_DICT_VALUE};
-    const int type = sqlite3_column_type(row, 1); /* undefined behind sqlite3_column_blob */
+    const int type = sqlite3_column_type(row, 1); /* undefined after sqlite3_column_blob */
     const char *bytes = sqlite3_column_blob(row, 1);
     const size_t len = (size_t)sqlite3_column_bytes(row, 1);
     switch (type) {
@@ -183,7 +185,8 @@ static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, 
     return ls_dict_set(dict, key, value, LS_DICT_SET, ttl_ms, 0);
 }
 
-/* ---- open -------------------------------------------------------------------------------------------------------- */
+/* ---- open
+ * -------------------------------------------------------------------------------------------------------- */
 
 static char *table_sql(const char *format, const char *name)
 {
@@ -242,8 +245,8 @@ static ls_dict_key key_of(sqlite3_stmt *row)
     return key;
 }
 
-/* Delete the rows whose entries are not in the dict: a smaller dict has removed them while it was loaded. In one transaction:
- * else a write of the file's thread behind the first row that is read would make each delete fail. */
+/* Delete the rows whose entries are not in the dict: a smaller dict has removed them while it was loaded. In one
+ * transaction: else a write of the file's thread after the first row that is read would make each delete fail. */
 static int delete_others(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
 {
     sqlite3_stmt *row = NULL, *remove = NULL;
@@ -303,7 +306,8 @@ static int load(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
     return err;
 }
 
-/* ---- the files of the process ------------------------------------------------------------------------------------- */
+/* ---- the files of the process
+ * ------------------------------------------------------------------------------------- */
 
 static void file_main(void *arg);
 
@@ -341,8 +345,8 @@ static void file_close(dict_file *file)
     free(file);
 }
 
-/* Open the file at the path: `path` complete, `options` as the user has given it. The lock of all files is held. LS_OK, or
- * a code with the reason in options->message. */
+/* Open the file at the path: `path` complete, `options` as the user has given it. The lock of all files is held.
+ * LS_OK, or a code with the reason in options->message. */
 static int file_open(const char *path, const ls_dict_options *options, dict_file **out)
 {
     int err = LS_ENOMEM, result = SQLITE_OK;
@@ -401,7 +405,8 @@ static int file_of(sqlite3 *handle, const ls_dict_options *options, dict_file **
     return file_open(path, options, out);
 }
 
-/* ---- a store ------------------------------------------------------------------------------------------------------- */
+/* ---- a store
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void free_change(change *c)
 {
@@ -516,7 +521,8 @@ void ls_dict_store_close(ls_dict_store *store)
                lost);
 }
 
-/* ---- changes ------------------------------------------------------------------------------------------------------- */
+/* ---- changes
+ * ------------------------------------------------------------------------------------------------------- */
 
 void ls_dict_store_note(ls_dict_store *store)
 {
@@ -645,9 +651,11 @@ static int write_changes(dict_file *file)
     return LS_OK;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------------------------------ */
+/* ---- the thread
+ * ------------------------------------------------------------------------------------------------------ */
 
-/* The changes up to `number` are in the file, or the write has failed: then all waiters get the error. The lock is held. */
+/* The changes up to `number` are in the file, or the write has failed: then all waiters get the error. The lock is
+ * held. */
 static void decide(dict_file *file, uint64_t number, int err, ls_node *woken)
 {
     file->error = err;

@@ -29,7 +29,8 @@ enum {
 extern const char ls_array_mark;
 /* Mark the table at the top: ls.json writes it as [] while it is empty. */
 void ls_array_set_mark(lua_State *L);
-/* Its address is the key of the mark of a metatable whose tables are shared as if they had none: core.plain sets it. */
+/* Its address is the key of the mark of a metatable whose tables are shared as if they had none: core.plain sets
+ * it. */
 extern const char ls_plain_mark;
 
 typedef struct ls_value_options {

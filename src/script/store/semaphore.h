@@ -18,8 +18,8 @@ typedef struct ls_semaphore ls_semaphore;
 enum { LS_SEMAPHORE_WAITS = 1 }; /* the result of a call that has queued its waiter */
 
 /* Of ls_shared_get(), which opens and closes semaphores. Its options are an unsigned, the number of permits. In one
- * generation of the site all calls give the same number; the next generation may change it: permits that are held above
- * a smaller number are not given out again. */
+ * generation of the site all calls give the same number; the next generation may change it: permits that are held
+ * above a smaller number are not given out again. */
 extern const ls_shared_kind ls_semaphore_kind;
 static inline ls_semaphore *ls_semaphore_of(ls_shared_object *object)
 {

@@ -20,7 +20,7 @@
  * are under way join the run: the turns go round the subscribers until each of them has had every publication.
  *
  * Batches. The operation ends a batch after LS_TOPIC_BATCH_SUBSCRIBERS different subscribers or
- * LS_TOPIC_BATCH_DELIVERIES: it flushes, and posts itself to the port for the rest, behind the packets that wait
+ * LS_TOPIC_BATCH_DELIVERIES: it flushes, and posts itself to the port for the rest, after the packets that wait
  * there. So a topic with 100,000 subscribers does not keep the other work of its state waiting.
  *
  * What a kind of subscriber sends (a frame, an event, a line) is the same for all of its kind: the first subscriber
@@ -108,7 +108,7 @@ char *ls_topic_form_room(size_t len, ls_slice *out);
 typedef struct ls_subscriber_kind {
     /* Take the message: queue it, flush later. It may subscribe, unsubscribe, end and free any subscriber. LS_OK;
      * LS_ECLOSED: the subscriber is closed or closes, or the message is not for it, which is not counted; another
-     * error, LS_ELIMIT if the subscriber is behind: the message was dropped, counted in ls_topics_stats.dropped.
+     * error, LS_ELIMIT if the subscriber lags: the message was dropped, counted in ls_topics_stats.dropped.
      * LS_EMSGSIZE, for a joined publication: it does not fit, and its parts follow one by one. */
     int (*deliver)(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p);
     /* Optional (NULL): prefetch what `deliver` will read. It is called with `ahead` = 4, 3, 2 and 1: so many
@@ -138,8 +138,8 @@ void ls_topics_close(ls_topics *topics);
 int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thread_ctx *ctx, void *user), void *user,
                         ls_topic_inbox **out);
 void ls_topic_inbox_start(ls_topic_inbox *inbox, ls_port *port);
-/* End all subscriptions of the inbox, drop the publications that wait, and refuse subscriptions. Again: no effect. Then
- * ls_topic_inbox_closed: whether its operation is not on its way any more, so that it can be freed. */
+/* End all subscriptions of the inbox, drop the publications that wait, and refuse subscriptions. Again: no effect.
+ * Then ls_topic_inbox_closed: whether its operation is not on its way any more, so that it can be freed. */
 void ls_topic_inbox_close(ls_topic_inbox *inbox);
 bool ls_topic_inbox_closed(const ls_topic_inbox *inbox);
 bool ls_topic_inbox_posted(const ls_topic_inbox *inbox); /* its operation is on its way */
@@ -162,11 +162,11 @@ ls_publication *ls_subscriber_retained(const ls_subscriber *subscriber, uint32_t
 /* LS_OK, or LS_ENOENT: it has not subscribed. */
 int ls_topic_unsubscribe(ls_subscriber *subscriber, const char *name, size_t len);
 /* Deliver what the inbox holds for one subscriber, at once: its owner closes it, and all messages whose publish has
- * returned are sent before. Ends at the first error of `deliver`, which may end the subscriber but not free it, but for
- * LS_ELIMIT of a subscriber that goes on. Returns that error, or LS_OK. Inside the actor; not inside `deliver` of the
- * same subscriber. */
+ * returned are sent before. Ends at the first error of `deliver`, which may end the subscriber but not free it, but
+ * for LS_ELIMIT of a subscriber that continues. Returns that error, or LS_OK. Inside the actor; not inside `deliver`
+ * of the same subscriber. */
 int ls_subscriber_deliver_waiting(ls_thread_ctx *ctx, ls_subscriber *subscriber);
-/* Count a subscriber that its owner closes because it is behind. Inside the actor. */
+/* Count a subscriber that its owner closes because it lags. Inside the actor. */
 void ls_topic_count_closed(ls_topic_inbox *inbox);
 /* End all subscriptions: the subscriber may be freed. No effect after ls_topic_inbox_close, even if the inbox was
  * freed. */
@@ -183,9 +183,9 @@ typedef struct ls_publish_order {
 } ls_publish_order;
 
 /* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0) that will
- * get it: not those in a state whose inbox is full, which count as dropped. LS_EINVAL (an empty or too long name; a too
- * long event or id), LS_ELIMIT (the own inbox or the retained messages are full), LS_ENOMEM: then no subscriber gets
- * it, and the retained message is the old one. */
+ * get it: not those in a state whose inbox is full, which count as dropped. LS_EINVAL (an empty or too long name; a
+ * too long event or id), LS_ELIMIT (the own inbox or the retained messages are full), LS_ENOMEM: then no subscriber
+ * gets it, and the retained message is the old one. */
 int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order);
 /* After LS_ELIMIT: true once, when the limit of the retained messages was the reason: the caller logs it. */
 bool ls_topics_refuses_first(ls_topics *topics);
@@ -212,7 +212,7 @@ typedef struct ls_topics_stats {
     uint64_t topics;        /* that exist: with subscribers, or with a retained message */
     uint64_t subscriptions; /* of all subscribers */
     uint64_t published, delivered, dropped;
-    uint64_t closed; /* subscribers that their owners closed because they were behind */
+    uint64_t closed; /* subscribers that their owners closed because they lagged */
     uint64_t retained_bytes;
 } ls_topics_stats;
 void ls_topics_stat(ls_topics *topics, ls_topics_stats *out);

@@ -274,7 +274,7 @@ void ls_topic_count_closed(ls_topic_inbox *inbox)
 }
 
 /* The packets that the thread has taken with that of the publisher, and those that wait for the actor, may publish,
- * too. true: the operation follows behind them. */
+ * too. true: the operation follows after them. */
 static bool let_others_pass(ls_thread_ctx *ctx, ls_topic_inbox *inbox)
 {
     if (inbox->deferred) {
@@ -303,7 +303,7 @@ static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
         if (over || !inbox->run_more) inbox->flush(ctx, inbox->user);
     }
     if (inbox->ready != NULL && !atomic_exchange(&inbox->posted, true))
-        ls_port_post(atomic_load(&inbox->port), &inbox->op, 0); /* behind the packets that wait at the port */
+        ls_port_post(atomic_load(&inbox->port), &inbox->op, 0); /* after the packets that wait at the port */
 }
 
 bool ls_topic_inbox_idle(ls_topic_inbox *inbox)

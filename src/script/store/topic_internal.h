@@ -1,5 +1,5 @@
-/* topic_internal.h - the structs of topics, for topic.c (names, subscriptions, publish), topic_inbox.c (deliveries) and
- * topic_message.c (publications).
+/* topic_internal.h - the structs of topics, for topic.c (names, subscriptions, publish), topic_inbox.c (deliveries)
+ * and topic_message.c (publications).
  *
  *     ls_topics --> shard --> topic "news" --> member: the subscriptions in state 1 --> slots: subscriber, subscriber,
  *                                         ... \--> member: the subscriptions in state 2 --> slots: subscriber, ...

@@ -23,7 +23,7 @@ ls_topic_entry *ls_publication_entries(ls_publication *p)
     return LS_CONTAINER(p, message, publication)->entries;
 }
 
-/* Copy the bytes to *at, which moves behind them. */
+/* Copy the bytes to *at, which moves after them. */
 static ls_slice copied(char **at, const char *bytes, size_t len)
 {
     const ls_slice slice = ls_slice_static(*at, len);

@@ -2,8 +2,8 @@
 #include "stress/load/target.h"
 
 #include "base/clock.h"
-#include "net/stream/deadline.h"
 #include "net/dial.h"
+#include "net/stream/deadline.h"
 #include "port/notify.h"
 #include "sched/actor.h"
 

@@ -2,8 +2,8 @@
 #ifndef LS_STRESS_TARGET_H
 #define LS_STRESS_TARGET_H
 
-#include "net/sock/addr.h"
 #include "net/names/resolver.h"
+#include "net/sock/addr.h"
 
 /* Look up a name, or parse an address. Returns the number of addresses, at least 1, in the order in which to try them;
  * LS_ENOENT: unknown; or another error of a lookup. */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/list.h"
 #include "base/crypto/random.h"
+#include "base/list.h"
 #include "stress/load/arrivals.h"
 #include "stress/protocols/subscriber.h"
 

@@ -61,8 +61,8 @@ bool ls_stress_script_call(ls_stress_script *s, int n, int r);
 /* The same for an error that is on top of the stack. */
 void ls_stress_script_failed(ls_stress_script *s);
 
-/* Copy the value at `index` of a state to the stack of another one. One of them is L, which runs, protected. Raises in L
- * for a value without a copy (store/marshal.h), and without memory. */
+/* Copy the value at `index` of a state to the stack of another one. One of them is L, which runs, protected. Raises in
+ * L for a value without a copy (store/marshal.h), and without memory. */
 void ls_stress_script_copy(lua_State *L, lua_State *from, int index, lua_State *to);
 
 /* Call the function and its n arguments on the stack of `other`, protected, for r results; its error is raised in

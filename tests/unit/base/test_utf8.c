@@ -1,5 +1,5 @@
-/* test_utf8.c - text in parts gives the same result for every split, and as a decoder written from the table of RFC 3629;
- * a byte that no character can have is refused at once. */
+/* test_utf8.c - text in parts gives the same result for every split, and as a decoder written from the table of RFC
+ * 3629; a byte that no character can have is refused at once. */
 /* sanitizers: asan; no thread starts */
 #include "base/utf8.h"
 

@@ -1,5 +1,5 @@
-/* test_main_win32.c - the error mode of the program: no dialog box, and a crash is reported to Windows. The error mode and
- * the calls of Windows Error Reporting are replaced. */
+/* test_main_win32.c - the error mode of the program: no dialog box, and a crash is reported to Windows. The error mode
+ * and the calls of Windows Error Reporting are replaced. */
 /* sanitizers: asan; no thread starts */
 #include <winsock2.h>
 

@@ -1,6 +1,6 @@
-/* test_service_win32.c - a service that cannot begin: the state that it reports to the service manager, and the message in
- * the event log, which no program can read under Wine. And a service that is asked to reload its site. The calls of both
- * are replaced. */
+/* test_service_win32.c - a service that cannot begin: the state that it reports to the service manager, and the
+ * message in the event log, which no program can read under Wine. And a service that is asked to reload its site. The
+ * calls of both are replaced. */
 #include <winsock2.h>
 
 #include <windows.h>

@@ -1,4 +1,5 @@
-/* test_base64.c - base64 and base64url with the examples of RFC 4648 section 10, hexadecimal digits, and what is refused. */
+/* test_base64.c - base64 and base64url with the examples of RFC 4648 section 10, hexadecimal digits, and what is
+ * refused. */
 /* sanitizers: asan; no thread starts */
 #include "codec/base64.h"
 

@@ -6,8 +6,8 @@
 
 #include "support.h"
 
-/* The data in front of the delimiter, and what follows from it on: "data|rest", or "data" and the bytes that may be a part
- * of it in parentheses. The pieces end at the positions in `cuts`; every piece is an exact copy. */
+/* The data in front of the delimiter, and what follows from it on: "data|rest", or "data" and the bytes that may be a
+ * part of it in parentheses. The pieces end at the positions in `cuts`; every piece is an exact copy. */
 static const char *result_of(const char *delimiter, const char *body, const size_t *cuts, unsigned count)
 {
     static char text[512];

@@ -1,5 +1,5 @@
-/* test_http_head.c - which fields may be trailers (RFC 9110 section 6.5.1). What else is in http_head.h is tested with heads
- * that are parsed: http1/test_http1_parse_fields.c. */
+/* test_http_head.c - which fields may be trailers (RFC 9110 section 6.5.1). What else is in http_head.h is tested with
+ * heads that are parsed: http1/test_http1_parse_fields.c. */
 /* sanitizers: asan; no thread starts */
 #include "codec/http_head.h"
 #include "support.h"

@@ -82,7 +82,8 @@ TEST(all_short_texts)
     }
 }
 
-/* A text of a client that is all line ends. If each line were searched to the end of the text, this would take hours. */
+/* A text of a client that is all line ends. If each line were searched to the end of the text, this would take
+ * hours. */
 TEST(millions_of_short_lines)
 {
     enum { BYTES = 16 << 20 };

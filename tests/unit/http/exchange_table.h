@@ -1,6 +1,6 @@
-/* exchange_table.h - the same responses through every transport: what the client must get is a table of this file, written
- * from RFC 9110 and RFC 9112, not from exchange_out.c. A program of tests has a function that serves one row through its
- * transport and says what the client got. */
+/* exchange_table.h - the same responses through every transport: what the client must get is a table of this file,
+ * written from RFC 9110 and RFC 9112, not from exchange_out.c. A program of tests has a function that serves one row
+ * through its transport and says what the client got. */
 #ifndef LS_TESTS_EXCHANGE_TABLE_H
 #define LS_TESTS_EXCHANGE_TABLE_H
 
@@ -12,8 +12,8 @@
 #include "http/exchange_out.h"
 #include "support.h"
 
-/* What the handler does, one letter each: r respond "abc", e respond without a body, s write "abc", t write "de" from a
- * block, n write nothing, a abort, f finish, x add the trailer "X-Sum: 7", h send early hints. */
+/* What the handler does, one letter each: r respond "abc", e respond without a body, s write "abc", t write "de" from
+ * a block, n write nothing, a abort, f finish, x add the trailer "X-Sum: 7", h send early hints. */
 static const char *const table_calls[] = {"r",    "e",  "f",    "stf", "nsf",   "nf",   "snt",  "ar",   "saf",
                                           "astf", "sa", "xstf", "xr",  "xe",    "xf",   "sxtf", "stxf", "sxa",
                                           "xar",  "rx", "hr",   "hxe", "hhstf", "shtf", "rh",   "har"};
@@ -173,7 +173,8 @@ static inline void table_check(const table_row *row, table_serve *serve, int ref
         seen.trailers, seen.hints, (int)seen.body_len, seen.body);
 }
 
-/* Serve every row. `hints`: see table_hints. `refused`: the error that every call gets, or 0. Returns the number of rows. */
+/* Serve every row. `hints`: see table_hints. `refused`: the error that every call gets, or 0. Returns the number of
+ * rows. */
 static inline unsigned table_run(table_serve *serve, bool hints, int refused)
 {
     static const int64_t lengths[] = {-1, 5, 6, 2};

@@ -255,7 +255,8 @@ TEST_IN(fixture, f, ready_lines_are_limited)
     free(line);
 }
 
-/* ---- a copy that stays -------------------------------------------------------------------------------------------- */
+/* ---- a copy that stays
+ * -------------------------------------------------------------------------------------------- */
 
 static const ls_addr *local_of(const ls_exchange *x)
 {

@@ -327,8 +327,8 @@ TEST_WITH(fixture, r, a_silent_client_is_disconnected, fixture_open(hi, 0))
     assert_string_equal(fixture_take(r), "");
 }
 
-/* A client whose first bytes arrive after the deadline is disconnected without a 408: on a machine that stood still for this
- * time, try again with a longer one. */
+/* A client whose first bytes arrive after the deadline is disconnected without a 408: on a machine that stood still
+ * for this time, try again with a longer one. */
 TEST(a_slow_head_is_a_408)
 {
     for (int second = 0; second <= 1; second++) {

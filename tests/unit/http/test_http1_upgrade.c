@@ -1,5 +1,5 @@
-/* test_http1_upgrade.c - a connection that leaves HTTP/1.1: the head of the response, what the new owner gets, what is left
- * of the exchange, refusals, and a copy of the request that stays. */
+/* test_http1_upgrade.c - a connection that leaves HTTP/1.1: the head of the response, what the new owner gets, what is
+ * left of the exchange, refusals, and a copy of the request that stays. */
 /* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
@@ -13,7 +13,8 @@
 #define HI        OK "Content-Length: 2\r\n\r\nhi"
 #define SWITCHING "HTTP/1.1 101 Switching Protocols\r\nServer: luaserve\r\nConnection: upgrade\r\nUpgrade: echo/2\r\n"
 
-/* ---- the protocol: returns all bytes, and closes at the end --------------------------------------------------------- */
+/* ---- the protocol: returns all bytes, and closes at the end
+ * --------------------------------------------------------- */
 
 typedef struct echo {
     ls_conn_limit *limit;
@@ -407,7 +408,8 @@ TEST_WITH(fixture, r, an_abort_comes_first, connected(abort_first))
     assert_string_equal(fixture_take(r), "");
 }
 
-/* ---- a copy that stays -------------------------------------------------------------------------------------------- */
+/* ---- a copy that stays
+ * -------------------------------------------------------------------------------------------- */
 
 static ls_exchange *copy;
 

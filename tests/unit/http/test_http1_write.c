@@ -552,8 +552,8 @@ TEST_WITH(fixture, r, a_client_that_does_not_read_is_disconnected, fixture_open(
 
 /* ---- parts that responses share ----------------------------------------------------------------------------- */
 
-/* The head, then the same chunk twice, and between them a part of its own; at last the chunk with nothing before it, which
- * leaves without the queue where the system allows it. */
+/* The head, then the same chunk twice, and between them a part of its own; at last the chunk with nothing before it,
+ * which leaves without the queue where the system allows it. */
 static void sharing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     ls_slice block = fixture_part(ctx, "..................hello..", 25);
@@ -621,8 +621,8 @@ static void respond_changing(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
-/* A 503 takes the place of a response of which nothing was sent. Behind another one, which is dropped as well, it would be
- * the answer to the request of that. */
+/* A 503 takes the place of a response of which nothing was sent. Behind another one, which is dropped as well, it
+ * would be the answer to the request of that. */
 TEST(a_file_that_changes_behind_another_response)
 {
     for (int behind = 0; behind < 2; behind++) {

@@ -1,5 +1,5 @@
-/* test_http_client.c - responses whose bytes arrive in slices: the result does not depend on them, also when a head fills
- * several blocks; and what the end of the connection means. */
+/* test_http_client.c - responses whose bytes arrive in slices: the result does not depend on them, also when a head
+ * fills several blocks; and what the end of the connection means. */
 /* sanitizers: asan; no thread starts */
 #include "http/http_client.h"
 
@@ -34,7 +34,8 @@ static void place_close(place *p)
     ls_pools_close(p->pools);
 }
 
-/* Read the text in slices of `step` bytes, each in a block of its own size. Returns the length of the body, or LS_E*. */
+/* Read the text in slices of `step` bytes, each in a block of its own size. Returns the length of the body, or
+ * LS_E*. */
 static int read_in_slices(place *p, const char *text, size_t len, size_t step)
 {
     ls_http_client *c = &p->c;

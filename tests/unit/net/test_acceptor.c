@@ -1,5 +1,5 @@
-/* test_acceptor.c - from accept to protocol: PROXY headers, handshakes of TLS, the limit of handshakes, the stop. TLS is
- * that of tls_fake.h. */
+/* test_acceptor.c - from accept to protocol: PROXY headers, handshakes of TLS, the limit of handshakes, the stop. TLS
+ * is that of tls_fake.h. */
 #include "port/port_fixture.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* test_dial.c - client connections: names, racing, Unix paths, the handshake, the deadline, and a cancel in every phase.
- * The look-ups and the TLS library are fakes; the sockets are real. */
+/* test_dial.c - client connections: names, racing, Unix paths, the handshake, the deadline, and a cancel in every
+ * phase. The look-ups and the TLS library are fakes; the sockets are real. */
 /* sanitizers: asan; no thread starts */
 #define TESTS_FD_LIMIT
 #include "port/port_fixture.h"

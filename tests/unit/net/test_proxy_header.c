@@ -17,8 +17,8 @@ static int parse_copy(const char *bytes, size_t len, ls_proxy_header *out, const
     return err;
 }
 
-/* Every proper prefix needs more bytes and leaves the result untouched; the whole, also with bytes behind it, gives the
- * header. */
+/* Every proper prefix needs more bytes and leaves the result untouched; the whole, also with bytes behind it, gives
+ * the header. */
 static ls_proxy_header parse_valid(const char *bytes, size_t len)
 {
     static const char behind[] = "GET / HTTP/1.1\r\n";

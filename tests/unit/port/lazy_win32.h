@@ -1,8 +1,9 @@
-/* lazy_win32.h - operations of a completion port as the system completes them: the OVERLAPPED (or IO_STATUS_BLOCK) of an
- * operation that was pending, and its output, are written when a thread takes the packet, not when the operation ends.
- * Include it after port_fixture.h; the program is linked with LAZY_WRAPS (CMakeLists.txt).
+/* lazy_win32.h - operations of a completion port as the system completes them: the OVERLAPPED (or IO_STATUS_BLOCK) of
+ * an operation that was pending, and its output, are written when a thread takes the packet, not when the operation
+ * ends. Include it after port_fixture.h; the program is linked with LAZY_WRAPS (CMakeLists.txt).
  *
- * A test replaces a call of the system by lazy_pend, and ends the operation by lazy_end. CancelIoEx ends it as cancelled. */
+ * A test replaces a call of the system by lazy_pend, and ends the operation by lazy_end. CancelIoEx ends it as
+ * cancelled. */
 #ifndef TESTS_UNIT_PORT_LAZY_WIN32_H
 #define TESTS_UNIT_PORT_LAZY_WIN32_H
 

@@ -1,9 +1,9 @@
-/* notify_fixture.h - what the tests of notify.h share: registrations whose events are counted, by one thread or by 16, and
- * pairs of sockets with the calls that begin and end each condition. Include it first.
+/* notify_fixture.h - what the tests of notify.h share: registrations whose events are counted, by one thread or by 16,
+ * and pairs of sockets with the calls that begin and end each condition. Include it first.
  *
- * Nothing sleeps: what has to come is awaited. That nothing more comes is known once every thread has looked at the port
- * since (settle): with many threads each takes its part in three rounds of packets, which release no thread before all have
- * one, and of two waits of a thread one looks at the sockets first. */
+ * Nothing sleeps: what has to come is awaited. That nothing more comes is known once every thread has looked at the
+ * port since (settle): with many threads each takes its part in three rounds of packets, which release no thread
+ * before all have one, and of two waits of a thread one looks at the sockets first. */
 #ifndef TESTS_UNIT_PORT_NOTIFY_FIXTURE_H
 #define TESTS_UNIT_PORT_NOTIFY_FIXTURE_H
 
@@ -28,7 +28,8 @@ typedef struct event_count {
     _Atomic uint32_t all; /* every event bit that ever came but REMOVE */
 } event_count;
 
-/* ---- one thread, or 16 -------------------------------------------------------------------------------------------- */
+/* ---- one thread, or 16
+ * -------------------------------------------------------------------------------------------- */
 
 typedef struct bench {
     net_place net;
@@ -138,7 +139,8 @@ static inline void await(bench *b, const _Atomic int *counter, int least)
     }
 }
 
-/* ---- what makes an event, and what ends it ------------------------------------------------------------------------- */
+/* ---- what makes an event, and what ends it
+ * ------------------------------------------------------------------------- */
 
 typedef struct pair {
     bool udp;

@@ -161,7 +161,8 @@ static inline void net_read(int fd, void *bytes, size_t len)
     }
 }
 
-/* ---- operations whose packets the test takes itself -------------------------------------------------------------- */
+/* ---- operations whose packets the test takes itself
+ * -------------------------------------------------------------- */
 
 static inline void op_done_unexpectedly(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -199,7 +200,8 @@ static inline char *pattern(size_t len, unsigned seed)
     return bytes;
 }
 
-/* ---- a connection at a port of its own ---------------------------------------------------------------------------- */
+/* ---- a connection at a port of its own
+ * ---------------------------------------------------------------------------- */
 
 /* Open a port and attach one end of a stream pair to it; *theirs is the other end, blocking. */
 static inline ls_sock *net_conn_open(net_place *place, int *theirs)

@@ -1,10 +1,11 @@
-/* process_fake_win32.c - ProcessSocketNotifications as its documentation describes it, for systems without it. The tests
- * of notify.h are built once more with this file, which replaces ls_process_look_up and the wait of the port: before each
- * wait, and every few milliseconds of it, the sockets are looked at, and what is due is posted.
+/* process_fake_win32.c - ProcessSocketNotifications as its documentation describes it, for systems without it. The
+ * tests of notify.h are built once more with this file, which replaces ls_process_look_up and the wait of the port:
+ * before each wait, and every few milliseconds of it, the sockets are looked at, and what is due is posted.
  *
  *     - IN, OUT, HANGUP and ERR are flags of their own: IN is data alone (or a connection to accept), the end of the
  *       stream is HANGUP alone. ERR and REMOVE come whatever the filter is.
- *     - LEVEL is posted while the condition holds; EDGE when it becomes true, or more data arrive, while it is enabled.
+ *     - LEVEL is posted while the condition holds; EDGE when it becomes true, or more data arrive, while it is
+ *       enabled.
  *     - ONESHOT is disabled when its packet is posted.
  *     - A registration overwrites that of the same socket. The key is that of the first, until REMOVE.
  *     - REMOVE posts the last packet.

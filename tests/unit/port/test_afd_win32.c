@@ -1,7 +1,7 @@
 /* test_afd_win32.c - notifications by AFD polls, against a fake of the device that behaves as the real one:
  *
- *     - Two polls of one socket disturb each other. When the condition of either becomes true, the first completes with
- *       the events of the second, and the second does not complete until it is cancelled.
+ *     - Two polls of one socket disturb each other. When the condition of either becomes true, the first completes
+ *       with the events of the second, and the second does not complete until it is cancelled.
  *     - A poll that was pending writes its output when its packet is taken (lazy_win32.h).
  *     - A cancellation walks all polls that are pending at the same handle of the device.
  *
@@ -151,7 +151,8 @@ int(WSAAPI *__wrap___imp_getsockopt)(SOCKET, int, int, char *, int *) = fake_get
 int(WSAAPI *__wrap___imp_WSAIoctl)(SOCKET, DWORD, LPVOID, DWORD, LPVOID, DWORD, LPDWORD, LPWSAOVERLAPPED,
                                    LPWSAOVERLAPPED_COMPLETION_ROUTINE) = fake_ioctl;
 
-/* ---- what the tests share ------------------------------------------------------------------------------------------ */
+/* ---- what the tests share
+ * ------------------------------------------------------------------------------------------ */
 
 enum {
     LEVEL_PERSISTENT = LS_TRIGGER_LEVEL | LS_TRIGGER_PERSISTENT,
@@ -205,7 +206,8 @@ static int bound(void)
     return fd;
 }
 
-/* ---- the tests ----------------------------------------------------------------------------------------------------- */
+/* ---- the tests
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* With a second poll per socket, for its close, no event would ever be reported. */
 TEST(a_socket_has_one_poll_at_a_time)

@@ -51,7 +51,8 @@ static void expect_datagram(const ls_datagram *d, const void *bytes, size_t len,
     assert_int_equal(d->error, LS_OK);
 }
 
-/* ---- receive -------------------------------------------------------------------------------------------------------- */
+/* ---- receive
+ * -------------------------------------------------------------------------------------------------------- */
 
 TEST(a_datagram_comes_with_its_address)
 {
@@ -118,7 +119,8 @@ TEST(many_come_in_few_batches_and_few_blocks)
     net_place_close(&place);
 }
 
-/* Large ones: fewer fit into a batch than were asked for. A batch that is full of what fits has not taken all there is. */
+/* Large ones: fewer fit into a batch than were asked for. A batch that is full of what fits has not taken all there
+ * is. */
 TEST(large_ones_come_in_several_batches)
 {
     enum { SENT = 20 };
@@ -275,7 +277,8 @@ TEST(a_receive_can_be_cancelled)
     net_conn_close(&place, sock, -1);
 }
 
-/* ---- the next receive is posted before a batch is handled ------------------------------------------------------------- */
+/* ---- the next receive is posted before a batch is handled
+ * ------------------------------------------------------------- */
 
 enum { RELAY_SENT = 20000 / SYSTEM_SLOWNESS, RELAY_THREADS = 4, RELAY_WINDOW = 64 };
 
@@ -356,7 +359,8 @@ TEST(a_slow_handler_delays_nobody)
     net_place_close(&r.net);
 }
 
-/* ---- gather --------------------------------------------------------------------------------------------------------- */
+/* ---- gather
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* `number` datagrams come, and are received; the thread is at the port before the next ones are sent. */
 static void round_at(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, int client, const ls_sockaddr *at, int number)
@@ -627,7 +631,8 @@ TEST(what_does_not_fit_goes_on_when_it_does)
     net_place_close(&place);
 }
 
-/* ---- refusals -------------------------------------------------------------------------------------------------------------- */
+/* ---- refusals
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static ls_sockaddr nobody(void) /* an address at which nobody is any more */
 {

@@ -119,8 +119,8 @@ TEST_IN(net_place, place, a_number_used_again_is_another_registration)
     pair_close(&b);
 }
 
-/* Closed behind the back of its registration, and the number is a socket of the port's now: what is asked for in the name
- * of the old one must not reach the new one. */
+/* Closed behind the back of its registration, and the number is a socket of the port's now: what is asked for in the
+ * name of the old one must not reach the new one. */
 TEST_IN(net_place, place, a_number_that_a_socket_of_the_port_has_now)
 {
     static const uint8_t asked[] = {LS_NOTIFY_ENABLE, LS_NOTIFY_DISABLE, LS_NOTIFY_REMOVE};

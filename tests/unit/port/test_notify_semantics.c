@@ -61,7 +61,8 @@ static void cell(bench *b, bool udp, uint8_t trigger, const cause *c)
     } else {
         check_reported(b, &t, trigger, 1);
 
-        /* Enabled while the condition holds, it is told again: level because it holds, edge because it looks afresh. */
+        /* Enabled while the condition holds, it is told again: level because it holds, edge because it looks
+         * afresh. */
         int before = atomic_load(&t.events);
         assert_int_equal(notify(port, LS_NOTIFY_ENABLE, p.ours, NULL, filter, trigger), LS_OK);
         check_reported(b, &t, trigger, before + 1);

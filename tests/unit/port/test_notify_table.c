@@ -1,6 +1,6 @@
 /* test_notify_table.c - the semantics of notify.h as one table, which each source of events carries out: epoll,
- * AFD polls, ProcessSocketNotifications (process_fake_win32.c). One thread; test_notify_semantics.c has the causes of each
- * event and 16 threads. */
+ * AFD polls, ProcessSocketNotifications (process_fake_win32.c). One thread; test_notify_semantics.c has the causes of
+ * each event and 16 threads. */
 /* sanitizers: asan; no thread starts */
 #include "notify_fixture.h"
 

@@ -159,8 +159,8 @@ static void take_or_block(ls_thread_ctx *ctx, const ls_packet *packet)
     bench_count(packet);
 }
 
-/* One worker takes a packet that it stays in, and with it notifications. The watch gives those back, and they are still
- * notifications when the spare takes them. */
+/* One worker takes a packet that it stays in, and with it notifications. The watch gives those back, and they are
+ * still notifications when the spare takes them. */
 TEST(workers_requeue_notifications_as_they_are)
 {
     bench b = {.threads = 1}; /* for await: others take the packets */

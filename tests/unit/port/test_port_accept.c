@@ -1,4 +1,5 @@
-/* test_port_accept.c - the contract of port.h on each back end: accepts posted ahead, listeners without descriptors, connects. */
+/* test_port_accept.c - the contract of port.h on each back end: accepts posted ahead, listeners without descriptors,
+ * connects. */
 /* sanitizers: asan; no thread starts */
 #define TESTS_FD_LIMIT 1 /* system_win32.h */
 #include "port_fixture.h"

@@ -1,4 +1,5 @@
-/* test_port_cancel.c - the contract of port.h on each back end: cancelled operations and closed sockets: one completion each, and none for the next socket. */
+/* test_port_cancel.c - the contract of port.h on each back end: cancelled operations and closed sockets: one
+ * completion each, and none for the next socket. */
 /* sanitizers: asan; no thread starts */
 #include "port_fixture.h"
 

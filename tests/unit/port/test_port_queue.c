@@ -1,4 +1,5 @@
-/* test_port_queue.c - the contract of port.h on each back end: packets of one's own: their order, their number, and the threads that wait for them. */
+/* test_port_queue.c - the contract of port.h on each back end: packets of one's own: their order, their number, and
+ * the threads that wait for them. */
 #include "port_fixture.h"
 
 #include "base/os/thread.h"

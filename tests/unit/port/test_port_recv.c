@@ -1,4 +1,5 @@
-/* test_port_recv.c - the contract of port.h on each back end: receives: into memory of the caller and of the pool, resets, ends, and bytes that come early. */
+/* test_port_recv.c - the contract of port.h on each back end: receives: into memory of the caller and of the pool,
+ * resets, ends, and bytes that come early. */
 #include "port_fixture.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* test_port_send.c - the contract of port.h on each back end: sends: gathered, long, of files, to a peer that is gone, and the limit of inline completions. */
+/* test_port_send.c - the contract of port.h on each back end: sends: gathered, long, of files, to a peer that is gone,
+ * and the limit of inline completions. */
 #include "port_fixture.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* test_port_threads.c - the contract of port.h on each back end: several threads at one port: busy ones, races of close, cancel and completion, echoes. */
+/* test_port_threads.c - the contract of port.h on each back end: several threads at one port: busy ones, races of
+ * close, cancel and completion, echoes. */
 #include "port_fixture.h"
 
 #include "base/os/thread.h"

@@ -1,4 +1,5 @@
-/* test_port_timers.c - the contract of port.h on each back end: timers: order, moving, cancelling, and many threads. */
+/* test_port_timers.c - the contract of port.h on each back end: timers: order, moving, cancelling, and many
+ * threads. */
 #include "port_fixture.h"
 
 #include "base/os/thread.h"

@@ -1,5 +1,5 @@
-/* test_process_win32.c - notifications by ProcessSocketNotifications, against a fake of it: what the system is asked, what
- * becomes of its answers, and what of the packets that it would post. The sockets are real. */
+/* test_process_win32.c - notifications by ProcessSocketNotifications, against a fake of it: what the system is asked,
+ * what becomes of its answers, and what of the packets that it would post. The sockets are real. */
 #include "port_fixture.h"
 
 #include <poll.h>
@@ -455,8 +455,8 @@ TEST_IN(fake_place, place, a_closed_socket_without_an_address)
     }
 }
 
-/* A registration that was dropped without a REMOVE is removed before the next one, which else would keep its key: packets
- * of the old key are ignored. */
+/* A registration that was dropped without a REMOVE is removed before the next one, which else would keep its key:
+ * packets of the old key are ignored. */
 TEST_IN(fake_place, place, a_dropped_registration_is_removed_before_the_next)
 {
     int ours, theirs, key;

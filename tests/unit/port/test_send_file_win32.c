@@ -1,5 +1,5 @@
-/* test_send_file_win32.c - how a send takes the bytes of a file: with TransmitFile on a server edition of Windows, with
- * blocks that are read and sent on a client edition. TransmitFile, WSASend and the edition are replaced. */
+/* test_send_file_win32.c - how a send takes the bytes of a file: with TransmitFile on a server edition of Windows,
+ * with blocks that are read and sent on a client edition. TransmitFile, WSASend and the edition are replaced. */
 #define _GNU_SOURCE
 #include "port_fixture.h"
 

@@ -1,6 +1,6 @@
-/* test_sock_win32.c - the requests of sockets against calls that behave as the documents of Windows say: an accept that
- * was pending completes when its packet is taken (lazy_win32.h), calls fail for want of memory or because too many
- * requests are outstanding, a provider is not of the file system, a Unix socket is connected. */
+/* test_sock_win32.c - the requests of sockets against calls that behave as the documents of Windows say: an accept
+ * that was pending completes when its packet is taken (lazy_win32.h), calls fail for want of memory or because too
+ * many requests are outstanding, a provider is not of the file system, a Unix socket is connected. */
 #define _GNU_SOURCE
 #include "port_fixture.h"
 
@@ -258,7 +258,8 @@ static void lazy_place_close(lazy_place *place)
     net_place_close(place);
 }
 
-/* ---- accepts --------------------------------------------------------------------------------------------------------- */
+/* ---- accepts
+ * --------------------------------------------------------------------------------------------------------- */
 
 static lazy_op *of_accept(const ls_op *op)
 {
@@ -364,7 +365,8 @@ TEST(an_accept_survives_a_shortage)
     net_place_close(&place);
 }
 
-/* ---- errors of overlapped calls ---------------------------------------------------------------------------------------- */
+/* ---- errors of overlapped calls
+ * ---------------------------------------------------------------------------------------- */
 
 /* "Too many requests are outstanding" is an error of the call: it was not posted, and nothing was sent. */
 TEST(too_many_outstanding_requests_are_an_error)
@@ -443,7 +445,8 @@ TEST_IN(lazy_place, place, an_aborted_connection_is_no_cancellation)
     close(theirs);
 }
 
-/* ---- Unix sockets -------------------------------------------------------------------------------------------------------- */
+/* ---- Unix sockets
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* Wine has no Unix sockets: a socket of TCP stands for one. */
 TEST(a_unix_socket_is_bound_or_connected_plainly)
@@ -495,8 +498,8 @@ TEST(an_abstract_name_is_refused)
     net_conn_close(&place, sock, -1);
 }
 
-/* The file of a Unix socket is left by a program that was ended by force. It is replaced only when a connect is refused;
- * a connect that does not block could not tell (WSAEWOULDBLOCK). */
+/* The file of a Unix socket is left by a program that was ended by force. It is replaced only when a connect is
+ * refused; a connect that does not block could not tell (WSAEWOULDBLOCK). */
 TEST(the_path_of_an_ended_program_is_taken_over)
 {
     static const struct {
@@ -527,7 +530,8 @@ TEST(the_path_of_an_ended_program_is_taken_over)
     }
 }
 
-/* ---- what the system would cut or shift ---------------------------------------------------------------------------- */
+/* ---- what the system would cut or shift
+ * ---------------------------------------------------------------------------- */
 
 /* A plain backlog counts as 200 at most. */
 TEST(a_backlog_of_more_than_200_is_a_hint)

@@ -7,7 +7,8 @@
 
 enum { MANY = 300 };
 
-/* ---- work that waits at a gate ------------------------------------------------------------------------------------ */
+/* ---- work that waits at a gate
+ * ------------------------------------------------------------------------------------ */
 
 static struct {
     ls_mutex mutex;
@@ -51,7 +52,8 @@ static void gate_await(unsigned inside)
     ls_mutex_unlock(&gate.mutex);
 }
 
-/* ---- threads without patience, or that cannot be started ----------------------------------------------------------- */
+/* ---- threads without patience, or that cannot be started
+ * ----------------------------------------------------------- */
 
 static bool no_threads;
 static _Atomic bool impatient; /* a wait with a time ends at once */
@@ -72,7 +74,8 @@ int __wrap_ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn
     return no_threads ? LS_ENOMEM : __real_ls_thread_start(thread, name, fn, arg);
 }
 
-/* ---- help ---------------------------------------------------------------------------------------------------------- */
+/* ---- help
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void never_done(ls_thread_ctx *ctx, ls_op *op)
 {
@@ -102,7 +105,8 @@ static piece *take(net_place *place)
     return p;
 }
 
-/* ---- the tests ----------------------------------------------------------------------------------------------------- */
+/* ---- the tests
+ * ----------------------------------------------------------------------------------------------------- */
 
 TEST_IN(net_place, place, every_piece_has_one_packet_with_its_result)
 {

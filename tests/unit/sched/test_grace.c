@@ -87,8 +87,8 @@ TEST_IN(grace_place, p, it_waits_for_the_packets_of_its_moment)
     end(p, 1);
 }
 
-/* The snapshot under way does not contain the packets that have begun since: tickets that are taken meanwhile wait for the
- * next one, and share it. */
+/* The snapshot under way does not contain the packets that have begun since: tickets that are taken meanwhile wait for
+ * the next one, and share it. */
 TEST_IN(grace_place, p, tickets_that_are_taken_meanwhile_wait_for_the_next_snapshot)
 {
     begin(p, 0);

@@ -142,7 +142,8 @@ static ls_workers_stats stat_of(workers_place *place)
     return stats;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------------- */
+/* ---- tests
+ * ------------------------------------------------------------------------------------------------------- */
 
 TEST_IN(workers_place, place, workers_that_never_started_can_be_closed, 3, 5)
 {
@@ -220,8 +221,8 @@ TEST_IN(workers_place, place, an_excess_worker_idles_after_a_stall, 1, 3)
     stop_and_join(place->workers, PATIENCE_MS);
 }
 
-/* The standby threads of a stall end after it, also while no work follows, and the next stall starts new ones. With the
- * lower priority that on_stall asks for, a worker that returns goes on, or is replaced. */
+/* The standby threads of a stall end after it, also while no work follows, and the next stall starts new ones. With
+ * the lower priority that on_stall asks for, a worker that returns goes on, or is replaced. */
 TEST(standby_threads_end_and_start_again)
 {
     enum { STANDBYS = 6 };
@@ -419,8 +420,8 @@ TEST_IN(workers_place, place, a_stop_waits_for_the_current_packet_and_keeps_the_
     assert_int_equal(found, N);
 }
 
-/* A worker that waits has passed at once; one inside a packet passes when it has ended it, not when a new one begins on
- * another worker. */
+/* A worker that waits has passed at once; one inside a packet passes when it has ended it, not when a new one begins
+ * on another worker. */
 TEST_IN(workers_place, place, a_snapshot_is_passed_when_every_worker_has_left_its_packet, 2, 3)
 {
     job blocking[2], quick;
@@ -559,7 +560,8 @@ TEST_IN(workers_place, place, ticks_continue_while_workers_are_busy, 1, 2)
     stop_and_join(place->workers, 0);
 }
 
-/* ---- threads that do not start ------------------------------------------------------------------------------------ */
+/* ---- threads that do not start
+ * ------------------------------------------------------------------------------------ */
 
 static int starts_left = -1; /* starts until one fails; negative: none fails */
 

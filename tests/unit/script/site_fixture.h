@@ -51,8 +51,8 @@ static const char test_prelude[] = "local t = assert(loadfile('" TEST_TREE "/tes
                                    "local core, failed, get, header = t.core, t.failed, t.get, t.header "
                                    "local is, show, done, body = t.is, t.show, t.done, t.body\n";
 
-/* The text of a site: the function `name` of a file of Lua, whose path is relative to tests/unit. The file gets the helpers and
- * returns a table of such functions. */
+/* The text of a site: the function `name` of a file of Lua, whose path is relative to tests/unit. The file gets the
+ * helpers and returns a table of such functions. */
 static inline const char *test_lua(const char *file, const char *name)
 {
     static char text[sizeof TEST_TREE + 200];

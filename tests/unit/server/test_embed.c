@@ -991,8 +991,8 @@ static void expect_same(const process *a, const process *b)
     }
 }
 
-/* A server that serves, with max_cpu, TLS and a post, and one beside it. While a server is open only SIGURG has another
- * action; it passes foreign signals on. */
+/* A server that serves, with max_cpu, TLS and a post, and one beside it. While a server is open only SIGURG has
+ * another action; it passes foreign signals on. */
 TEST(the_process_is_left_as_it_was)
 {
     static const char text[] = "local ls = require 'luaserve' "

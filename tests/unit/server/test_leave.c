@@ -1,5 +1,5 @@
-/* test_leave.c - ls_server_close after a stop that timed out, as an embedding program calls it: what has not ended is left
- * behind, and the process goes on. */
+/* test_leave.c - ls_server_close after a stop that timed out, as an embedding program calls it: what has not ended is
+ * left behind, and the process goes on. */
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>

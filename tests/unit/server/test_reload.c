@@ -11,7 +11,8 @@
 #include "luaserve.h"
 #include "support.h"
 
-/* ---- a gate in front of a thread --------------------------------------------------------------------------------- */
+/* ---- a gate in front of a thread
+ * --------------------------------------------------------------------------------- */
 
 typedef struct gate {
     ls_mutex mutex;
@@ -59,7 +60,8 @@ static void gate_set(gate *g, bool open)
     ls_mutex_unlock(&g->mutex);
 }
 
-/* ---- a server ---------------------------------------------------------------------------------------------------- */
+/* ---- a server
+ * ---------------------------------------------------------------------------------------------------- */
 
 typedef struct place {
     ls_server *server;
@@ -191,7 +193,8 @@ static const char plain[] = "local ls = require 'luaserve' "
                             "app:get('/', function() return 'served' end) "
                             "ls.listen({ host = '127.0.0.1', port = 0, handler = app })";
 
-/* ---- when it is possible ------------------------------------------------------------------------------------------- */
+/* ---- when it is possible
+ * ------------------------------------------------------------------------------------------- */
 
 TEST(it_is_refused_before_the_run_and_after_the_stop)
 {
@@ -281,7 +284,8 @@ TEST(an_idle_server_is_not_reloaded)
     close_place(&p);
 }
 
-/* ---- another text ---------------------------------------------------------------------------------------------------- */
+/* ---- another text
+ * ---------------------------------------------------------------------------------------------------- */
 
 TEST(a_site_in_memory_gets_another_text)
 {
@@ -311,7 +315,8 @@ TEST(a_site_in_memory_gets_another_text)
     close_place(&p);
 }
 
-/* ---- several servers ----------------------------------------------------------------------------------------------- */
+/* ---- several servers
+ * ----------------------------------------------------------------------------------------------- */
 
 static void reload_often(void *arg)
 {

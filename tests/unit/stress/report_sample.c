@@ -1,10 +1,11 @@
-/* report_sample.c - writes the reports of a simulated run, for tests of the reports in other languages. The rest of it is
- * report_sample.lua.
+/* report_sample.c - writes the reports of a simulated run, for tests of the reports in other languages. The rest of it
+ * is report_sample.lua.
  *
  * usage: report_sample report_sample.lua KIND text|json|csv|html   the report on stdout; KIND as in samples.lua
- *        report_sample report_sample.lua view N                    the live view on stderr: N ticks of an open run. After
- *                                                   each tick it waits for a byte on stdin, so the test controls the time.
- *                                                   Then it closes the view and prints "done" on stdout */
+ *        report_sample report_sample.lua view N                    the live view on stderr: N ticks of an open run.
+ *                                                                  After
+ *                                                   each tick it waits for a byte on stdin, so the test controls the
+ *                                                   time. Then it closes the view and prints "done" on stdout */
 #include <stdio.h>
 
 #include <lauxlib.h>

@@ -1,4 +1,5 @@
-/* sample_object.h - the counters of two threads in Lua, for tests of the sampler and of the reports in Lua: samples.lua. */
+/* sample_object.h - the counters of two threads in Lua, for tests of the sampler and of the reports in Lua:
+ * samples.lua. */
 #ifndef LS_TESTS_STRESS_SAMPLE_OBJECT_H
 #define LS_TESTS_STRESS_SAMPLE_OBJECT_H
 

@@ -68,7 +68,8 @@ static void ignore(ls_stress_worker *w, void *user)
 {
 }
 
-/* One of two threads may receive a message of the other before its command to begin. This delivery is the end of its run. */
+/* One of two threads may receive a message of the other before its command to begin. This delivery is the end of its
+ * run. */
 TEST(a_delivery_before_the_worker_begins)
 {
     const uint64_t start_ns = ls_clock_ns();

@@ -1,7 +1,7 @@
 /* console_event.c - console_event.exe PROCESS EVENT: tells another process of a console event, by its number in
  * wincon.h: 2 the console window was closed, 5 log-off, 6 shutdown. GenerateConsoleCtrlEvent sends only Ctrl-C and
- * Ctrl-Break. The system itself starts a thread in the process, at CtrlRoutine in kernelbase.dll, which calls the handlers;
- * so does this program. System DLLs have the same address in all processes.
+ * Ctrl-Break. The system itself starts a thread in the process, at CtrlRoutine in kernelbase.dll, which calls the
+ * handlers; so does this program. System DLLs have the same address in all processes.
  *
  * Exit status: 0 when the thread was started, 77 when this system does not export CtrlRoutine, else 1. */
 #include <windows.h>

@@ -1,7 +1,7 @@
 /* probe.c - what this Windows does in cases that its documentation leaves open, and on which src/port/win32 depends.
  *
- * Each line of the output is `case: what happened`. The program uses the system's functions only, none of luaserve, and
- * ends by itself: every wait has a time limit. src/port/WINDOWS.md lists the cases with what luaserve assumes. */
+ * Each line of the output is `case: what happened`. The program uses the system's functions only, none of luaserve,
+ * and ends by itself: every wait has a time limit. src/port/WINDOWS.md lists the cases with what luaserve assumes. */
 #include <mswsock.h>
 #include <windows.h>
 #include <winsock2.h>
@@ -95,7 +95,8 @@ static bool connected(SOCKET ends[2])
     return ends[0] != INVALID_SOCKET;
 }
 
-/* ---- when is the result of an operation written ------------------------------------------------------------------ */
+/* ---- when is the result of an operation written
+ * ------------------------------------------------------------------ */
 
 /* STATUS_PENDING after the cancel, and another status after the dequeue: completion is lazy. */
 static void cancelled_accept(void)
@@ -120,7 +121,8 @@ static void cancelled_accept(void)
     closesocket(next);
 }
 
-/* ---- AFD polls --------------------------------------------------------------------------------------------------- */
+/* ---- AFD polls
+ * --------------------------------------------------------------------------------------------------- */
 
 static HANDLE open_afd(void)
 {
@@ -191,7 +193,8 @@ static void two_polls(void)
     CloseHandle(afd);
 }
 
-/* ---- ProcessSocketNotifications ---------------------------------------------------------------------------------- */
+/* ---- ProcessSocketNotifications
+ * ---------------------------------------------------------------------------------- */
 
 static DWORD change(SOCKET socket, UINT8 operation, UINT16 events, UINT8 trigger)
 {
@@ -256,7 +259,8 @@ static void notifications(void)
     }
 }
 
-/* ---- sockets ----------------------------------------------------------------------------------------------------- */
+/* ---- sockets
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* How many of 1,000 connects succeed while nobody accepts. */
 static void backlog(const char *name, int value)

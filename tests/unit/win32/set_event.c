@@ -1,5 +1,6 @@
-/* set_event.c - set_event.exe: sets the event of each process whose id it reads, with which luaserve loads its site again,
- * and answers "set" or the error. A test that reloads many times starts it once; luaserve reload does the same. */
+/* set_event.c - set_event.exe: sets the event of each process whose id it reads, with which luaserve loads its site
+ * again, and answers "set" or the error. A test that reloads many times starts it once; luaserve reload does the
+ * same. */
 #include <windows.h>
 
 #include <stdio.h>

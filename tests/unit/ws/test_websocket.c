@@ -462,8 +462,8 @@ TEST(publishes_up_to_the_limit_of_the_queue)
     }
 }
 
-/* Publications that are to leave at once arrive whole and in order: the first ones without a queue where the system allows
- * it, then one in part, then queued ones, behind those that were queued before. */
+/* Publications that are to leave at once arrive whole and in order: the first ones without a queue where the system
+ * allows it, then one in part, then queued ones, behind those that were queued before. */
 TEST(publishes_at_once)
 {
     static const size_t payloads[] = {510, 1024, 60000};

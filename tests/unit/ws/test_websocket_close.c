@@ -1,5 +1,5 @@
-/* test_websocket_close.c - the end of a WebSocket connection: closing handshakes in all orders, lost connections, refused
- * frames, deadlines. */
+/* test_websocket_close.c - the end of a WebSocket connection: closing handshakes in all orders, lost connections,
+ * refused frames, deadlines. */
 /* sanitizers: asan; no thread starts */
 #include "ws_fixture.h"
 
@@ -114,7 +114,8 @@ TEST_OF_BOTH(p, close_frames_cross)
     expect_tcp_end(p);
 }
 
-/* Data behind the peer's Close frame are ignored, even invalid ones, and its frame ends a message that lacks fragments. */
+/* Data behind the peer's Close frame are ignored, even invalid ones, and its frame ends a message that lacks
+ * fragments. */
 TEST_OF_BOTH(p, close_inside_a_message)
 {
     ws_say(p, LS_WS_TEXT, "beginning", 9);

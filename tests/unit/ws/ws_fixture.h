@@ -1,5 +1,5 @@
-/* ws_fixture.h - a WebSocket connection over a real socket, driven step by step: the test dispatches the packets, is the
- * user of the connection, and writes and reads the frames of the peer. Include it first. */
+/* ws_fixture.h - a WebSocket connection over a real socket, driven step by step: the test dispatches the packets, is
+ * the user of the connection, and writes and reads the frames of the peer. Include it first. */
 #ifndef TESTS_UNIT_PROTO_WS_FIXTURE_H
 #define TESTS_UNIT_PROTO_WS_FIXTURE_H
 

@@ -1,14 +1,14 @@
 /* client_call.c - one request of an HTTP client on a connection: the half of ls.fetch that touches every byte, and the
  * handshake of ls.websocket.
  *
- * lua/luaserve/fetch.lua decides: it takes an idle connection from the pool of the server (net/stream/stream_pool.h) or dials
- * (connect.c), which gives a sock, writes the request with sock:send, and makes a call of the sock, which reads the
- * response: http/http_client.h finds the payload in the received blocks, codec/http_coding.h decodes it. At
+ * lua/luaserve/fetch.lua decides: it takes an idle connection from the pool of the server (net/stream/stream_pool.h)
+ * or dials (connect.c), which gives a sock, writes the request with sock:send, and makes a call of the sock, which
+ * reads the response: http/http_client.h finds the payload in the received blocks, codec/http_coding.h decodes it. At
  * the end the connection goes back to the pool.
  *
- * The call belongs to the task that makes it: when that task ends first, by an error, its time limit or the loss of its
- * client, the connection is closed at once and not when the garbage is collected. Every wait of a call ends when the
- * client of the task leaves. Thread: the one that holds the state's actor. */
+ * The call belongs to the task that makes it: when that task ends first, by an error, its time limit or the loss of
+ * its client, the connection is closed at once and not when the garbage is collected. Every wait of a call ends when
+ * the client of the task leaves. Thread: the one that holds the state's actor. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,9 +99,11 @@ static int fail(lua_State *L, client_call *call, int err)
     return 4;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+/* ---- waiting
+ * ----------------------------------------------------------------------------------------------------- */
 
-/* Have bytes in the sock. LS_DONE; LS_PENDING: wait; LS_E*: no more bytes follow, LS_ECLOSED at the end of the stream. */
+/* Have bytes in the sock. LS_DONE; LS_PENDING: wait; LS_E*: no more bytes follow, LS_ECLOSED at the end of the
+ * stream. */
 static int fill(lua_State *L, const client_call *call, ls_tcp *tcp)
 {
     int err = LS_DONE;
@@ -136,7 +138,7 @@ static int wait_for_more(lua_State *L, client_call *call, lua_KContext context, 
     return ls_task_yield(L, call->of_client ? LS_WAIT_RESULT : LS_WAIT_WRITE, context, k);
 }
 
-/* The wait has ended. LS_OK: go on; LS_E*. Raises when the client has left. */
+/* The wait has ended. LS_OK: continue; LS_E*. Raises when the client has left. */
 static int resume(lua_State *L, client_call *call, int status)
 {
     ls_task *task = call->state->current;
@@ -151,10 +153,11 @@ static int resume(lua_State *L, client_call *call, int status)
     return tcp == NULL ? LS_ECLOSED : task->wake_result;
 }
 
-/* ---- the head ---------------------------------------------------------------------------------------------------- */
+/* ---- the head
+ * ---------------------------------------------------------------------------------------------------- */
 
-/* Look for the head in what the sock has received. Its length (> 0); 0: it is incomplete; LS_E*. What follows the head stays in
- * the sock: the connection may be used in another way. */
+/* Look for the head in what the sock has received. Its length (> 0); 0: it is incomplete; LS_E*. What follows the head
+ * stays in the sock: the connection may be used in another way. */
 static int find_head(client_call *call, ls_tcp *tcp)
 {
     size_t skip;
@@ -166,7 +169,8 @@ static int find_head(client_call *call, ls_tcp *tcp)
     return length;
 }
 
-/* The head is complete: push the status, the text, and the number of the coding if there is a body that can be decoded. */
+/* The head is complete: push the status, the text, and the number of the coding if there is a body that can be
+ * decoded. */
 static int push_head(lua_State *L, client_call *call, size_t length)
 {
     const ls_http_response *head = &call->c.reader.head;
@@ -201,7 +205,8 @@ static int call_head(lua_State *L)
     return head_continue(L, LUA_OK, 0);
 }
 
-/* ---- the body ---------------------------------------------------------------------------------------------------- */
+/* ---- the body
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* Find payload. LS_DONE: there is some, or the body is whole; LS_PENDING: wait; LS_E*. */
 static int find_payload(lua_State *L, client_call *call)
@@ -301,7 +306,8 @@ static int read_continue(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* call:read() -> the next piece of the body, a string, or a buffer from 4 KiB on | nothing at its end | nil, message, code */
+/* call:read() -> the next piece of the body, a string, or a buffer from 4 KiB on | nothing at its end | nil, message,
+ * code */
 static int call_read(lua_State *L)
 {
     (void)check_call(L);
@@ -373,7 +379,8 @@ static int call_all(lua_State *L)
     return all_continue(L, LUA_OK, 0);
 }
 
-/* ---- the connection ---------------------------------------------------------------------------------------------- */
+/* ---- the connection
+ * ---------------------------------------------------------------------------------------------- */
 
 /* call:within(seconds): the waits from now on end after this time, together; nil: without a limit. */
 static int call_within(lua_State *L)
@@ -465,8 +472,8 @@ static int client_take(lua_State *L)
     return 1;
 }
 
-/* core.client_call(sock, asked, of_client) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101 may
- * follow; else "body". of_client: its waits end when the client of the task leaves. */
+/* core.client_call(sock, asked, of_client) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101
+ * may follow; else "body". of_client: its waits end when the client of the task leaves. */
 static int client_new(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -486,7 +493,8 @@ static int client_new(lua_State *L)
     return 1;
 }
 
-/* ---- the module -------------------------------------------------------------------------------------------------- */
+/* ---- the module
+ * -------------------------------------------------------------------------------------------------- */
 
 static const luaL_Reg methods[] = {{"head", call_head},     {"read", call_read},       {"all", call_all},
                                    {"within", call_within}, {"decode", call_decode},   {"keep", call_keep},

@@ -47,7 +47,8 @@ static database_data *data_of(lua_State *L)
     return ls_state_data(ls_state_of(L), LS_SLOT_sqlite);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- calls
+ * ------------------------------------------------------------------------------------------------------- */
 
 static int call_drop(lua_State *L) /* __gc, __close */
 {
@@ -188,7 +189,8 @@ static int done(lua_State *L, int status, lua_KContext context) /* without a res
     return ls_push_boolean(L, true);
 }
 
-/* ---- parameters ---------------------------------------------------------------------------------------------------- */
+/* ---- parameters
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* Add the value at `index`. false: out of memory. */
 static bool add_value(lua_State *L, int index, ls_db_bytes *values)
@@ -238,7 +240,7 @@ static bool add_fields(lua_State *L, int index, ls_db_job *job)
     return fine;
 }
 
-/* Take the statement at `sql` and the values behind it, and leave TARGET and the call on the stack. */
+/* Take the statement at `sql` and the values after it, and leave TARGET and the call on the stack. */
 static void take_arguments(lua_State *L, int sql, ls_db_job *job)
 {
     size_t len;
@@ -262,7 +264,7 @@ static void take_arguments(lua_State *L, int sql, ls_db_job *job)
     lua_settop(L, CALL);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 static void push_value(lua_State *L, enum ls_db_type type, const char *bytes, size_t len)
 {
@@ -331,7 +333,8 @@ static void new_rows(lua_State *L, const ls_db_job *job)
     ls_array_set_mark(L); /* [] in JSON, also without a row */
 }
 
-/* ---- statements ------------------------------------------------------------------------------------------------------ */
+/* ---- statements
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int exec_done(lua_State *L, int status, lua_KContext context)
 {
@@ -426,7 +429,8 @@ static int core_sqlite_more(lua_State *L)
     return run(L, call->job, rows_done);
 }
 
-/* ---- transactions ------------------------------------------------------------------------------------------------------ */
+/* ---- transactions
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void transaction_ended(ls_task_end *end) /* tells a transaction from other results, in holds_transaction */
 {
@@ -452,7 +456,8 @@ static int begin_done(lua_State *L, int status, lua_KContext context)
     return 1;
 }
 
-/* core.sqlite_begin(database) -> transaction, to be closed: that undoes it unless it was committed | nil, message, code */
+/* core.sqlite_begin(database) -> transaction, to be closed: that undoes it unless it was committed | nil, message,
+ * code */
 static int core_sqlite_begin(lua_State *L)
 {
     lua_settop(L, TARGET);
@@ -527,7 +532,8 @@ static int core_sqlite(lua_State *L)
     return 1;
 }
 
-/* ---- the module -------------------------------------------------------------------------------------------------------- */
+/* ---- the module
+ * -------------------------------------------------------------------------------------------------------- */
 
 static const ls_object_type database_type = {.name = "database"};
 static const ls_object_type call_type = {.name = "call", .drop = call_drop};
@@ -539,7 +545,7 @@ static void define(lua_State *L, ls_state *state)
     data->spare_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
-/* Behind `wait`, which has cancelled the waiters of the state. */
+/* After `wait`, which has cancelled the waiters of the state. */
 static void disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_shared *shared = ls_state_runtime(state)->shared;

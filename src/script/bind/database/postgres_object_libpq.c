@@ -1,12 +1,12 @@
-/* postgres_object_libpq.c - the core of ls.postgres (lua/luaserve/postgres.lua): a connection for a task, what it sends,
- * and its results (script/database/postgres_libpq.h).
+/* postgres_object_libpq.c - the core of ls.postgres (lua/luaserve/postgres.lua): a connection for a task, what it
+ * sends, and its results (script/database/postgres_libpq.h).
  *
  * The lease is an object on the stack of the task, which gives its connection back when it is closed or collected, and
- * when the task ends. A function that waits is a step, which runs again when the socket is ready. While the site loads,
- * libpq waits itself.
+ * when the task ends. A function that waits is a step, which runs again when the socket is ready. While the site
+ * loads, libpq waits itself.
  *
- * A failure is nil, message, code, and of a connection the SQLSTATE, or "". A call that is wrong is false, message, which
- * postgres.lua raises. */
+ * A failure is nil, message, code, and of a connection the SQLSTATE, or "". A call that is wrong is false, message,
+ * which postgres.lua raises. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,8 @@ static int push_lost(lua_State *L, const lease_object *lease)
     return push_refusal(L, lease->lease.pool, LS_ECLOSED, message, sqlstate);
 }
 
-/* ---- leases ------------------------------------------------------------------------------------------------------ */
+/* ---- leases
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int lease_drop(lua_State *L)
 {
@@ -127,8 +128,8 @@ static int wait_for_socket(lua_State *L, lease_object *lease, bool writes, lua_K
     return ls_wait_suspend(L, wait, ls_pg_timeout(lease->lease.pool), false, step);
 }
 
-/* The beginning of a step: 0, or the number of results, pushed, when the wait has given none. A task that is ended while it
- * waits gives the connection back. */
+/* The beginning of a step: 0, or the number of results, pushed, when the wait has given none. A task that is ended
+ * while it waits gives the connection back. */
 static int waited(lua_State *L, lease_object *lease, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
@@ -140,7 +141,7 @@ static int waited(lua_State *L, lease_object *lease, lua_KContext context)
         ls_pg_give(&lease->lease);
         ls_state_end_run(L);
     }
-    /* The lease may have ended behind the decision, too. */
+    /* The lease may have ended after the decision, too. */
     if (result == LS_ECLOSED || (lease->end.run != NULL && lease->lease.conn == NULL))
         return ls_push_false_text(L, has_ended);
     if (result == LS_OK || result == LS_EREFUSED) return 0;
@@ -175,8 +176,8 @@ static bool in_transaction(const ls_state *state, const ls_pg *pool)
     return false;
 }
 
-/* core.postgres_lease(pool, reads, transaction) -> lease, to be closed | nil, message, code [, SQLSTATE] | false, message
- * `reads`: the client that has left needs no result. */
+/* core.postgres_lease(pool, reads, transaction) -> lease, to be closed | nil, message, code [, SQLSTATE] | false,
+ * message `reads`: the client that has left needs no result. */
 static int core_postgres_lease(lua_State *L)
 {
     const pool_object *pool = ls_udata_check(L, TARGET, &pool_type, sizeof *pool, "pool");
@@ -210,7 +211,8 @@ static lease_object *check_lease(lua_State *L)
     return NULL;
 }
 
-/* ---- sending ------------------------------------------------------------------------------------------------------ */
+/* ---- sending
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int sent(lua_State *L, lease_object *lease, int ok)
 {
@@ -263,7 +265,8 @@ static int core_postgres_prepare(lua_State *L)
     return sent(L, lease, conn->pq->PQsendPrepare(conn->pg, name, sql, 0, NULL));
 }
 
-/* The statement that is prepared, with `count` parameters or more. Raises if a table that was encoded has run another. */
+/* The statement that is prepared, with `count` parameters or more. Raises if a table that was encoded has run
+ * another. */
 static const ls_pg_statement *check_prepared(lua_State *L, const lease_object *lease, lua_Integer count)
 {
     const ls_pg_statement *statement = lease->lease.conn->statement;
@@ -281,8 +284,8 @@ static int core_postgres_type(lua_State *L)
     return ls_push_integer(L, check_prepared(L, lease, n)->types[n - 1]);
 }
 
-/* core.postgres_forget(lease): the statement that was sent is prepared anew the next time. */
-static int core_postgres_forget(lua_State *L)
+/* core.postgres_deallocate(lease): the statement that was sent is prepared again the next time. */
+static int core_postgres_deallocate(lua_State *L)
 {
     const lease_object *lease = check_lease(L);
     if (lease == NULL) return 2;
@@ -340,8 +343,8 @@ static const char *parameter(lua_State *L, int index, Oid type)
     return NULL;
 }
 
-/* core.postgres_send(lease, ...) -> as core.postgres_command: runs the prepared statement with these values, as many as it
- * has parameters. */
+/* core.postgres_send(lease, ...) -> as core.postgres_command: runs the prepared statement with these values, as many
+ * as it has parameters. */
 static int core_postgres_send(lua_State *L)
 {
     lease_object *lease = check_lease(L);
@@ -369,7 +372,8 @@ static int core_postgres_send(lua_State *L)
     return sent(L, lease, ok);
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------ */
+/* ---- results
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int hex_digit(char c)
 {
@@ -465,7 +469,7 @@ static int prepared(lua_State *L, ls_pg_conn *conn)
     return ls_push_text(L, "done");
 }
 
-/* What the result is for the caller: its values; or 0: go on. */
+/* What the result is for the caller: its values; or 0: continue. */
 static int take_result(lua_State *L, lease_object *lease, int how)
 {
     ls_pg_conn *conn = lease->lease.conn;
@@ -496,7 +500,8 @@ static int take_result(lua_State *L, lease_object *lease, int how)
     }
 }
 
-/* Whether libpq has a result, or the end of the results: PQgetResult() does not wait. *writes: it has bytes to send. */
+/* Whether libpq has a result, or the end of the results: PQgetResult() does not wait. *writes: it has bytes to
+ * send. */
 static bool has_result(lua_State *L, const ls_pg_conn *conn, bool *writes)
 {
     const ls_libpq *pq = conn->pq;
@@ -540,8 +545,8 @@ static int result_step(lua_State *L, int status, lua_KContext context)
     return count;
 }
 
-/* core.postgres_result(lease, how, decoders) -> "rows", rows, changes | "done", nil, changes | "some", rows | "in" | "out" |
- * "error", message, SQLSTATE, position, detail | nothing: the results have ended | nil, message, code
+/* core.postgres_result(lease, how, decoders) -> "rows", rows, changes | "done", nil, changes | "some", rows | "in" |
+ * "out" | "error", message, SQLSTATE, position, detail | nothing: the results have ended | nil, message, code
  * `how`: READS_*. READS_SOME also gives the rows that have arrived, of some 256 KiB. */
 static int core_postgres_result(lua_State *L)
 {
@@ -550,7 +555,7 @@ static int core_postgres_result(lua_State *L)
     return result_step(L, LUA_OK, 0);
 }
 
-/* ---- COPY ----------------------------------------------------------------------------------------------------------- */
+/* ---- COPY ----------------------------------------------------------------------------------------------------- */
 
 static int put_step(lua_State *L, int status, lua_KContext context)
 {
@@ -618,7 +623,8 @@ static int core_postgres_get(lua_State *L)
     return get_step(L, LUA_OK, 0);
 }
 
-/* ---- the module -------------------------------------------------------------------------------------------------------- */
+/* ---- the module
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* core.postgres_listen(pool, channel) -> the topic of its notifications | nil, message, code */
 static int core_postgres_listen(lua_State *L)
@@ -635,8 +641,8 @@ static int core_postgres_listen(lua_State *L)
     return 1;
 }
 
-/* core.postgres(url, where, connections, timeout_ms, connect_timeout_ms, given) -> pool | nil, message, code | false, where it has other
- * options. `given`: the options are those of the site. */
+/* core.postgres(url, where, connections, timeout_ms, connect_timeout_ms, given) -> pool | nil, message, code | false,
+ * where it has other options. `given`: the options are those of the site. */
 static int core_postgres(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -663,7 +669,7 @@ static void start(ls_thread_ctx *ctx, ls_state *state)
     ls_pg_use_port(ls_state_runtime(state)->shared, state->port);
 }
 
-/* Behind `wait`, which has cancelled the waiters of the state. */
+/* After `wait`, which has cancelled the waiters of the state. */
 static void disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
     ls_pg_use_port(ls_state_runtime(state)->shared, NULL);
@@ -674,7 +680,7 @@ static const luaL_Reg functions[] = {{"postgres", core_postgres},
                                      {"postgres_command", core_postgres_command},
                                      {"postgres_prepare", core_postgres_prepare},
                                      {"postgres_type", core_postgres_type},
-                                     {"postgres_forget", core_postgres_forget},
+                                     {"postgres_deallocate", core_postgres_deallocate},
                                      {"postgres_spend", core_postgres_spend},
                                      {"postgres_send", core_postgres_send},
                                      {"postgres_result", core_postgres_result},

@@ -1,5 +1,5 @@
-/* dev_object.c - dev mode in a Lua state: the table `luaserve.core`.dev, which is nil without it. lua/luaserve/dev.lua is the
- * rest. */
+/* dev_object.c - dev mode in a Lua state: the table `luaserve.core`.dev, which is nil without it. lua/luaserve/dev.lua
+ * is the rest. */
 #include "script/bind/dev/dev_object.h"
 
 #include <stdio.h>
@@ -44,8 +44,8 @@ static ls_dev *dev_of(lua_State *L)
 
 /* ---- files and loads --------------------------------------------------------------------------------------- */
 
-/* dev.file(path [, "source" | "data" | "own"]): the file is about to be loaded, or was looked for; is about to be read; or
- * to be written. */
+/* dev.file(path [, "source" | "data" | "own"]): the file is about to be loaded, or was looked for; is about to be
+ * read; or to be written. */
 static int dev_file(lua_State *L)
 {
     static const char *const uses[] = {[LS_DEV_SOURCE] = "source", [LS_DEV_DATA] = "data", [LS_DEV_OWN] = "own", NULL};
@@ -105,8 +105,8 @@ static int dev_once(lua_State *L)
     return ls_push_boolean(L, ls_dev_once(dev_of(L), luaL_checkstring(L, 1)));
 }
 
-/* dev.task() -> whether the running task works for a client, as others may do at the same time, and the number of the message
- * that it works on; nothing: the coroutine is no task */
+/* dev.task() -> whether the running task works for a client, as others may do at the same time, and the number of the
+ * message that it works on; nothing: the coroutine is no task */
 static int dev_task(lua_State *L)
 {
     const ls_task *task = ls_state_of(L)->current;
@@ -129,9 +129,9 @@ static int dev_hooks(lua_State *L)
     return 1;
 }
 
-/* dev.on_page(fn): fn(req, text, policy, middleware) is called for each page that a handler returns, and may return another text.
- * `policy`: the value of Content-Security-Policy, or nil; false: the text has no media type, and is sent as plain text. `middleware`: the place of
- * the one that has returned the page; nil: the handler has. */
+/* dev.on_page(fn): fn(req, text, policy, middleware) is called for each page that a handler returns, and may return
+ * another text. `policy`: the value of Content-Security-Policy, or nil; false: the text has no media type, and is sent
+ * as plain text. `middleware`: the place of the one that has returned the page; nil: the handler has. */
 static int dev_on_page(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);

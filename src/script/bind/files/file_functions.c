@@ -1,9 +1,9 @@
 /* file_functions.c - the core of ls.file (lua/luaserve/file.lua): each function has its calls made by a thread of the
  * port while the task waits, or by this thread while the site loads.
  *
- * The first argument is a path of the site, which messages show; the system gets it as ls_push_site_path() makes it. The
- * object of a call is on the stack of the task. It owns what the call needs, so that the end of the task, or of the
- * state, releases it. */
+ * The first argument is a path of the site, which messages show; the system gets it as ls_push_site_path() makes it.
+ * The object of a call is on the stack of the task. It owns what the call needs, so that the end of the task, or of
+ * the state, releases it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -392,9 +392,9 @@ static int list_done(lua_State *L, int status, lua_KContext context)
     return finish(c, 2);
 }
 
-/* core.file_list(path, details [, beneath, most]) -> sorted list of names, or of tables as those of core.file_stat with
- * `name`, whether there are more than `most` | nil, message, code. `beneath`: a directory that `path` begins with; the
- * list has only what app:static can serve from it. ELIMIT: more than NAMES_MAX, without `most`. */
+/* core.file_list(path, details [, beneath, most]) -> sorted list of names, or of tables as those of core.file_stat
+ * with `name`, whether there are more than `most` | nil, message, code. `beneath`: a directory that `path` begins
+ * with; the list has only what app:static can serve from it. ELIMIT: more than NAMES_MAX, without `most`. */
 static int core_file_list(lua_State *L)
 {
     const bool details = lua_toboolean(L, 2);
@@ -456,8 +456,8 @@ static void temporary_task_ended(ls_task_end *end)
     temporary_remove(LS_CONTAINER(end, temporary, end));
 }
 
-/* core.file_temporary(path) -> an object that removes the file when it is closed or the task ends; one that is cancelled
- * closes no variables. core.file_keep ends that. */
+/* core.file_temporary(path) -> an object that removes the file when it is closed or the task ends; one that is
+ * cancelled closes no variables. core.file_keep ends that. */
 static int core_file_temporary(lua_State *L)
 {
     (void)check_path(L, 1);

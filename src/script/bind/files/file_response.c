@@ -13,7 +13,7 @@
 
 enum { SLICES_MAX = 2 * LS_RANGES_MAX + 1, LINES_ROOM = 256 + LS_FILE_LINES_MAX };
 
-/* The lines of the file as the response, which stand behind those of the handler. */
+/* The lines of the file as the response, which stand after those of the handler. */
 typedef struct file_lines {
     ls_validators v;
     char tag[LS_ETAG_BYTES]; /* of a part */
@@ -257,7 +257,8 @@ int ls_file_respond(ls_request *r, const ls_file_answer *a)
     return respond(r, a, &lines);
 }
 
-/* ---- described ---------------------------------------------------------------------------------------------------- */
+/* ---- described
+ * ---------------------------------------------------------------------------------------------------- */
 
 typedef struct described {
     ls_answer_later base; /* first */

@@ -21,12 +21,12 @@ typedef struct ls_file_answer {
 
 /* Respond with the file: with 200, 206, 304, 412 or 416 if the handler has set no other status than 200 and the method
  * is GET or HEAD, else with the whole file and the status of the handler. Cache-Control, ETag, Last-Modified and
- * Accept-Ranges of the handler stay, but for the ETag of a encoded file; Vary is added. The result of ls_exchange_respond, or
- * LS_ELIMIT, LS_ENOMEM: nothing was sent. */
+ * Accept-Ranges of the handler stay, but for the ETag of a encoded file; Vary is added. The result of
+ * ls_exchange_respond, or LS_ELIMIT, LS_ENOMEM: nothing was sent. */
 int ls_file_respond(ls_request *request, const ls_file_answer *answer);
 
-/* Describe the file as the response (ls_request_describe_later), which then is that of ls_file_respond; its fields can be
- * read and changed before. Holds the entry and copies the lines. LS_OK or LS_ENOMEM. */
+/* Describe the file as the response (ls_request_describe_later), which then is that of ls_file_respond; its fields can
+ * be read and changed before. Holds the entry and copies the lines. LS_OK or LS_ENOMEM. */
 int ls_file_describe(ls_request *request, const ls_file_answer *answer);
 
 #endif

@@ -8,9 +8,9 @@
  *            |                       \--> another one, or none --\
  *            \--> none --> work: --------------------------------> open, read, put into the cache --> found
  *
- * While the work is pending the task is suspended and keeps the object alive; closing the port ends pending work before
- * it returns. A stale entry is examined by the one that found it; so when the first search ends at one, the second one
- * must take it for stale again: `examine`. */
+ * While the work is pending the task is suspended and keeps the object alive; closing the port ends pending work
+ * before it returns. A stale entry is examined by the one that found it; so when the first search ends at one, the
+ * second one must take it for stale again: `examine`. */
 #include "script/bind/files/file_serve.h"
 
 #include <string.h>

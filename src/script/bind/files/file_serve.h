@@ -12,8 +12,8 @@ enum { LS_SERVE_PATH_BYTES = 4096 }; /* with the terminator; PATH_MAX of Linux *
 typedef struct ls_serve ls_serve;
 
 /* Called for each file that the request looks at, inside the task. `entry`: the file, whose reference passes to the
- * callee, or an entry that says that it is missing; NULL: `err`, an LS_E* code. Either ends with the results of the Lua
- * function that called ls_serve_begin, >= 0, or sets s->path to the next file and returns LS_SERVE_NEXT. Must not
+ * callee, or an entry that says that it is missing; NULL: `err`, an LS_E* code. Either ends with the results of the
+ * Lua function that called ls_serve_begin, >= 0, or sets s->path to the next file and returns LS_SERVE_NEXT. Must not
  * raise while it holds a reference outside of `s`. */
 typedef int ls_serve_found_fn(lua_State *L, ls_serve *s, ls_cached_file *entry, int err);
 
@@ -43,8 +43,9 @@ struct ls_serve {
 /* Prepare all fields but codings and path. */
 void ls_serve_init(ls_serve *s, ls_serve_found_fn *found, const char *beneath, size_t beneath_len);
 
-/* Look the files up, from s->path on. `s` is on the C stack; when a file must be loaded, the search begins again with a
- * copy on the Lua stack, and the task waits. Returns what the Lua function returns. Raises where a task cannot wait. */
+/* Look the files up, from s->path on. `s` is on the C stack; when a file must be loaded, the search begins again with
+ * a copy on the Lua stack, and the task waits. Returns what the Lua function returns. Raises where a task cannot
+ * wait. */
 int ls_serve_begin(lua_State *L, ls_serve *s);
 
 #endif

@@ -23,8 +23,9 @@ static int check_beneath(lua_State *L)
 }
 
 /* ls.safe_join(directory: string, path) -> path | nil, message, code
- * Joins a directory and a decoded path that a client sent; the result is below the directory. EINVAL: the path does not
- * name something inside the directory on every system; EACCES: a symbolic link in it leads out of the directory. */
+ * Joins a directory and a decoded path that a client sent; the result is below the directory. EINVAL: the path does
+ * not name something inside the directory on every system; EACCES: a symbolic link in it leads out of the
+ * directory. */
 static int core_safe_join(lua_State *L)
 {
     size_t directory_len, len;

@@ -1,5 +1,5 @@
-/* res_file.c - res:file: a file, or a part of it, as the response. file_serve.c finds the file, file_response.c answers
- * the request with it. */
+/* res_file.c - res:file: a file, or a part of it, as the response. file_serve.c finds the file, file_response.c
+ * answers the request with it. */
 #include <string.h>
 
 #include "base/err.h"
@@ -163,7 +163,8 @@ static int res_file(lua_State *L)
 }
 
 /* res:attachment(name: string) -> res
- * Has browsers save the body as a file of this name. The extension gives the Content-Type unless another one was set. */
+ * Has browsers save the body as a file of this name. The extension gives the Content-Type unless another one was
+ * set. */
 static int res_attachment(lua_State *L)
 {
     char value[LS_DISPOSITION_BYTES];

@@ -45,7 +45,8 @@ static const ls_option options[] = {OPTION(index), OPTION(fallback),      OPTION
                                     OPTION(list),  OPTION(precompressed), OPTION(lines),     LS_OPTIONS_END};
 
 /* core.static(folder, options) -> object for core.static_get. Options: index, fallback, immutable, lines (of the
- * response), dotfiles, list, precompressed, headers (function). ENOENT: there is no such folder: nil, message, code. */
+ * response), dotfiles, list, precompressed, headers (function). ENOENT: there is no such folder: nil, message,
+ * code. */
 static int core_static(lua_State *L)
 {
     ls_shared_file *file;
@@ -75,8 +76,8 @@ static const static_config *config_at(lua_State *L, int index)
 
 /* ---- the path --------------------------------------------------------------------------------------------------- */
 
-/* The part of the request's path behind the first `skip` segments; NULL: the path ends with them. */
-static const char *path_behind(const ls_exchange *x, lua_Integer skip, const char **end)
+/* The part of the request's path after the first `skip` segments; NULL: the path ends with them. */
+static const char *path_after(const ls_exchange *x, lua_Integer skip, const char **end)
 {
     const char *at = x->bytes + x->head.path.at;
     *end = at + x->head.path.len;
@@ -85,7 +86,7 @@ static const char *path_behind(const ls_exchange *x, lua_Integer skip, const cha
         at = slash != NULL ? slash : *end;
     }
     if (at == *end) return x->head.path_is_root ? at : NULL;
-    return at + 1; /* behind the slash */
+    return at + 1; /* after the slash */
 }
 
 static bool has_hidden_name(const char *path, size_t len)
@@ -156,7 +157,8 @@ static char *put(char *to, const char *text)
     return to + len;
 }
 
-/* Whether the file is one that never changes. A fallback is not: a deployment may yet bring the file that is missing. */
+/* Whether the file is one that never changes. A fallback is not: a deployment may yet bring the file that is
+ * missing. */
 static bool is_immutable(const static_config *config, const ls_serve *s, const ls_exchange *x)
 {
     const size_t prefix = strlen(config->immutable);
@@ -325,7 +327,7 @@ static int core_static_get(lua_State *L)
     const static_config *config = config_at(L, CONFIG);
     const ls_request *r = ls_request_check_res(L, RES);
     const lua_Integer skip = luaL_checkinteger(L, SKIP);
-    const char *end, *from = path_behind(r->x, skip, &end);
+    const char *end, *from = path_after(r->x, skip, &end);
     ls_serve s;
     lua_settop(L, SKIP);
     if (from == NULL) return redirect(L, r);

@@ -56,7 +56,7 @@ static int raise_read(lua_State *L, const ls_request *r)
         return ls_task_error(
             L, "the request body was already begun by req:chunks() or req:parts(), or passed on by app:proxy, and its "
                "bytes arrive once: "
-               "to use it twice, read it whole before with req:buffer(), or into a file; to go on with a loop "
+               "to use it twice, read it whole before with req:buffer(), or into a file; to continue a loop "
                "that has ended early, keep its iterator: local next_chunk = req:chunks()");
     default: return ls_task_error(L, "the request body could not be read");
     }
@@ -103,8 +103,8 @@ static bool type_is(const ls_exchange *x, ls_span type, const char *name)
 
 static const char type_form[] = "application/x-www-form-urlencoded", type_multipart[] = "multipart/form-data";
 
-/* application/json and application/x+json. A program, such as curl, may leave the type out, or that of a form in place.
- * A page of another site could send these without a preflight, but not without the field Origin. */
+/* application/json and application/x+json. A program, such as curl, may leave the type out, or that of a form in
+ * place. A page of another site could send these without a preflight, but not without the field Origin. */
 static bool is_json(const ls_exchange *x, ls_span type)
 {
     if (type_is(x, type, "application/json")) return true;
@@ -318,8 +318,8 @@ static int req_buffer(lua_State *L)
     return body_get(L, WANT_BUFFER);
 }
 
-/* Whether the argument of req:json is a schema of check.lua: options follow it, or it is an object of ls.check, or a table
- * of strings and tables. */
+/* Whether the argument of req:json is a schema of check.lua: options follow it, or it is an object of ls.check, or a
+ * table of strings and tables. */
 static bool is_schema(lua_State *L)
 {
     const int top = lua_gettop(L);
@@ -356,10 +356,10 @@ typedef struct json_options {
 } json_options;
 
 /* req:json([options: JsonOptions]) -> value: table
- * req:json(schema: Check|table [, options: CheckBodyOptions]) -> value: table | given: table, errors: table<string, string>
- * The body, decoded from JSON: an object or an array. Any other body raises, and gives a 400 or 415 if the site does not
- * catch that. A null in an object is absent. With a schema of `ls.check`, a body that does not fit raises, and gives a 422.
- * Waits until the body is complete.
+ * req:json(schema: Check|table [, options: CheckBodyOptions]) -> value: table | given: table, errors: table<string,
+ * string> The body, decoded from JSON: an object or an array. Any other body raises, and gives a 400 or 415 if the
+ * site does not catch that. A null in an object is absent. With a schema of `ls.check`, a body that does not fit
+ * raises, and gives a 422. Waits until the body is complete.
  * options is a JsonOptions: options of req:json.
  * options.object: boolean - the body must be an object
  * options.array: boolean - the body must be an array
@@ -378,11 +378,12 @@ static int req_json(lua_State *L)
 }
 
 /* req:form() -> form: table<string, string>
- * req:form(schema: Check|table [, options: CheckBodyOptions]) -> form: table<string, any> | given: table<string, string>,
- * errors: table<string, string>
+ * req:form(schema: Check|table [, options: CheckBodyOptions]) -> form: table<string, any> | given: table<string,
+ * string>, errors: table<string, string>
  * The fields of an HTML form of either type; of several with one name the first. Parts with a file name are left out.
- * Another body raises, and gives a 400 or 415 if the site does not catch that. With a schema of `ls.check`, strings become
- * numbers and booleans, and a form that does not fit raises, and gives a 422. Waits until the body is complete. */
+ * Another body raises, and gives a 400 or 415 if the site does not catch that. With a schema of `ls.check`, strings
+ * become numbers and booleans, and a form that does not fit raises, and gives a 422. Waits until the body is
+ * complete. */
 static int req_form(lua_State *L)
 {
     ls_check_arguments(L, 3, "req:form(schema, options)");
@@ -461,8 +462,9 @@ static int core_request_chunks(lua_State *L)
 }
 
 /* req:chunks() -> iterator: fun(): string?
- * Iterates over the parts of the body as they arrive, once: a second loop raises, unless it has the iterator of the first;
- * so does a second ls.fetch that sends them: once.lua. Raises when the body is invalid or the client disconnects. */
+ * Iterates over the parts of the body as they arrive, once: a second loop raises, unless it has the iterator of the
+ * first; so does a second ls.fetch that sends them: once.lua. Raises when the body is invalid or the client
+ * disconnects. */
 static int req_chunks(lua_State *L)
 {
     ls_check_arguments(L, 1, "req:chunks()");
@@ -476,8 +478,8 @@ static int req_chunks(lua_State *L)
 }
 
 /* req:parts() -> iterator: fun(): Part?
- * Iterates over the parts of a multipart form as they arrive: multipart.lua. Another body, and a malformed one, raises, and
- * gives a 415 or 400 if the site does not catch that. */
+ * Iterates over the parts of a multipart form as they arrive: multipart.lua. Another body, and a malformed one,
+ * raises, and gives a 415 or 400 if the site does not catch that. */
 static int req_parts(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
@@ -518,8 +520,8 @@ static int core_body_max(lua_State *L)
     return ls_push_boolean(L, ls_body_is_too_large(x));
 }
 
-/* core.too_large(req) -> the status of a response to a body whose announced length exceeds its limit, which the log shows.
- * core.too_large(req, reason): raises the reason, as core.refuse does with that status. */
+/* core.too_large(req) -> the status of a response to a body whose announced length exceeds its limit, which the log
+ * shows. core.too_large(req, reason): raises the reason, as core.refuse does with that status. */
 static int core_too_large(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);

@@ -103,8 +103,8 @@ static int refuse(lua_State *L, ls_request *r, ls_span value)
     return ls_body_refuse(L, r, 415);
 }
 
-/* core.decode_request(req): the body is decoded when it is read. Raises a refusal for an unknown coding, and an error if the body
- * was read before. */
+/* core.decode_request(req): the body is decoded when it is read. Raises a refusal for an unknown coding, and an error
+ * if the body was read before. */
 static int core_decode_request(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);

@@ -25,7 +25,7 @@ static bool push(ls_body_in *in, ls_slice slice)
     return true;
 }
 
-/* Room for len bytes behind the last piece, in a block of its own, in->fill. NULL when out of memory. */
+/* Room for len bytes after the last piece, in a block of its own, in->fill. NULL when out of memory. */
 static char *room_for(ls_body_in *in, ls_pool *pool, const ls_slice *last, size_t len)
 {
     if (in->fill != NULL && last->block == in->fill) {

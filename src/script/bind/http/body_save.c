@@ -1,8 +1,8 @@
 /* body_save.c - the data of a part of a multipart body, written to a file: for part:save (lua/luaserve/multipart.lua).
  *
- * Received blocks are kept as slices, without a copy, until there are enough of them for one write, which a thread of the
- * port makes while the task waits. Lua runs again at the delimiter, not for each block. Nothing is received beyond what is
- * kept, so that a slow device slows the client down. */
+ * Received blocks are kept as slices, without a copy, until there are enough of them for one write, which a thread of
+ * the port makes while the task waits. Lua runs again at the delimiter, not for each block. Nothing is received beyond
+ * what is kept, so that a slow device slows the client down. */
 #include "base/err.h"
 #include "codec/delimiter.h"
 #include "port/file/file.h"
@@ -59,7 +59,7 @@ static void keep(body_save *s, ls_slice slice)
     s->slices[s->count++] = slice;
 }
 
-/* Keep the data of a piece, with its reference. At the delimiter push it with the bytes behind it, and return true. */
+/* Keep the data of a piece, with its reference. At the delimiter push it with the bytes after it, and return true. */
 static bool take(lua_State *L, body_save *s, ls_slice piece)
 {
     ls_delimiter_run run;
@@ -68,7 +68,7 @@ static bool take(lua_State *L, body_save *s, ls_slice piece)
     const bool found = ls_delimiter_next(&s->delimiter, from, len, &run);
     if (run.before > 0) keep(s, ls_slice_static(s->delimiter.text, run.before));
     piece.len = run.data;
-    keep(s, piece); /* also without data: its block stays until the bytes behind it are pushed */
+    keep(s, piece); /* also without data: its block stays until the bytes after it are pushed */
     s->bytes += run.before + run.data;
     if (!found) return false;
     lua_pushlstring(L, s->delimiter.text, s->delimiter.matched);
@@ -134,10 +134,10 @@ static int read_on(lua_State *L, int status, lua_KContext context)
 }
 
 /* core.body_save(req, path, name, delimiter, first, text, max) -> rest, bytes, kept | rest, nil, message, code
- * Appends `first` and the data up to the delimiter to the file: that of `text`, which is in front of the unread body, and
- * that of the body. Messages show `name`. `rest`: the bytes that were read behind the data, which begin with the delimiter
- * or with a part of it; nil: the body has ended. `bytes`: those of the data; more than `max` (nil: no limit): there is more.
- * `kept`: the last ones, which were not written. Waits, and raises as req:chunks. */
+ * Appends `first` and the data up to the delimiter to the file: that of `text`, which is in front of the unread body,
+ * and that of the body. Messages show `name`. `rest`: the bytes that were read after the data, which begin with the
+ * delimiter or with a part of it; nil: the body has ended. `bytes`: those of the data; more than `max` (nil: no
+ * limit): there is more. `kept`: the last ones, which were not written. Waits, and raises as req:chunks. */
 static int core_body_save(lua_State *L)
 {
     lua_settop(L, MAX);

@@ -7,8 +7,8 @@
 #include "script/bind/http/request.h"
 #include "script/core/lua/push.h"
 
-/* core.etag(req, body, type) -> the strong tag of the bytes with this media type, 304 | 412 | nil. It has 128 bits, the same
- * on each server and after each start. */
+/* core.etag(req, body, type) -> the strong tag of the bytes with this media type, 304 | 412 | nil. It has 128 bits,
+ * the same on each server and after each start. */
 static int core_etag(lua_State *L)
 {
     enum { HEX_BYTES = 16 };

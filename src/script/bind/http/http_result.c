@@ -31,7 +31,8 @@ static const char *returner(lua_State *L)
     return r->chain.place != NULL ? "middleware" : "handler";
 }
 
-/* Raise "the handler returned a table, 404; ...", which result.lua writes. Returns if the second result may be ignored. */
+/* Raise "the handler returned a table, 404; ...", which result.lua writes. Returns if the second result may be
+ * ignored. */
 static void check_results(lua_State *L)
 {
     const int count = result_count(L) < SHOWN_MAX ? result_count(L) : SHOWN_MAX;
@@ -44,7 +45,7 @@ static void check_results(lua_State *L)
     lua_pop(L, 1);
 }
 
-/* Results behind the first `used` must be nil; there may be any number of them. Makes room on the stack. */
+/* Results after the first `used` must be nil; there may be any number of them. Makes room on the stack. */
 static void refuse_rest(lua_State *L, int used)
 {
     const int count = result_count(L);
@@ -70,7 +71,7 @@ static int result_status(lua_State *L, int index, bool alone)
     return (int)status;
 }
 
-/* Result number `n` is a table of header fields; all behind it are nil. */
+/* Result number `n` is a table of header fields; all after it are nil. */
 static void take_headers(lua_State *L, ls_request *r, int n)
 {
     const int index = LS_HTTP_RESULT + n - 1;
@@ -101,8 +102,8 @@ static bool is_described(lua_State *L, const ls_request *r)
     return ls_response_test(L, LS_HTTP_RESULT) == r;
 }
 
-/* Whether the results are 200 or 206, nil and header fields: the client would take the name of the status for the content,
- * although the call that makes the body has failed. */
+/* Whether the results are 200 or 206, nil and header fields: the client would take the name of the status for the
+ * content, although the call that makes the body has failed. */
 static bool lacks_body(lua_State *L, const ls_request *r)
 {
     return (r->x->status == 200 || r->x->status == 206) && lua_isnil(L, LS_HTTP_RESULT + 1) &&

@@ -12,8 +12,8 @@ enum { LS_HTTP_RESULT = 2 };
  * error. */
 void ls_http_result_respond(lua_State *L, ls_request *r);
 
-/* The same behind next(): describe the response in `r` (ls_request_describe). Without results what `res` describes
- * remains; behind an error handler that is the status 500 unless it has set one. */
+/* The same after next(): describe the response in `r` (ls_request_describe). Without results what `res` describes
+ * remains; after an error handler that is the status 500 unless it has set one. */
 void ls_http_result_record(lua_State *L, ls_request *r);
 
 /* The handler has sent the response, or its start, by `res`: log an error if it has also returned a body. */

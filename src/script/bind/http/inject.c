@@ -131,8 +131,8 @@ static ls_span move_to(luaL_Buffer *text)
     return span;
 }
 
-/* Fill the head of a request: its method is at 3, its target at 4, the names and values of its fields, in turn, in the list
- * at 5. Pushes the text of its spans. 0 or -(HTTP status). */
+/* Fill the head of a request: its method is at 3, its target at 4, the names and values of its fields, in turn, in the
+ * list at 5. Pushes the text of its spans. 0 or -(HTTP status). */
 static int push_head(lua_State *L, ls_exchange *x, const char **why)
 {
     const lua_Unsigned count = lua_rawlen(L, 5);
@@ -175,8 +175,8 @@ static injected *push_request(lua_State *L, const char *body, size_t body_len)
     return NULL;
 }
 
-/* core.inject(dispatch, failed, method, target, fields [, body [, body_bytes_max]]) -> status, fields, body, trailers | nil,
- * message, code. `fields` and `trailers`: names and values in turn. */
+/* core.inject(dispatch, failed, method, target, fields [, body [, body_bytes_max]]) -> status, fields, body, trailers
+ * | nil, message, code. `fields` and `trailers`: names and values in turn. */
 static int core_inject(lua_State *L)
 {
     ls_state *state = ls_state_of(L);

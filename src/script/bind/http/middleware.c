@@ -9,8 +9,8 @@
  *     next      calls function n + 1, protected               called by middleware n
  *               records its results, protected unless they are usual ones
  *
- * `next` finds the functions in its upvalues and the place in the request: chain_at. A limit that ends a function behind
- * next() is an error there: the middleware goes on. */
+ * `next` finds the functions in its upvalues and the place in the request: chain_at. A limit that ends a function
+ * after next() is an error there: the middleware continues. */
 #include <stdint.h>
 #include <string.h>
 
@@ -24,8 +24,8 @@
 #include "script/core/lua/error_text.h"
 #include "script/core/task.h"
 
-/* Upvalues of run and next: the userdata ls_chain, next itself, the table of places, the first function; and of next all
- * others behind it. */
+/* Upvalues of run and next: the userdata ls_chain, next itself, the table of places, the first function; and of next
+ * all others after it. */
 enum { CHAIN = 1, NEXT, PLACES, FUNCTIONS };
 enum { MIDDLEWARE_MAX = 63 };
 /* Stack indices in next: task->ends before the call, the message handler, and the results; or an error and the same
@@ -66,7 +66,7 @@ static void check_answered(lua_State *L, ls_request *r, unsigned at, int places,
     (void)lua_error(L); /* not luaL_error: the place is that of the middleware alone */
 }
 
-/* ---- the results of a function behind next() -------------------------------------------------------------------- */
+/* ---- the results of a function after next() -------------------------------------------------------------------- */
 
 /* (the table of places, nil for a handler; its results): checks and records them. */
 static int record(lua_State *L)
@@ -107,8 +107,8 @@ static bool record_usual(lua_State *L, ls_request *r, int first, bool is_handler
     }
 }
 
-/* Call the function below its `count` arguments and the message handler at `handler`; a limit that ends it is an error of
- * the call too. */
+/* Call the function below its `count` arguments and the message handler at `handler`; a limit that ends it is an error
+ * of the call too. */
 static int call_caught(lua_State *L, ls_task *task, int count, int handler, lua_KContext context, lua_KFunction k)
 {
     task->catches++;
@@ -126,7 +126,7 @@ static bool limit_has_ended(lua_State *L, ls_request *r)
     ls_task_catch(L, task, lua_touserdata(L, ENDS));
     const int traceback = lua_gettop(L);
     ls_http_push_exceeded(L, task, r->x, r->failing);
-    ls_task_go_on(task);
+    ls_task_continue(task);
     if (lua_isstring(L, traceback))
         lua_pushfstring(L, "%s\n%s", lua_tostring(L, -1), lua_tostring(L, traceback));
     else
@@ -135,10 +135,10 @@ static bool limit_has_ended(lua_State *L, ls_request *r)
     return true;
 }
 
-/* The beginning of a continuation of call_caught: records the results, which begin at `first`, behind the message
+/* The beginning of a continuation of call_caught: records the results, which begin at `first`, after the message
  * handler. chain_at is the middleware that called next() again. `places`: the index of the table of places, 0 for a
- * handler. Returns the status; then the error is at `first`. *limit: limit_has_ended() is the reason, and has pushed its
- * texts. */
+ * handler. Returns the status; then the error is at `first`. *limit: limit_has_ended() is the reason, and has pushed
+ * its texts. */
 static int take_results(lua_State *L, ls_request *r, int status, int first, int places, bool *limit)
 {
     *limit = limit_has_ended(L, r);
@@ -247,7 +247,8 @@ static int answer_error(lua_State *L, ls_request *r)
     return answer_failure(L, r, 500);
 }
 
-/* Whether next() of middleware `at` runs the handler. The chain is the closure's own: the request may have begun another one. */
+/* Whether next() of middleware `at` runs the handler. The chain is the closure's own: the request may have begun
+ * another one. */
 static bool is_last(lua_State *L, lua_KContext at)
 {
     const struct ls_chain *chain = lua_touserdata(L, lua_upvalueindex(CHAIN));

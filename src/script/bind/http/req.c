@@ -168,7 +168,8 @@ static void push_cookies(lua_State *L, const ls_exchange *x)
     }
 }
 
-/* core.cookie(req, name, tail) -> its value, as req.cookies[name] but without the table; its last `tail` bytes | nil */
+/* core.cookie(req, name, tail) -> its value, as req.cookies[name] but without the table; its last `tail` bytes |
+ * nil */
 static int core_cookie(lua_State *L)
 {
     const ls_exchange *x = ls_request_check_req(L, 1)->x;
@@ -300,8 +301,9 @@ static const char *push_type(lua_State *L, int index)
 }
 
 /* req:accepts(type: string, ...: string) -> type: string | nil
- * The first of the types that the client wants most (Accept, RFC 9110 section 12.5.1), or nil if it wants none of them. A
- * type is a media type or the extension of a file name: `req:accepts("html", "json")`. Adds `Vary: Accept` to the response. */
+ * The first of the types that the client wants most (Accept, RFC 9110 section 12.5.1), or nil if it wants none of
+ * them. A type is a media type or the extension of a file name: `req:accepts("html", "json")`. Adds `Vary: Accept` to
+ * the response. */
 static int req_accepts(lua_State *L)
 {
     const ls_request *r = ls_request_check_req(L, 1);
@@ -378,8 +380,8 @@ static bool is_request_id(const char *text, size_t len)
     return len > 0 && len <= LS_REQUEST_ID_BYTES_MAX;
 }
 
-/* core.request_id(req, name) -> the value of the field `name`, in lower case, if a trusted proxy sends one that can name a
- * request: the log names the request by it; else req.id. */
+/* core.request_id(req, name) -> the value of the field `name`, in lower case, if a trusted proxy sends one that can
+ * name a request: the log names the request by it; else req.id. */
 static int core_request_id(lua_State *L)
 {
     size_t len;
@@ -436,8 +438,8 @@ void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const
     lua_settop(L, top);
 }
 
-/* core.client(req) -> who the client is, in few bytes: its IPv4 address, or its IPv6 network of 64 bits, which one client has
- * as a whole; else req.ip */
+/* core.client(req) -> who the client is, in few bytes: its IPv4 address, or its IPv6 network of 64 bits, which one
+ * client has as a whole; else req.ip */
 static int core_client(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
@@ -596,7 +598,7 @@ static int make(lua_State *L, const ls_request *r)
 }
 
 /* core.maker(fn) -> a value for core.own: the first access to the field calls fn(req, res), whose result it
- * becomes; res is nil behind a WebSocket. */
+ * becomes; res is nil after a WebSocket. */
 static int core_maker(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);
@@ -605,8 +607,8 @@ static int core_maker(lua_State *L)
     return 1;
 }
 
-/* core.own(req, name [, value]) -> what the site or luaserve has assigned to req.NAME, a maker as it is; the metatable of a
- * table. Assigns a value. */
+/* core.own(req, name [, value]) -> what the site or luaserve has assigned to req.NAME, a maker as it is; the metatable
+ * of a table. Assigns a value. */
 static int core_own(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
@@ -638,7 +640,7 @@ static int core_own(lua_State *L)
  * req.query_all: table<string, string[]> - the same, with all values of each name
  * req.headers: table<string, string> - header fields; names are found in any case
  * req.cookies: table<string, string> - cookies by name
- * req.trailers: table<string, string>? - the fields behind a chunked body; nil before the body was read to its end
+ * req.trailers: table<string, string>? - the fields after a chunked body; nil before the body was read to its end
  * req.host: string? - the field Host, with its port
  * req.scheme: "http"|"https" - of the connection, or of that to the proxy
  * req.secure: boolean - whether the scheme is "https"
@@ -704,9 +706,9 @@ static int req_tostring(lua_State *L)
 
 /* ---- for router.lua ---------------------------------------------------------------------------------------- */
 
-/* core.last_segment(req, path, leaves) -> leaf | nil. Cuts `path` before its last segment: leaf = leaves["/prefix/"],
- * and req.params becomes { [leaf[1]] = segment }. Returns nil without an effect when there is no such leaf, when the
- * last segment is empty, or when the path contains a "%". */
+/* core.last_segment(req, path, leaves) -> leaf | nil. Splits `path` before its last segment: leaf =
+ * leaves["/prefix/"], and req.params becomes { [leaf[1]] = segment }. Returns nil without an effect when there is no
+ * such leaf, when the last segment is empty, or when the path contains a "%". */
 static int core_last_segment(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);

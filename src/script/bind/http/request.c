@@ -146,8 +146,8 @@ void ls_request_release_alone(ls_thread_ctx *ctx, ls_request *r)
     unref_objects(r);
 }
 
-/* The time of the handler begins anew. When the client has left, a handler without a limit, such as that of a stream of
- * events, has the limit of the others: it may not notice. */
+/* The time of the handler starts again. When the client has left, a handler without a limit, such as that of a stream
+ * of events, has the limit of the others: it may not notice. */
 static void watch(const ls_request *r, const ls_exchange *x)
 {
     ls_task *task = r->task;
@@ -159,12 +159,13 @@ static void watch(const ls_request *r, const ls_exchange *x)
     }
 }
 
-/* Note whether the client has left before the response was complete. true: its task waits for what it cannot answer. Not
- * after an error of the handler's own: res:abort, another length than announced. */
+/* Note whether the client has left before the response was complete. true: its task waits for what it cannot answer.
+ * Not after an error of the handler's own: res:abort, another length than announced. */
 static bool client_left(const ls_request *r)
 {
     const int err = r->x->error;
-    if (err == 0 || err == LS_EMSGSIZE || r->hung_up || r->task->client_is == LS_CLIENT_IGNORED || r->x->response == LS_RESPONSE_DONE)
+    if (err == 0 || err == LS_EMSGSIZE || r->hung_up || r->task->client_is == LS_CLIENT_IGNORED ||
+        r->x->response == LS_RESPONSE_DONE)
         return false;
     r->task->client_is = LS_CLIENT_LEFT;
     return ls_task_was_left(r->task) && r->task->waiting;

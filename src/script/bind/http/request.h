@@ -5,8 +5,8 @@
  * request. A request has a serial; every task that works for it has the same serial (a spawned job inherits it).
  * Use of the objects in another task, or after the request has ended, raises; the two errors differ.
  *
- * An ls_request is the userdata `req`. Its parts are used by different files: body_in and body_out know only the exchange,
- * middleware.c the run of a chain, and respond.c the description of the response.
+ * An ls_request is the userdata `req`. Its parts are used by different files: body_in and body_out know only the
+ * exchange, middleware.c the run of a chain, and respond.c the description of the response.
  *
  * Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_REQUEST_H
@@ -56,8 +56,8 @@ enum ls_answer {
     LS_ANSWER_LATER   /* a file: ls_request.later */
 };
 
-/* An answer that is made when it is sent, because conditions and ranges see the final status and fields. Its own fields
- * are read behind those that the handler has set. */
+/* An answer that is made when it is sent, because conditions and ranges see the final status and fields. Its own
+ * fields are read after those that the handler has set. */
 typedef struct ls_answer_later {
     int (*respond)(ls_request *request, struct ls_answer_later *later); /* as ls_exchange_respond, or LS_E* */
     /* Push the value, or nil. */
@@ -137,7 +137,7 @@ static inline ls_requests *ls_requests_of(const ls_state *state)
 extern const char ls_request_tag;
 
 /* Add methods to the objects of the state whose metatable is `meta_ref`, req_meta_ref or res_meta_ref. For modules
- * behind `res`. May raise. */
+ * after `res`. May raise. */
 void ls_request_methods(lua_State *L, int meta_ref, const luaL_Reg *methods);
 
 /* The request of the req or res object at `index`. Raises if the value has another type, the request has ended, or the
@@ -195,8 +195,8 @@ static inline void ls_request_drop_parts(ls_request *request)
     ls_body_out_drop(&request->out);
 }
 
-/* Parts were collected: pass them to the transport and flush when the task waits, so that the client receives the parts
- * written so far. */
+/* Parts were collected: pass them to the transport and flush when the task waits, so that the client receives the
+ * parts written so far. */
 static inline void ls_request_flush_later(ls_request *request)
 {
     ls_state_flush_later(request->state, &request->out.flush);

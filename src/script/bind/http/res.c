@@ -146,7 +146,7 @@ static int push_header(lua_State *L, const ls_request *r)
 }
 
 /* core.be_private(res) -> whether the response has not begun: then no cache may give it to others, unless it has a
- * Cache-Control of its own. nil, behind a WebSocket: it has. */
+ * Cache-Control of its own. nil, after a WebSocket: it has. */
 static int core_be_private(lua_State *L)
 {
     if (lua_isnoneornil(L, 1)) return 0;
@@ -182,7 +182,7 @@ static int res_header(lua_State *L)
 }
 
 /* res:trailer(name, value: string|number) -> res
- * Adds a field behind the body, for what is known only then. It is sent if the response has no length: if its parts are
+ * Adds a field after the body, for what is known only then. It is sent if the response has no length: if its parts are
  * written by res:write, or it is a whole one to a client of HTTP/1.1. */
 static int res_trailer(lua_State *L)
 {
@@ -364,7 +364,7 @@ static int res_body(lua_State *L)
 
 /* ---- the body in parts ------------------------------------------------------------------------------------- */
 
-/* Pass a buffer or a long string to the transport, behind the collected parts. */
+/* Pass a buffer or a long string to the transport, after the collected parts. */
 static int write_slices(lua_State *L, ls_request *r, int index)
 {
     ls_body body;

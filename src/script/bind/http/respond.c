@@ -101,8 +101,8 @@ static inline int respond_slices(ls_request *r, ls_slice *slices, unsigned count
     return ls_exchange_respond(r->state->ctx, x, slices, count);
 }
 
-/* Dev mode: the page at `index` may be changed. Not one with a validator, such as a file: the browser could keep it. Text
- * without a media type is shown to the function, too: it may be HTML. */
+/* Dev mode: the page at `index` may be changed. Not one with a validator, such as a file: the browser could keep it.
+ * Text without a media type is shown to the function, too: it may be HTML. */
 static void change_page(lua_State *L, const ls_request *r, int index, const char *type)
 {
     const ls_exchange *x = r->x;

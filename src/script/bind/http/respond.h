@@ -1,12 +1,12 @@
-/* respond.h - responses with a whole body: their description, and their sending. Thread: the one that holds the state's
- * actor. */
+/* respond.h - responses with a whole body: their description, and their sending. Thread: the one that holds the
+ * state's actor. */
 #ifndef LS_SCRIPT_RESPOND_H
 #define LS_SCRIPT_RESPOND_H
 
 #include "script/bind/http/request.h"
 
-/* Describe the response. The description before is dropped. For LS_ANSWER_BODY, HTML and JSON the body is on top of the
- * stack, and is popped; the res object is at the index `res`. */
+/* Describe the response. The description before is dropped. For LS_ANSWER_BODY, HTML and JSON the body is on top of
+ * the stack, and is popped; the res object is at the index `res`. */
 void ls_request_describe(lua_State *L, ls_request *request, enum ls_answer answer, int res);
 /* The Content-Type of the description unless the handler has set one; NULL: none, or that of a file. */
 const char *ls_request_answer_type(lua_State *L, const ls_request *request);

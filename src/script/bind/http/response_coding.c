@@ -1,5 +1,5 @@
-/* response_coding.c - the core of luaserve.compress (lua/luaserve/compress.lua): the rules of a site, and the wait for a long response
- * that other threads encode. http/coding/coding_filter.h has the rest. */
+/* response_coding.c - the core of luaserve.compress (lua/luaserve/compress.lua): the rules of a site, and the wait for
+ * a long response that other threads encode. http/coding/coding_filter.h has the rest. */
 #include "script/bind/http/response_coding.h"
 
 #include <string.h>
@@ -16,8 +16,8 @@ typedef struct rules_object {
     ls_coding_rules *rules;
 } rules_object;
 
-/* core.coding_rules(bytes_min, types, cache_bytes_max, codings, levels) -> object. types: as of ls_coding_rules; codings: a
- * list of names of core.codings, the best first; levels: those of each. */
+/* core.coding_rules(bytes_min, types, cache_bytes_max, codings, levels) -> object. types: as of ls_coding_rules;
+ * codings: a list of names of core.codings, the best first; levels: those of each. */
 static int core_coding_rules(lua_State *L)
 {
     size_t types_len;
@@ -64,7 +64,8 @@ static int core_encode_response(lua_State *L)
     return 0;
 }
 
-/* ---- a long response ---------------------------------------------------------------------------------------------- */
+/* ---- a long response
+ * ---------------------------------------------------------------------------------------------- */
 
 typedef struct long_response { /* on the stack of the task */
     ls_task_work w;

@@ -7,8 +7,8 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/option.h"
-#include "script/bind/tls/option_tls.h"
 #include "script/bind/sock/sock_object.h"
+#include "script/bind/tls/option_tls.h"
 
 #define OPTION(field)    LS_OPTION(ls_site_listener, field)
 #define ACCESS(field)    LS_OPTION_AS(#field, ls_site_listener, access.field)

@@ -1,9 +1,10 @@
-/* cache_object.c - the cache of app:proxy (http/proxy/response_cache.h) for lua/luaserve/proxy_cache.lua, which decides what
- * is stored and for how long.
+/* cache_object.c - the cache of app:proxy (http/proxy/response_cache.h) for lua/luaserve/proxy_cache.lua, which
+ * decides what is stored and for how long.
  *
- * A hit is one call, core.cache_serve: the stored lines become those of the response, and its body is sent from where it
- * lies. It belongs to the exchange; Lua sees nothing of it. A fill belongs to its task: when that ends first, nothing is
- * stored, and the handle that Lua has of it raises from then on. Thread: the one that holds the state's actor. */
+ * A hit is one call, core.cache_serve: the stored lines become those of the response, and its body is sent from where
+ * it lies. It belongs to the exchange; Lua sees nothing of it. A fill belongs to its task: when that ends first,
+ * nothing is stored, and the handle that Lua has of it raises from then on. Thread: the one that holds the state's
+ * actor. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,8 +80,8 @@ static void add(key *to, const char *bytes, size_t len)
     }
 }
 
-/* That at `index`; else path and query, a line feed, and what the server may see of the origin: scheme and host, and what a
- * trusted proxy says about them. false: it is too long. */
+/* That at `index`; else path and query, a line feed, and what the server may see of the origin: scheme and host, and
+ * what a trusted proxy says about them. false: it is too long. */
 static bool make_key(lua_State *L, int index, const ls_request *r, key *to)
 {
     static const char *const said[] = {"x-forwarded-proto", "x-forwarded-host", "forwarded"};
@@ -111,8 +112,8 @@ static bool make_key(lua_State *L, int index, const ls_request *r, key *to)
 
 /* ---- the response of an entry ----------------------------------------------------------------------------------- */
 
-/* Add the lines of the entry. Fields of the response that middleware has set stay, as for a response of the server; a 304
- * has none of the content (RFC 9110 section 15.4.5). */
+/* Add the lines of the entry. Fields of the response that middleware has set stay, as for a response of the server; a
+ * 304 has none of the content (RFC 9110 section 15.4.5). */
 static int put_lines(ls_request *r, const ls_stored *entry)
 {
     ls_exchange *x = r->x;
@@ -140,7 +141,8 @@ static int put_age(ls_request *r, const ls_stored *entry, const char *how)
     return ls_exchange_lines(r->state->ctx, r->x, text, (size_t)len);
 }
 
-/* Apply the conditions of the client and its Range to a response 200. LS_OK, and the status and *part are set; LS_E*. */
+/* Apply the conditions of the client and its Range to a response 200. LS_OK, and the status and *part are set;
+ * LS_E*. */
 static int apply_conditions(ls_request *r, const ls_stored *entry, ls_range *part)
 {
     ls_exchange *x = r->x;
@@ -285,10 +287,11 @@ static bool may_serve(const ls_stored *entry, const limits *of, bool *refresh)
     return *refresh || -left_ms < of->stale_ms;
 }
 
-/* core.cache_serve(res, cache, key|nil, changes|nil [, age_max, fresh_min, stale_max]) -> true: the stored response is the response |
- * "refresh", key: the same, and the caller should get it anew; `key`: without one of its own | nil, why not: "method",
- * "bypass", "asks", "uri-miss", "vary-miss", "stale". "asks": the request has Cache-Control; the limits of the second call,
- * in seconds, are what it says (RFC 9111 section 5.2.1). changes: see selecting(). May wait. */
+/* core.cache_serve(res, cache, key|nil, changes|nil [, age_max, fresh_min, stale_max]) -> true: the stored response is
+ * the response | "refresh", key: the same, and the caller should get it again; `key`: without one of its own | nil,
+ * why not: "method", "bypass", "asks", "uri-miss", "vary-miss", "stale". "asks": the request has Cache-Control; the
+ * limits of the second call, in seconds, are what it says (RFC 9111 section 5.2.1). changes: see selecting(). May
+ * wait. */
 static int cache_serve(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -384,10 +387,10 @@ static void begin_fill(lua_State *L, fill_call *call, ls_fill *fill)
     ls_task_end_add(ls_state_of(L)->current, &call->end);
 }
 
-/* core.cache_claim(res|nil, cache, key|nil, changes|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again": another one has ended |
- * "late": it has not ended for wait_s seconds. Without wait_s, a fill of its own. `anyway`: although a fresh entry is
- * there. wait_s false: it was late, and no one waits for the other one any longer. Without res, that of a copy: with a key
- * that ends with NUL, and wait_s. May wait. */
+/* core.cache_claim(res|nil, cache, key|nil, changes|nil, body_bytes_max, wait_s|nil, anyway) -> a fill | "again":
+ * another one has ended | "late": it has not ended for wait_s seconds. Without wait_s, a fill of its own. `anyway`:
+ * although a fresh entry is there. wait_s false: it was late, and no one waits for the other one any longer. Without
+ * res, that of a copy: with a key that ends with NUL, and wait_s. May wait. */
 static int cache_claim(lua_State *L)
 {
     ls_request *r = lua_isnil(L, 1) ? NULL : ls_res_check_open(L);
@@ -471,8 +474,8 @@ static size_t stored_room(const fill_call *call, const ls_exchange *x)
     return x->fields_len + (entry != NULL ? entry->lines.len : 0);
 }
 
-/* Write the lines of the response that are stored: not those it had before, nor Age. A 304 updates those of the entry, but
- * what describes the content (RFC 9111 section 3.2). `out` has stored_room bytes. Returns their length. */
+/* Write the lines of the response that are stored: not those it had before, nor Age. A 304 updates those of the entry,
+ * but what describes the content (RFC 9111 section 3.2). `out` has stored_room bytes. Returns their length. */
 static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
 {
     const ls_exchange *x = ls_proxy_exchange(p);
@@ -494,8 +497,8 @@ static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
     return len;
 }
 
-/* core.cache_lines(fill [, call]) -> the lines "Name: value\r\n"... that would be stored of the response of the call, whose head
- * was taken; or those of the entry that may be validated; nil: no entry. */
+/* core.cache_lines(fill [, call]) -> the lines "Name: value\r\n"... that would be stored of the response of the call,
+ * whose head was taken; or those of the entry that may be validated; nil: no entry. */
 static int cache_lines(lua_State *L)
 {
     const fill_call *call = check_fill(L, 1);
@@ -535,10 +538,10 @@ static ls_freshness check_freshness(lua_State *L, int index)
     return fresh;
 }
 
-/* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken, will be
- * stored: by cache_end if it validates an entry, else with its last byte. facts: ages and lifetimes, see ls_freshness; vary:
- * names of fields, between commas. Not a body that ends with the connection: it may be cut off. Nor one whose server has
- * said something about caches that is not among the fields. */
+/* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken,
+ * will be stored: by cache_end if it validates an entry, else with its last byte. facts: ages and lifetimes, see
+ * ls_freshness; vary: names of fields, between commas. Not a body that ends with the connection: it may be cut off.
+ * Nor one whose server has said something about caches that is not among the fields. */
 static int cache_keep(lua_State *L)
 {
     fill_call *call = check_fill(L, 1);
@@ -581,9 +584,9 @@ static int cache_stale(lua_State *L)
                                   ls_response_cache_now_ms() - f->born_ms - f->lifetime_ms < f->error_ms);
 }
 
-/* core.cache_end(res|nil, fill, stored, apart, how): end the fill; `stored`: put what cache_keep has made of a validated
- * entry; `apart`: see response_cache.h. With res, respond with the new entry, or without one with the old one: -> true;
- * `how`: for Cache-Status. May wait. */
+/* core.cache_end(res|nil, fill, stored, apart, how): end the fill; `stored`: put what cache_keep has made of a
+ * validated entry; `apart`: see response_cache.h. With res, respond with the new entry, or without one with the old
+ * one: -> true; `how`: for Cache-Status. May wait. */
 static int cache_end(lua_State *L)
 {
     ls_request *r = lua_isnil(L, 1) ? NULL : ls_res_check_open(L);
@@ -644,8 +647,8 @@ static int push_list(lua_State *L)
     return 1;
 }
 
-/* core.cache_list(cache, key) -> the entries of the key, a list of { status =, key =, select =, lines =, body =, and the facts
- * of cache_keep }. */
+/* core.cache_list(cache, key) -> the entries of the key, a list of { status =, key =, select =, lines =, body =, and
+ * the facts of cache_keep }. */
 static int cache_list(lua_State *L)
 {
     listed list;
@@ -672,8 +675,8 @@ static bool are_lines(ls_text lines)
     return true;
 }
 
-/* core.cache_restore(fill, status, facts, key, select, lines, body) -> whether an entry of cache_list is valid and restored, see
- * ls_fill_restore */
+/* core.cache_restore(fill, status, facts, key, select, lines, body) -> whether an entry of cache_list is valid and
+ * restored, see ls_fill_restore */
 static int cache_restore(lua_State *L)
 {
     ls_fill *fill = check_fill(L, 1)->fill;
@@ -700,8 +703,8 @@ static int cache_name(lua_State *L)
     return ls_push_text(L, name);
 }
 
-/* core.cache_remove(cache, prefix, holds) -> the number of entries whose keys begin with it, and if it `holds` the removal,
- * which cache_end ends */
+/* core.cache_remove(cache, prefix, holds) -> the number of entries whose keys begin with it, and if it `holds` the
+ * removal, which cache_end ends */
 static int cache_remove(lua_State *L)
 {
     ls_response_cache *cache = check_cache(L, 1)->cache;

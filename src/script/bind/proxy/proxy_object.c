@@ -1,9 +1,9 @@
 /* proxy_object.c - a request of app:proxy: the task that waits while http/proxy.h moves its bytes.
  *
  * lua/luaserve/proxy.lua decides: it picks an upstream server, dials when no connection is idle, repeats what may be
- * repeated, and answers when nothing else does. A call belongs to the task that makes it: when the task ends first, both
- * connections are closed. Lua sees a call only while it is paused, by a handle that knows when the call has ended.
- * Thread: the one that holds the state's actor. */
+ * repeated, and answers when nothing else does. A call belongs to the task that makes it: when the task ends first,
+ * both connections are closed. Lua sees a call only while it is paused, by a handle that knows when the call has
+ * ended. Thread: the one that holds the state's actor. */
 #include "script/bind/proxy/proxy_object.h"
 
 #include <stdlib.h>
@@ -231,11 +231,11 @@ static int push_unsent(lua_State *L, const ls_state *state, const upstream *u, l
     return 5;
 }
 
-/* core.proxy_send(res, upstream, sock|nil, strip, lines|nil, drops|nil, target|nil, pauses) -> true | call | false | nil, message,
- * code, whether the request may be sent again (nil: its response has begun), whether the connection was used before. Sends the request of `res` to the
- * upstream server and passes its response on. A call: the head of the response was taken, see proxy_resume.
- * Without a sock, an idle connection is taken; false: no connection is idle. strip, lines, drops, target: see
- * ls_proxy_change. */
+/* core.proxy_send(res, upstream, sock|nil, strip, lines|nil, drops|nil, target|nil, pauses) -> true | call | false |
+ * nil, message, code, whether the request may be sent again (nil: its response has begun), whether the connection was
+ * used before. Sends the request of `res` to the upstream server and passes its response on. A call: the head of the
+ * response was taken, see proxy_resume. Without a sock, an idle connection is taken; false: no connection is idle.
+ * strip, lines, drops, target: see ls_proxy_change. */
 static int proxy_send(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -308,7 +308,8 @@ static proxy_call *check_call_of(lua_State *L, const ls_request *r)
     return call;
 }
 
-/* core.proxy_resume(res, call) -> as proxy_send: pass the response on, with the status and the fields that res has now. */
+/* core.proxy_resume(res, call) -> as proxy_send: pass the response on, with the status and the fields that res has
+ * now. */
 static int proxy_resume(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -344,8 +345,8 @@ static const char *keep_field(lua_State *L, const char *name, int slot, size_t *
     return text;
 }
 
-/* core.proxy_upstream(options) -> upstream. options.key: see net/stream/stream_pool.h; origin: the name of its peer; host,
- * prefix; timeout_ms, slow_ms, body_bytes_max, pauses, checked: see ls_peer_share. */
+/* core.proxy_upstream(options) -> upstream. options.key: see net/stream/stream_pool.h; origin: the name of its peer;
+ * host, prefix; timeout_ms, slow_ms, body_bytes_max, pauses, checked: see ls_peer_share. */
 static int proxy_upstream(lua_State *L)
 {
     static const ls_option options[] = {LS_OPTION(upstream, timeout_ms),     LS_OPTION(upstream, slow_ms),
@@ -374,8 +375,8 @@ static upstream *check_upstream(lua_State *L)
     return ls_object_check(L, 1, sizeof(upstream), &upstream_type);
 }
 
-/* core.proxy_load(upstream) -> the number of its requests, the share of its weight (0: it is down), the end of the time
- * for which failed requests have taken it out, in ms; nil: its checks fail */
+/* core.proxy_load(upstream) -> the number of its requests, the share of its weight (0: it is down), the end of the
+ * time for which failed requests have taken it out, in ms; nil: its checks fail */
 static int proxy_load(lua_State *L)
 {
     const upstream *u = check_upstream(L);

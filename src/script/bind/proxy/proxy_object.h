@@ -6,8 +6,8 @@
 
 #include "http/proxy/proxy.h"
 
-/* The call at `index`, the result of core.proxy_send. Raises "bad argument" for another value, and for a call that has ended
- * or continues. */
+/* The call at `index`, the result of core.proxy_send. Raises "bad argument" for another value, and for a call that has
+ * ended or continues. */
 ls_proxy *ls_proxy_check_paused(lua_State *L, int index);
 
 #endif

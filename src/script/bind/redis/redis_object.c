@@ -1,15 +1,16 @@
-/* redis_object.c - connections to a Redis server (RESP2) for lua/luaserve/redis.lua: encodes commands into the queue of a
- * connection of ls.connect (bind/sock/tcp.h), and wakes the tasks that wait for the replies (redis_reader.h).
+/* redis_object.c - connections to a Redis server (RESP2) for lua/luaserve/redis.lua: encodes commands into the queue
+ * of a connection of ls.connect (bind/sock/tcp.h), and wakes the tasks that wait for the replies (redis_reader.h).
  *
- * Replies have no number: the first one belongs to the first command. So a connection has a queue of *calls*, one for each
- * command or pipeline. A task that ends while it waits leaves its call behind, whose replies are dropped.
+ * Replies have no number: the first one belongs to the first command. So a connection has a queue of *calls*, one for
+ * each command or pipeline. A task that ends while it waits abandons its call, whose replies are dropped.
  *
  *     core.connect --> conn:open(sock) --> conn:call, conn:many, conn:read ... --> conn:keep(key) or conn:close()
  *                                             \--> lost, timeout, not RESP: every call fails
  *
- * Any number of tasks of the state may call at the same time. What they send in one turn of the thread leaves in one send:
- * an operation behind the packets that wait at the port flushes it. User value 1 of the connection has the replies, by the
- * slots of their calls, the arrays that are not complete, and the memory of the calls. Thread: the one that holds the state's actor. */
+ * Any number of tasks of the state may call at the same time. What they send in one turn of the thread leaves in one
+ * send: an operation after the packets that wait at the port flushes it. User value 1 of the connection has the
+ * replies, by the slots of their calls, the arrays that are not complete, and the memory of the calls. Thread: the one
+ * that holds the state's actor. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -192,7 +193,7 @@ static bool deliver(lua_State *L, redis_conn *conn, bool is_error)
     return true;
 }
 
-/* Take the complete replies from the reader. conn->err receives why the connection cannot go on. */
+/* Take the complete replies from the reader. conn->err receives why the connection cannot continue. */
 static int parse(lua_State *L)
 {
     redis_conn *conn = lua_touserdata(L, 1);
@@ -217,7 +218,7 @@ static int parse(lua_State *L)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
-/* Give the bytes that are stored to the reader. LS_OK or why the connection cannot go on. */
+/* Give the bytes that are stored to the reader. LS_OK or why the connection cannot continue. */
 static int feed(ls_thread_ctx *ctx, redis_conn *conn, ls_node *done)
 {
     ls_tcp *const tcp = conn->tcp;
@@ -262,7 +263,7 @@ static void arrived(ls_thread_ctx *ctx, ls_tcp *tcp, int result)
 
 /* ---- send ------------------------------------------------------------------------------------------------------- */
 
-/* Behind the packets that wait at the port: send what their tasks have queued. */
+/* After the packets that wait at the port: send what their tasks have queued. */
 static void flush_all(ls_thread_ctx *ctx, ls_op *op)
 {
     redis_data *data = LS_CONTAINER(op, redis_data, flush);
@@ -277,8 +278,8 @@ static void flush_all(ls_thread_ctx *ctx, ls_op *op)
     wake_all(ctx, &done);
 }
 
-/* The index of the first value from `from` to `to` that is no argument of a command, or 0. *longs: add the strings that are
- * not copied. May raise, for a buffer that has expired. */
+/* The index of the first value from `from` to `to` that is no argument of a command, or 0. *longs: add the strings
+ * that are not copied. May raise, for a buffer that has expired. */
 static int check_arguments(lua_State *L, int from, int to, unsigned *longs)
 {
     for (int n = from; n <= to; n++) {
@@ -433,8 +434,8 @@ static int call_wait(lua_State *L, redis_conn *conn, redis_call *call, uint32_t 
                          call_ended);
 }
 
-/* conn:call(ms, command, ...) -> reply | nil, text of an error | nil, message, code | false, the index of an argument of
- * another type. ms: time limit for the reply; 0: none. Waits. */
+/* conn:call(ms, command, ...) -> reply | nil, text of an error | nil, message, code | false, the index of an argument
+ * of another type. ms: time limit for the reply; 0: none. Waits. */
 static int conn_call(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
@@ -493,15 +494,15 @@ static int conn_send(lua_State *L)
     return 0;
 }
 
-/* conn:outlast(): its subscriptions go on when the site has ended, until it is closed. */
+/* conn:outlast(): its subscriptions continue when the site has ended, until it is closed. */
 static int conn_outlast(lua_State *L)
 {
     check_conn(L)->outlasts = true;
     return 0;
 }
 
-/* conn:read(ms) -> messages | nil, message, code. Waits for messages of a subscription: those that have arrived. ECANCELED:
- * the site has ended. */
+/* conn:read(ms) -> messages | nil, message, code. Waits for messages of a subscription: those that have arrived.
+ * ECANCELED: the site has ended. */
 static int conn_read(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
@@ -533,8 +534,8 @@ static int core_connection(lua_State *L)
 }
 
 /* conn:open(sock, max_reply, shared) -> true | nil, message, code
- * Takes the connection of the sock, once. shared: it receives at any time; else it is closed when the current task ends, and
- * when the client of the task leaves while it waits. max_reply: bytes. */
+ * Takes the connection of the sock, once. shared: it receives at any time; else it is closed when the current task
+ * ends, and when the client of the task leaves while it waits. max_reply: bytes. */
 static int conn_open(lua_State *L)
 {
     redis_conn *conn = check_conn(L);
@@ -611,8 +612,9 @@ static int conn_woken(lua_State *L, int status, lua_KContext how)
     return ls_push_boolean(L, task->wake_result == LS_OK);
 }
 
-/* conn:wait(seconds [, "take"|"idle"]) -> whether conn:wake() was called meanwhile, or the task has ended that conn follows
- * "take": it raises when the client of the task has left. "idle": the task is no unfinished work while it waits. */
+/* conn:wait(seconds [, "take"|"idle"]) -> whether conn:wake() was called meanwhile, or the task has ended that conn
+ * follows "take": it raises when the client of the task has left. "idle": the task is no unfinished work while it
+ * waits. */
 static int conn_wait(lua_State *L)
 {
     static const char *const names[] = {"", "take", "idle", NULL};

@@ -31,7 +31,8 @@ const char *ls_redis_reader_library(void)
     return "hiredis " VERSION(HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
 }
 
-/* ---- the callbacks of hiredis: the `obj` of an array's read task is its level ------------------------------------ */
+/* ---- the callbacks of hiredis: the `obj` of an array's read task is its level
+ * ------------------------------------ */
 
 /* The value on top is the reply, or belongs to the array of the task. */
 static void *add_value(const redisReadTask *task)
@@ -120,7 +121,8 @@ static redisReplyObjectFunctions functions = {.createString = create_string,
 #endif
                                               .freeObject = free_object};
 
-/* ---- the reader -------------------------------------------------------------------------------------------------- */
+/* ---- the reader
+ * -------------------------------------------------------------------------------------------------- */
 
 ls_redis_reader *ls_redis_reader_open(void)
 {

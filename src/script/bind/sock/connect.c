@@ -1,5 +1,5 @@
-/* connect.c - core.connect: a dial (net/dial.h) for which a task waits; then a sock. ls.connect, ls.fetch and ls.websocket
- * make their connections with it.
+/* connect.c - core.connect: a dial (net/dial.h) for which a task waits; then a sock. ls.connect, ls.fetch and
+ * ls.websocket make their connections with it.
  *
  * The userdata at index CONNECTING of the task's stack owns the dial, so that nothing stays open when the task ends
  * early. Thread: the one that holds the state's actor. */
@@ -228,7 +228,7 @@ static int core_connect(lua_State *L)
         const int err = take_tls(L, c);
         if (err < 0) return fail_tls(L, err, c->why);
     }
-    if (strlen(host.ptr) != host.len) return fail_name(L, LS_EINVAL); /* NUL would cut the name or the path */
+    if (strlen(host.ptr) != host.len) return fail_name(L, LS_EINVAL); /* NUL would truncate the name or the path */
     ls_sockets_make_room(L);
     return dial(L, c);
 }

@@ -1,8 +1,8 @@
 /* notify_object.c - ls.notify: notifications for descriptors that something else owns.
  *
- * A notification is a poll (net/stream/poll.h) and what Lua code asked for. Every poll except a persistent edge is one-shot,
- * so that one packet at a time is under way: a persistent level is armed at each wait, which checks its condition
- * again. A persistent edge stays armed.
+ * A notification is a poll (net/stream/poll.h) and what Lua code asked for. Every poll except a persistent edge is
+ * one-shot, so that one packet at a time is under way: a persistent level is armed at each wait, which checks its
+ * condition again. A persistent edge stays armed.
  *
  *     LIVE ---- n:remove() ----> REMOVING ---- its last report ----> REMOVED
  *       \------ the descriptor is closed ----> ENDED ---- n:remove() ----/
@@ -10,13 +10,13 @@
  * A task that waits has the notification on its stack, so that a collected one has no waiters. */
 #include <stdlib.h>
 
-#include "net/stream/poll.h"
 #include "net/sock/rawsock.h"
+#include "net/stream/poll.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/bind/sock/notify_internal.h"
-#include "script/core/task.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 
 static const ls_object_type notification_type;
 

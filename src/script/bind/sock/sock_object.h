@@ -1,14 +1,14 @@
-/* sock_object.h - what the files of the `sock` object share: sock.c, sock_receive.c, sock_send.c, sock_starttls.c. ls.tcp
- * (listener.c) and ls.connect (connect.c) read their limits with ls_tcp_options.
+/* sock_object.h - what the files of the `sock` object share: sock.c, sock_receive.c, sock_send.c, sock_starttls.c.
+ * ls.tcp (listener.c) and ls.connect (connect.c) read their limits with ls_tcp_options.
  *
  * Thread: the one that holds the state's actor. The methods are documented above their definitions. */
 #ifndef LS_SCRIPT_BIND_SOCK_H
 #define LS_SCRIPT_BIND_SOCK_H
 
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/tcp.h"
+#include "script/bind/value/buffer.h"
 
 enum { LS_TCP_KEEPALIVE_S = 60 };
 
@@ -31,8 +31,8 @@ int ls_sock_chunks(lua_State *L);
 
 /* ---- sock_send.c ----------------------------------------------------------------------------------------- */
 
-/* Queue bytes, fewer than LS_STRING_SHARED_MIN; a string, for which ls_strings_reserve() has made a block if it is that
- * long; a buffer. They neither raise nor allocate in Lua. LS_OK, LS_ENOMEM. */
+/* Queue bytes, fewer than LS_STRING_SHARED_MIN; a string, for which ls_strings_reserve() has made a block if it is
+ * that long; a buffer. They neither raise nor allocate in Lua. LS_OK, LS_ENOMEM. */
 int ls_sock_queue_copy(ls_tcp *tcp, const char *bytes, size_t len);
 int ls_sock_queue_string(lua_State *L, ls_tcp *tcp, int index);
 int ls_sock_queue_buffer(ls_tcp *tcp, const ls_buffer *buffer);

@@ -43,7 +43,9 @@ static int receive_more(lua_State *L, ls_tcp *tcp)
         if (tcp->receive_end != LS_OK) return tcp->receive_end;
         err = ls_tcp_fill(state->ctx, tcp);
     }
-    return err == LS_PENDING && ls_state_is_ending(state, LS_END_STOP) && !tcp->client && tcp->received == 0 ? END_DRAINING : err;
+    return err == LS_PENDING && ls_state_is_ending(state, LS_END_STOP) && !tcp->client && tcp->received == 0
+               ? END_DRAINING
+               : err;
 }
 
 static int wait_for_more(lua_State *L, ls_tcp *tcp, lua_KContext context, lua_KFunction k)
@@ -355,8 +357,9 @@ static int lines_next(lua_State *L)
 }
 
 /* sock:lines() -> iterator: fun(): string?
- * Iterates over the lines, without their ends. The loop ends at the end of the stream, at an error, a timeout or a line
- * that is too long; sock.ended is the reason, "ETRUNCATED" when the last line has no end. Its bytes stay unread. */
+ * Iterates over the lines, without their ends. The loop ends at the end of the stream, at an error, a timeout or a
+ * line that is too long; sock.ended is the reason, "ETRUNCATED" when the last line has no end. Its bytes stay
+ * unread. */
 int ls_sock_lines(lua_State *L)
 {
     return iterate(L, lines_next);

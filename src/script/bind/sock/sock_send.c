@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/sock/sock_object.h"
+#include "script/bind/value/buffer.h"
 #include "script/store/copy.h"
 
 enum {
@@ -118,7 +118,7 @@ static int push_closed(lua_State *L, const ls_tcp_object *o)
     return ls_push_failure(L, o->lost < 0 ? o->lost : LS_ECLOSED);
 }
 
-/* The result of a send: the queue was sent, or is short enough to go on. */
+/* The result of a send: the queue was sent, or is short enough to continue. */
 static int send_result(lua_State *L, int status, lua_KContext context)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
@@ -183,7 +183,7 @@ int ls_sock_flush(lua_State *L)
 }
 
 /* sock:shutdown([direction: "send"]) -> true | nil, message, code
- * Ends the sending direction after the queue was sent; receiving goes on. */
+ * Ends the sending direction after the queue was sent; receiving continues. */
 int ls_sock_shutdown_lua(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);

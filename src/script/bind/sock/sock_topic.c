@@ -1,13 +1,13 @@
 /* sock_topic.c - sock:subscribe: a connection as a subscriber of topics. A message is sent as a line: its data and a
- * line feed. A connection that would miss a message is closed: it is behind, its send has failed, or memory is out. */
+ * line feed. A connection that would miss a message is closed: it lags, its send has failed, or memory is out. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/store/publish_internal.h"
 #include "script/bind/sock/sock_object.h"
+#include "script/bind/store/publish_internal.h"
 
 typedef struct ls_tcp_topics {
     ls_subscriber subscriber;

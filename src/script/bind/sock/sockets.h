@@ -1,5 +1,5 @@
 /* sockets.h - the number of open sockets that objects of a Lua state own: those of ls.socket, ls.connect and
- * ls.udp_connect. The collector sees small objects, not the descriptors behind them, so the number decides when garbage
+ * ls.udp_connect. The collector sees small objects, not their descriptors, so the number decides when garbage
  * is collected. Thread: the one that holds the state's actor. */
 #ifndef LS_SCRIPT_SOCKETS_H
 #define LS_SCRIPT_SOCKETS_H

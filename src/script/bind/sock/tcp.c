@@ -209,8 +209,8 @@ void ls_tcp_lose(ls_thread_ctx *ctx, ls_tcp *tcp, int err)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
-/* A peer that sends byte by byte would occupy one block per byte. Therefore a small piece is copied behind the
- * previous one once there are many. No reader uses the bytes behind the end of a slice. false: not copied. */
+/* A peer that sends byte by byte would occupy one block per byte. Therefore a small piece is copied after the
+ * previous one once there are many. No reader uses the bytes after the end of a slice. false: not copied. */
 static bool store_copied(ls_thread_ctx *ctx, ls_tcp *tcp, const ls_slice *slice)
 {
     const size_t len = slice->len;
@@ -339,7 +339,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     if (result == LS_ENOMEM)
         tcp->large = false; /* the next attempt takes a small block and first collects garbage buffers */
     else if (result == LS_ETIMEDOUT)
-        wake = LS_ETIMEDOUT; /* the next receive may go on */
+        wake = LS_ETIMEDOUT; /* the next receive may continue */
     else
         store_result(ctx, tcp, result);
     tcp->receiver = NULL;

@@ -54,7 +54,7 @@ struct ls_tcp {   /* the user data of a stream */
     size_t received;   /* bytes in all these slices */
     size_t scanned;    /* leading bytes that the receiver has already searched */
 
-    const ls_tcp_config *config;          /* that of the server; a client has a copy behind this struct */
+    const ls_tcp_config *config;          /* that of the server; a client has a copy after this struct */
     uint32_t receive_ms_max, send_ms_max; /* from the config or sock:settimeouts */
     int8_t receive_end;                   /* LS_E*: why receiving has ended; 0: it has not */
     int8_t send_end;                      /* LS_E*: why sending has ended; 0: it has not */
@@ -101,8 +101,8 @@ void ls_tcp_abort(ls_thread_ctx *ctx, ls_tcp *tcp);
 /* The same because of the error of a send, which sock:send returns from now on. */
 void ls_tcp_lose(ls_thread_ctx *ctx, ls_tcp *tcp, int err);
 
-/* Take the connection away from Lua, whose sock is closed then: a stream without an actor, for a pool. NULL, and nothing
- * has changed: it has ended, something is pending or queued, or received bytes are unread. */
+/* Take the connection away from Lua, whose sock is closed then: a stream without an actor, for a pool. NULL, and
+ * nothing has changed: it has ended, something is pending or queued, or received bytes are unread. */
 ls_stream *ls_tcp_detach(ls_tcp *tcp);
 
 /* Take the connection from its sock, which is closed then; *owner refers to it until it closes. In place of a task,
@@ -134,8 +134,8 @@ void ls_tcp_receive_begins(ls_tcp *tcp, ls_task *task);
  * server_name as for ls_tls_session. LS_OK, or the error of ls_tls_session. */
 int ls_tcp_starttls(ls_thread_ctx *ctx, ls_tcp *tcp, ls_tls *tls, const char *server_name, uint32_t ms_max);
 
-/* The result: LS_PENDING; LS_DONE: the connection uses TLS; LS_E* with the reason in `why`, which is empty if the error
- * says it all. After LS_DONE, tcp->starttls is NULL; after an error the caller closes the connection. */
+/* The result: LS_PENDING; LS_DONE: the connection uses TLS; LS_E* with the reason in `why`, which is empty if the
+ * error says it all. After LS_DONE, tcp->starttls is NULL; after an error the caller closes the connection. */
 int ls_tcp_starttls_result(ls_tcp *tcp, char *why, size_t why_bytes);
 
 /* For tcp.c. The callbacks of the stream while tcp->starttls is set; they may free tcp. The end without a result. */

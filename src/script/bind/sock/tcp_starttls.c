@@ -13,7 +13,7 @@ struct ls_starttls {
     ls_handshake handshake;
     uint32_t ms_max;
     bool begun; /* the handshake */
-    int result; /* LS_PENDING: it goes on */
+    int result; /* LS_PENDING: it continues */
 };
 
 static void end(ls_thread_ctx *ctx, ls_tcp *tcp, int result)

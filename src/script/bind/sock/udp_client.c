@@ -9,8 +9,8 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/sock/sockets.h"
 #include "script/bind/sock/udp_object_internal.h"
-#include "script/core/task.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 
 static const ls_object_type client_type;
 

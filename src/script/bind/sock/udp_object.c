@@ -7,7 +7,7 @@
  *     | at[0] .. at[replies - 1]: replies | handled without a reply | at[next] ..: not yet handled |
  *
  * A handler that waits keeps the task: another task handles the rest of the batch, and the late reply is sent alone. A
- * handler that raises sends no reply to its datagram; the batch goes on.
+ * handler that raises sends no reply to its datagram; the batch continues.
  *
  * A peer is a value: an address and the socket that received from it. A state caches one peer object in each of
  * PEERS_CACHED places, chosen by a hash of the address, so that a busy peer makes no garbage. */
@@ -16,12 +16,12 @@
 
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/udp_object.h"
 #include "script/bind/sock/udp_object_internal.h"
-#include "script/core/task.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
+#include "script/core/task.h"
 
 enum { PEERS_CACHED = 256, PEER_ADDR_BYTES = 28 };
 
@@ -240,7 +240,7 @@ static int sock_sendto(lua_State *L)
 }
 
 /* udp:close()
- * The socket neither receives nor sends any more, in any state. Running handlers go on. */
+ * The socket neither receives nor sends any more, in any state. Running handlers continue. */
 static int sock_close(lua_State *L)
 {
     const ls_site_udp_entry *entry = sock_check(L)->entry;
@@ -369,7 +369,7 @@ static int udp_main(lua_State *L) /* stack: the run, as light userdata */
     lua_rawgeti(L, LUA_REGISTRYINDEX, script->peers_ref);
     const udp_peer *peer = NULL; /* at RUN_PEER; adjacent datagrams often have the same peer */
     while (run->next < run->batch->count) {
-        /* Before the call: if the handler waits or raises, the next task starts behind it. */
+        /* Before the call: if the handler waits or raises, the next task starts after it. */
         const unsigned at = run->next++;
         const ls_datagram *datagram = &run->batch->at[at];
         if (peer == NULL || !ls_sockaddr_same(&peer->addr, &datagram->addr)) {

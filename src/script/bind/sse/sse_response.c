@@ -161,7 +161,7 @@ static void log_full(const ls_exchange *x)
 {
     char name[LS_REQUEST_NAME_BYTES], peer[LS_ADDR_TEXT_BYTES];
     ls_request_log_name(x, name);
-    ls_log(LS_LOG_INFO, "%s: the stream of events for %s is cut: its queue is longer than max_queue", name,
+    ls_log(LS_LOG_INFO, "%s: the stream of events for %s was ended: its queue is longer than max_queue", name,
            x->remote != NULL ? ls_addr_text(x->remote, peer) : "app:inject");
 }
 
@@ -250,7 +250,7 @@ static void tick(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_state *state = ls_state_of_actor(op->actor);
     sse_data *data = data_of(state);
-    const uint32_t now = (uint32_t)(ls_clock_ns() / 1000000u); /* the coarse clock may be behind the timer */
+    const uint32_t now = (uint32_t)(ls_clock_ns() / 1000000u); /* the coarse clock may lag the timer */
     ls_node due;
     data->armed = false;
     ls_node_init(&due);
@@ -316,7 +316,7 @@ static void add_field(lua_State *L, ls_request *r, const char *name, const char 
         luaL_error(L, "res:sse: not enough room for the header fields");
 }
 
-/* Begin the response with the parts collected in `block`, behind which the head leaves when the task waits or ends: by
+/* Begin the response with the parts collected in `block`, after which the head leaves when the task waits or ends: by
  * then it has subscribed, and a client that has the head misses no message; and an error before that is a 500. */
 static void begin(ls_request *r, ls_block *block, int64_t retry_ms)
 {
@@ -338,8 +338,8 @@ void ls_sse_send_parts(ls_sse *sse)
 
 /* res:sse([options: SseOptions]) -> sse
  * Begins a stream of server-sent events. The head leaves when the task first waits. The object is closed when the
- * handler ends. Raises when the response has begun, for a status other than 200, for invalid options, and when the client
- * has left. WHATWG HTML section 9.2. */
+ * handler ends. Raises when the response has begun, for a status other than 200, for invalid options, and when the
+ * client has left. WHATWG HTML section 9.2. */
 static int res_sse(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);

@@ -32,8 +32,8 @@ typedef struct ls_sse { /* the userdata `sse` */
 
 /* Whether events can still be written; closes an object whose connection is lost. */
 bool ls_sse_is_open(ls_thread_ctx *ctx, ls_sse *sse);
-/* Complete the response, which is sent with the messages that wait for the object, and close the object. Wakes the tasks
- * that wait for it. */
+/* Complete the response, which is sent with the messages that wait for the object, and close the object. Wakes the
+ * tasks that wait for it. */
 void ls_sse_finish(ls_thread_ctx *ctx, ls_sse *sse);
 /* Pass the collected parts and the head to the transport, before the task of the object waits: one that waits needs no
  * block. */

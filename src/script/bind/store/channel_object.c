@@ -25,7 +25,7 @@ static channel_handle *channel_check(lua_State *L)
     return ls_udata_check(L, 1, &channel_type, sizeof(channel_handle), "channel");
 }
 
-/* ---- what a wait leaves behind ------------------------------------------------------------------------------ */
+/* ---- what remains of a wait ------------------------------------------------------------------------------ */
 
 static void send_give_back(void *channel, ls_waiter *waiter)
 {
@@ -112,8 +112,8 @@ static bool collects_no_more(const ls_task *task)
            ls_state_ends(task->state, LS_SCOPE_BATCH, LS_WAIT_MESSAGE);
 }
 
-/* Push the value. If there is no memory for it, the message goes back and the error is raised. A task that ends does not
- * get the value. */
+/* Push the value. If there is no memory for it, the message goes back and the error is raised. A task that ends does
+ * not get the value. */
 static int receive_result(lua_State *L, ls_channel *channel, int result, ls_message *message)
 {
     ls_task *task = ls_state_of(L)->current;

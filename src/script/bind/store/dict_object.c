@@ -1,5 +1,6 @@
-/* dict_object.c - the object of ls.dict: a table that all Lua states share (script/store/dict.h). lua/luaserve/dict.lua
- * checks the options and adds the methods that are written in Lua: keys, update and the iteration.
+/* dict_object.c - the object of ls.dict: a table that all Lua states share (script/store/dict.h).
+ * lua/luaserve/dict.lua checks the options and adds the methods that are written in Lua: keys, update and the
+ * iteration.
  *
  * Each object has a metatable of its own, whose __index is a table with the methods. So a method is found without a
  * call; the metatable of that table finds any other name in the dict.
@@ -11,18 +12,18 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/shared.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
-#include "script/bind/store/dict_value.h"
-#include "script/core/wait.h"
 #include "script/bind/modules.h"
+#include "script/bind/store/dict_value.h"
+#include "script/bind/value/buffer.h"
+#include "script/core/lua/udata.h"
 #include "script/core/runtime.h"
 #include "script/core/state.h"
-#include "script/core/lua/udata.h"
+#include "script/core/wait.h"
 #include "script/store/copy.h"
 #include "script/store/dict.h"
 #include "script/store/dict_store.h"
-#include "base/shared.h"
 
 static const char dict_tag;
 
@@ -49,7 +50,7 @@ static ls_dict *check_dict(lua_State *L, int index)
     return check_object(L, index)->dict;
 }
 
-/* Report a call to dev mode: its name, the dict at index `self`, and the arguments behind `self`. */
+/* Report a call to dev mode: its name, the dict at index `self`, and the arguments after `self`. */
 static void report(lua_State *L, int self, const char *call)
 {
     const int top = lua_gettop(L);
@@ -91,8 +92,8 @@ static int sync_done(lua_State *L, int status, lua_KContext context)
     return results == RAISES ? 0 : results;
 }
 
-/* A method has changed the dict, and its `results` are on top of the stack: with sync = true, return them when the change
- * is in the file. */
+/* A method has changed the dict, and its `results` are on top of the stack: with sync = true, return them when the
+ * change is in the file. */
 static int written(lua_State *L, const dict_object *object, int results)
 {
     const int count = results == RAISES ? 0 : results;
@@ -379,8 +380,8 @@ static int dict_range(lua_State *L)
     return 1;
 }
 
-/* dict is a Dict: a table that all Lua states share; `dict[key]`, `pairs(dict)` and `#dict` work as well. A table in it
- * comes out as a copy that cannot be changed: store the whole value again.
+/* dict is a Dict: a table that all Lua states share; `dict[key]`, `pairs(dict)` and `#dict` work as well. A table in
+ * it comes out as a copy that cannot be changed: store the whole value again.
  * dict[string|integer]: any - the value of a key that is not the name of a method
  * #dict: integer
  * Upvalues: the object, the table of its copies. */
@@ -448,8 +449,8 @@ static int core_dict_swap(lua_State *L)
     return err < 0 ? results : written(L, object, results);
 }
 
-/* core.dict_take(dict, place, key, token, full) -> seconds until the bucket has a token, 0: it was taken | nil, message,
- * code. The bucket, see ls_dict_take, is the entry with the key `place` .. `key`. */
+/* core.dict_take(dict, place, key, token, full) -> seconds until the bucket has a token, 0: it was taken | nil,
+ * message, code. The bucket, see ls_dict_take, is the entry with the key `place` .. `key`. */
 static int core_dict_take(lua_State *L)
 {
     const dict_object *object = check_object(L, SELF);
@@ -470,8 +471,8 @@ static int core_dict_take(lua_State *L)
     return wait > 0 ? 1 : written(L, object, 1);
 }
 
-/* core.dict_observe(dict, fn): before each call that reads an entry, or writes into the dict, fn(call, dict, ...) is called
- * with the name of the method and its arguments; an update, before it stores the value. */
+/* core.dict_observe(dict, fn): before each call that reads an entry, or writes into the dict, fn(call, dict, ...) is
+ * called with the name of the method and its arguments; an update, before it stores the value. */
 static int core_dict_observe(lua_State *L)
 {
     check_object(L, 1)->observed = true;
@@ -517,8 +518,8 @@ static int push_scan_call(lua_State *L)
     return 2;
 }
 
-/* core.dict_scan(dict, cursor, values) -> { key, value, ... } or { key, ... }, its length, the next cursor. cursor is 0
- * for the first call and after the last. */
+/* core.dict_scan(dict, cursor, values) -> { key, value, ... } or { key, ... }, its length, the next cursor. cursor is
+ * 0 for the first call and after the last. */
 static int core_dict_scan(lua_State *L)
 {
     scan s = {.dict = check_dict(L, 1), .values = lua_toboolean(L, 3) != 0};
@@ -534,7 +535,7 @@ static int core_dict_scan(lua_State *L)
     return 3;
 }
 
-/* core.dict_content(value) -> the table behind a read-only copy, whose fields rawget and rawlen read; each other value
+/* core.dict_content(value) -> the table of a read-only copy, whose fields rawget and rawlen read; each other value
  * as it is. */
 static int core_dict_content(lua_State *L)
 {
@@ -611,8 +612,8 @@ static int push_code_call(lua_State *L)
     return ls_push_bytes(L, code, len);
 }
 
-/* core.value_encode(value) -> text | nil, message: a value as bytes, for a store outside of the process; the reason names
- * the part of the value that has no such form. */
+/* core.value_encode(value) -> text | nil, message: a value as bytes, for a store outside of the process; the reason
+ * names the part of the value that has no such form. */
 static int core_value_encode(lua_State *L)
 {
     static const ls_value_options options = {.slices = ls_buffer_slices};
@@ -705,8 +706,8 @@ static void push_metatable(lua_State *L, int object, int more)
     lua_setfield(L, -2, "__index");
 }
 
-/* core.dict(name, where, methods [, bytes_max, evict, file, sync]) -> dict | false, position of a definition with other
- * options, its size as text, its evict, its file, its sync | nil, message, code: the file cannot be opened */
+/* core.dict(name, where, methods [, bytes_max, evict, file, sync]) -> dict | false, position of a definition with
+ * other options, its size as text, its evict, its file, its sync | nil, message, code: the file cannot be opened */
 static int core_dict(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1), *where = luaL_checkstring(L, 2);

@@ -6,10 +6,10 @@
 
 #include "base/err.h"
 #include "base/io/log.h"
+#include "base/shared.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/value/buffer.h"
 #include "script/store/copy.h"
-#include "base/shared.h"
 
 enum { TTL_MS_MAX_BITS = 53, SHOWN_BYTES = 60 };
 

@@ -6,9 +6,9 @@
 #include "base/io/log.h"
 #include "base/utf8.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/store/publish_internal.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
-#include "script/bind/store/publish_internal.h"
 
 ls_topic_inbox *ls_topic_inbox_of(const ls_state *state)
 {

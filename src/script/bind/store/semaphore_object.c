@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "base/io/log.h"
-#include "script/bind/bind_aux.h"
-#include "script/core/wait.h"
-#include "script/bind/modules.h"
-#include "script/core/state.h"
-#include "script/core/lua/udata.h"
-#include "script/store/semaphore.h"
 #include "base/shared.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/modules.h"
+#include "script/core/lua/udata.h"
+#include "script/core/state.h"
+#include "script/core/wait.h"
+#include "script/store/semaphore.h"
 
 static const ls_object_type semaphore_type, permit_type;
 

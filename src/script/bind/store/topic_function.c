@@ -4,8 +4,8 @@
  * handle keeps itself in the registry until the subscription has ended, its queue is empty and no task runs.
  *
  * Two generations of a site may exist at the same time, each with a function for the same messages. Every publication
- * belongs to one generation (ls_topics_site_starts), and a function gets those of its own. But one that a reload does not
- * end (scope.h), because it belongs to a connection, gets all messages. */
+ * belongs to one generation (ls_topics_site_starts), and a function gets those of its own. But one that a reload does
+ * not end (scope.h), because it belongs to a connection, gets all messages. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -28,7 +28,7 @@ typedef struct topic_function { /* the handle; user value 1 is the function, 2 t
     ls_node node, ready; /* in the lists of the state */
     int self_ref;
     bool ended;          /* no further messages */
-    bool behind;         /* a message was dropped since the queue was empty */
+    bool lagging;        /* a message was dropped since the queue was empty */
     uint8_t scope;       /* enum ls_scope: of the task that has subscribed */
     ls_task_end handler; /* of the task of the handler, of ls.tcp or of a request, that has subscribed */
     char line[80];       /* of the call */
@@ -72,7 +72,7 @@ static ls_publication *queue_take(topic_function *f)
     f->head = (f->head + 1) & (f->room - 1);
     f->bytes = --f->count == 0 ? 0 : f->bytes - p->data.len;
     if (f->count > 0) return p;
-    f->behind = false;
+    f->lagging = false;
     free(f->queue);
     f->queue = NULL;
     f->room = f->head = 0;
@@ -160,11 +160,10 @@ static bool receive(topic_function *f, ls_publication *p)
 {
     ls_topic_data *data = ls_topic_data_of(f->state);
     if (!queue_push(f, p)) {
-        if (!f->behind)
-            ls_log(LS_LOG_WARN,
-                   "ls.subscribe: the function of topic '%.*s' is behind: messages are dropped while %u wait",
+        if (!f->lagging)
+            ls_log(LS_LOG_WARN, "ls.subscribe: the function of topic '%.*s' lags: messages are dropped while %u wait",
                    (int)p->topic_len, p->topic, f->count);
-        f->behind = true;
+        f->lagging = true;
         return false;
     }
     if (f->task != NULL || !ls_list_empty(&f->ready)) return true;
@@ -199,8 +198,8 @@ static void end(topic_function *f, bool drop)
     release(f);
 }
 
-/* The handler of a connection has ended: so does what it has subscribed, in a previous site. That of a request should have ended
- * it. */
+/* The handler of a connection has ended: so does what it has subscribed, in a previous site. That of a request should
+ * have ended it. */
 static void handler_ended(ls_task_end *ending)
 {
     topic_function *f = LS_CONTAINER(ending, topic_function, handler);
@@ -230,8 +229,8 @@ int ls_core_subscribe(lua_State *L)
     ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
     lua_settop(L, 2);
     const enum ls_scope scope = state->current != NULL ? (enum ls_scope)state->current->scope : LS_SCOPE_SITE;
-    if (!state->loading && ls_state_ends(state, scope, LS_WAIT_PUBLISH)) /* else the end follows the start of the state */
-        return ls_push_failure(L, LS_ECLOSED);
+    /* else the end follows the start of the state */
+    if (!state->loading && ls_state_ends(state, scope, LS_WAIT_PUBLISH)) return ls_push_failure(L, LS_ECLOSED);
     topic_function *f = ls_object_push(L, sizeof *f, 2, &function_type);
     f->state = state;
     f->self_ref = LUA_NOREF;
@@ -307,8 +306,8 @@ void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
     data->starting = false;
 }
 
-/* Connections of the previous site stay open: a function that sends to them, as from a table of the state, sends nothing any
- * more. Logged by the first state of the generation that has some. */
+/* Connections of the previous site stay open: a function that sends to them, as from a table of the state, sends
+ * nothing any more. Logged by the first state of the generation that has some. */
 static void warn_of_connections(const ls_state *state)
 {
     ls_generation *generation = state->generation;
@@ -316,19 +315,21 @@ static void warn_of_connections(const ls_state *state)
     for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
         connections += LS_CONTAINER(node, ls_task, node)->scope == LS_SCOPE_CONNECTION;
     bool first = true;
-    if (ls_generation_is_ending(generation, LS_END_STOP) || connections == 0 || ls_dev_of(generation->runtime) != NULL) return;
+    if (ls_generation_is_ending(generation, LS_END_STOP) || connections == 0 || ls_dev_of(generation->runtime) != NULL)
+        return;
     const ls_node *const list = &ls_topic_data_of(state)->functions;
     LS_LIST_EACH (const topic_function, f, list, node) {
         if (f->ended || !ends_with_site(f)) continue;
         if (first && atomic_exchange(&generation->subscribers_warned, true)) return;
         first = false;
-        ls_log(
-            LS_LOG_WARN,
-            "the function of ls.subscribe at %s ends with the previous site, whose WebSockets and TCP connections stay "
-            "open: "
-            "it sends them nothing any more. ws:subscribe and sock:subscribe go on, as does ls.subscribe inside their "
-            "handlers",
-            f->line);
+        ls_log(LS_LOG_WARN,
+               "the function of ls.subscribe at %s ends with the previous site, whose WebSockets and TCP connections "
+               "stay "
+               "open: "
+               "it sends them nothing any more. ws:subscribe and sock:subscribe continue, as does ls.subscribe inside "
+               "their "
+               "handlers",
+               f->line);
     }
 }
 

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/value/buffer.h"
 #include "script/bind/modules.h"
+#include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
 
 static const char buffer_tag;
@@ -377,9 +377,9 @@ static bool state_on_tick(const ls_generation *generation, buffers *b, uint64_t 
     const size_t held = atomic_load_explicit(&b->bytes, memory_order_relaxed);
     const bool unchanged = held == b->bytes_seen;
     b->bytes_seen = held;
-    /* A young collection does not free objects that have survived two of them, such as a large value of JSON. A full one
-     * does: it runs when the workers are idle, and for buffers also in a server that is always busy, but rarely enough to
-     * cost little. */
+    /* A young collection does not free objects that have survived two of them, such as a large value of JSON. A full
+     * one does: it runs when the workers are idle, and for buffers also in a server that is always busy, but rarely
+     * enough to cost little. */
     const size_t lua = atomic_load_explicit(&b->state->bytes_live, memory_order_relaxed),
                  kept = atomic_load(&b->lua_kept);
     const bool all = (atomic_load_explicit(&b->live, memory_order_relaxed) > b->kept &&

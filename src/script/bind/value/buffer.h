@@ -1,6 +1,6 @@
 /* buffer.h - the buffer object of ls.buffer: bytes in pool blocks, for Lua (buffer.c).
  *
- * A buffer is a list of slices. Sending a buffer or cutting a piece out of it shares the blocks and copies nothing.
+ * A buffer is a list of slices. Sending a buffer or taking a piece of it shares the blocks and copies nothing.
  * The blocks count against the pool's limit, the array of slices against the memory limit of the Lua state.
  *
  * A loop such as sock:chunks() lends its buffers: the next round of the loop takes the buffer back and releases its

@@ -1,5 +1,5 @@
-/* crypto_object.c - the core of ls.crypto (lua/luaserve/crypto.lua, which checks the arguments): digests of strings and
- * buffers, the object of ls.crypto.hasher, sealed texts, scrypt, signatures, base64.
+/* crypto_object.c - the core of ls.crypto (lua/luaserve/crypto.lua, which checks the arguments): digests of strings
+ * and buffers, the object of ls.crypto.hasher, sealed texts, scrypt, signatures, base64.
  *
  * What takes long, scrypt and the digest of many bytes, is done by a thread of the port while the task waits. The
  * object of such a call is on the stack of the task and owns what the call needs. */
@@ -235,7 +235,8 @@ static int core_crypto_seal(lua_State *L)
     return err < 0 ? fail(L, err) : push_encoded(L, sealed, text.len + LS_SEAL_BYTES, BASE64URL);
 }
 
-/* core.crypto_unseal(key, base64url, context) -> text; nil: it is not a text that was sealed with this key and context */
+/* core.crypto_unseal(key, base64url, context) -> text; nil: it is not a text that was sealed with this key and
+ * context */
 static int core_crypto_unseal(lua_State *L)
 {
     luaL_Buffer buffer;
@@ -384,8 +385,8 @@ static const ls_object_type hasher_type = {.name = "hasher", .methods = hasher_m
 static const ls_object_type key_type = {.name = "key", .drop = key_drop};
 static const ls_object_type call_type = {.name = "call", .drop = call_drop};
 
-/* core.crypto_same(key: of 32 bytes) -> whether the other Lua states, which run the same file, have given the same one. Always
- * true after loading. */
+/* core.crypto_same(key: of 32 bytes) -> whether the other Lua states, which run the same file, have given the same
+ * one. Always true after loading. */
 static int core_crypto_same(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);

@@ -15,8 +15,8 @@ int ls_cjson_safe_open(lua_State *L);
 /* Add decode_utf8 and encode_utf8 to the module cjson on top of the stack: its functions, which take strings with any
  * bytes, for texts that must be UTF-8 (RFC 8259 section 8.1). */
 void ls_json_add_utf8(lua_State *L);
-/* A Lua function: (value) -> the buffer of the encoder, a strbuf_t of cjson_buffer.h, which has the text until the state
- * encodes again. Its upvalue is that of cjson.encode. */
+/* A Lua function: (value) -> the buffer of the encoder, a strbuf_t of cjson_buffer.h, which has the text until the
+ * state encodes again. Its upvalue is that of cjson.encode. */
 int ls_cjson_encode_body(lua_State *L);
 
 typedef struct ls_json { /* of a state: registry references */

@@ -36,8 +36,8 @@ static int core_on(lua_State *L)
 }
 
 /* ls.init(fn: fun(reload: boolean))
- * Runs a function once for the server, before the first request is answered. It may wait. `reload` is false at the start
- * of the server, true at a reload. Only while the site loads.
+ * Runs a function once for the server, before the first request is answered. It may wait. `reload` is false at the
+ * start of the server, true at a reload. Only while the site loads.
  */
 static int core_init(lua_State *L)
 {

@@ -16,8 +16,9 @@ typedef struct ls_hooks {
     ls_hook_list at[LS_HOOKS];
 } ls_hooks;
 
-/* Run the functions of ls.init one after another, with the argument `reload`, in one task of the first state. Then the "init_ended" of the host is
- * called: with a message if a function has raised, or if there was no memory. The thread holds the state's actor. */
+/* Run the functions of ls.init one after another, with the argument `reload`, in one task of the first state. Then the
+ * "init_ended" of the host is called: with a message if a function has raised, or if there was no memory. The thread
+ * holds the state's actor. */
 void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state, bool reload);
 
 static inline ls_hooks *ls_hooks_of(const ls_state *state)

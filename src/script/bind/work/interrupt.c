@@ -7,9 +7,9 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/core/lua/error_text.h"
+#include "script/core/lua/udata.h"
 #include "script/core/state.h"
 #include "script/core/task.h"
-#include "script/core/lua/udata.h"
 
 enum { HOOK_INSTRUCTIONS = 1000 };
 

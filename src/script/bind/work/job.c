@@ -123,8 +123,8 @@ static int spawn(lua_State *L, bool held)
     return 1;
 }
 
-/* core.spawn(fn, ...): the same for the work of luaserve itself, which begins at once, also while the loops of the previous
- * site have not ended. */
+/* core.spawn(fn, ...): the same for the work of luaserve itself, which begins at once, also while the loops of the
+ * previous site have not ended. */
 static int core_spawn(lua_State *L)
 {
     return spawn(L, false);

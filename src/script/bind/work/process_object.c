@@ -4,10 +4,10 @@
  *     core.child --> runs --- the leader has exited, and is reaped --> child:status() has its code
  *                       \--- child:stop(), or nothing uses it any more: SIGTERM, two seconds later SIGKILL --/
  *
- * A child that is bound ends with its task. When the leader has exited its group is killed; what is in the pipes can still
- * be read. A process that no object uses is freed when it is reaped. One timer for all processes of a state sends SIGKILL;
- * where the system has no descriptor for the exit of a process, it looks for that as well. Thread: the one that holds the
- * state's actor. */
+ * A child that is bound ends with its task. When the leader has exited its group is killed; what is in the pipes can
+ * still be read. A process that no object uses is freed when it is reaped. One timer for all processes of a state
+ * sends SIGKILL; where the system has no descriptor for the exit of a process, it looks for that as well. Thread: the
+ * one that holds the state's actor. */
 #include "script/bind/work/process_object.h"
 
 #include <stdlib.h>
@@ -247,7 +247,8 @@ static void write_input(process *p)
         close_stream(p, LS_CHILD_IN); /* all of it is written, or the child does not read it */
 }
 
-/* If the leader has exited, its group is killed. May free the process. true: a task may have run, which frees others. */
+/* If the leader has exited, its group is killed. May free the process. true: a task may have run, which frees
+ * others. */
 static bool process_look(ls_thread_ctx *ctx, process *p)
 {
     if (!reap(p, 0)) return false;
@@ -316,8 +317,8 @@ static int wait_done(lua_State *L, int status, lua_KContext context)
     return left && p->child.pid != 0 && !task->cpu_exceeded ? ls_task_left_error(L, "the process was ended: ") : 0;
 }
 
-/* child:wait([seconds]): until there is output, or the process has exited; it may return early. Blocks the thread where a
- * task cannot wait, such as while the site loads. */
+/* child:wait([seconds]): until there is output, or the process has exited; it may return early. Blocks the thread
+ * where a task cannot wait, such as while the site loads. */
 static int child_wait(lua_State *L)
 {
     process *p = child_check(L);
@@ -434,10 +435,10 @@ static int *take_place(groups *all)
     return place;
 }
 
-/* core.child(argv, env|nil, cwd|nil, input|true|nil, bound, shares_err) -> child | nil, message, code. `argv`, `env`: lists
- * of strings without NUL; nil: those of the server. `input`: a string, or true: the standard input ends with
- * child:close(0). `bound`: the process ends with the task; for ls.process. `shares_err`: its standard error is that of the
- * server. */
+/* core.child(argv, env|nil, cwd|nil, input|true|nil, bound, shares_err) -> child | nil, message, code. `argv`, `env`:
+ * lists of strings without NUL; nil: those of the server. `input`: a string, or true: the standard input ends with
+ * child:close(0). `bound`: the process ends with the task; for ls.process. `shares_err`: its standard error is that of
+ * the server. */
 static int core_child(lua_State *L)
 {
     ls_state *state = ls_state_of(L);

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 #include "base/os/thread.h"
-#include "script/core/wait.h"
 #include "script/core/lua/push.h"
+#include "script/core/wait.h"
 
 typedef struct suspension {
     ls_mutex mutex;

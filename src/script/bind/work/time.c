@@ -148,8 +148,8 @@ static void timer_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     timer_free_if_unused(t);
 }
 
-/* The tick before still runs. A wait of a second and more may mean that all of the function's work stands still, as when
- * it sends to a client that does not read, or calls another server. Logged once for each timer. */
+/* The tick before still runs. A wait of a second and more may mean that all of the function's work stands still, as
+ * when it sends to a client that does not read, or calls another server. Logged once for each timer. */
 static void timer_omit(script_timer *t)
 {
     char line[80];
@@ -172,7 +172,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
     t->packet_coming = false;
     if (t->stopped) {
         timer_free_if_unused(t);
-        ls_state_settle(state);
+        ls_state_work_ended(state);
         return;
     }
     if (t->running) {
@@ -193,7 +193,7 @@ static void timer_tick(ls_thread_ctx *ctx, ls_op *op)
     if (t->period_ns == 0) {
         timer_stop(t);
         timer_free_if_unused(t);
-        ls_state_settle(state);
+        ls_state_work_ended(state);
     }
 }
 
@@ -384,14 +384,14 @@ static int core_clock_real(lua_State *L)
     return 0;
 }
 
-/* core.clock_settled() -> whether all other tasks wait */
-static int core_clock_settled(lua_State *L)
+/* core.clock_idle() -> whether all other tasks wait */
+static int core_clock_idle(lua_State *L)
 {
     return ls_push_boolean(L, ls_tasks_wait(ls_state_of(L)));
 }
 
-/* core.clock_step(target|nil, seconds) -> target, whether a timer is due. Moves the clock to the time `target`, without it
- * by `seconds` from now, or only to the first timer or wait of the site that is due before. */
+/* core.clock_step(target|nil, seconds) -> target, whether a timer is due. Moves the clock to the time `target`,
+ * without it by `seconds` from now, or only to the first timer or wait of the site that is due before. */
 static int core_clock_step(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -471,14 +471,10 @@ static void timer_define(lua_State *L, ls_state *state)
     ls_node_init(&timers_of(state)->all);
 }
 
-static const luaL_Reg functions[] = {{"sleep", core_sleep},
-                                     {"after", core_after},
-                                     {"every", core_every},
-                                     {"clock_moved", core_clock_moved},
-                                     {"clock_real", core_clock_real},
-                                     {"clock_step", core_clock_step},
-                                     {"clock_settled", core_clock_settled},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {{"sleep", core_sleep},           {"after", core_after},
+                                     {"every", core_every},           {"clock_moved", core_clock_moved},
+                                     {"clock_real", core_clock_real}, {"clock_step", core_clock_step},
+                                     {"clock_idle", core_clock_idle}, {NULL, NULL}};
 
 const ls_module ls_timer_module = {.name = "timer",
                                    .bytes = sizeof(timers),

@@ -7,8 +7,8 @@
 
 #include "base/io/log.h"
 #include "http/exchange_run.h"
-#include "script/bind/store/publish.h"
 #include "script/bind/sock/sockets.h"
+#include "script/bind/store/publish.h"
 #include "script/core/lua/error_text.h"
 
 struct ls_ws_stash {
@@ -344,7 +344,7 @@ void ls_ws_serve(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
 {
     /* Nothing runs before the end of this function but the first function. */
     o->advancing = true;
-    if (o->ws == NULL || ls_ws_lost(o->ws)) { /* while the middleware went on */
+    if (o->ws == NULL || ls_ws_lost(o->ws)) { /* while the middleware continued */
         o->canceled = true;
         if (r != NULL) end_request(ctx, r);
     } else {
@@ -454,7 +454,7 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
 {
     if (o->closed) return;
     if (o->ws != NULL) ls_ws_close(ctx, o->ws, code, reason, reason_len);
-    if (ls_ws_object_message(o) != NULL) consume(ctx, o); /* the Close frame of the peer is behind it */
+    if (ls_ws_object_message(o) != NULL) consume(ctx, o); /* the Close frame of the peer is after it */
     ls_ws_object_resume(ctx, o);
     o->closed = true;
     wake_receiver(ctx, o);
@@ -491,7 +491,7 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */
 
-/* Those whose handshake goes on close in ls_ws_serve. */
+/* Those whose handshake continues close in ls_ws_serve. */
 static void close_all(ls_thread_ctx *ctx, ls_state *state, unsigned code)
 {
     const ls_wss *wss = ls_wss_of(state);

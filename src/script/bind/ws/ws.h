@@ -126,7 +126,7 @@ const ls_ws_message *ls_ws_object_message(const ls_ws_object *o);
 /* Push its data and kind, and take it. false: a finalizer has taken it first, and nothing is pushed. Raises. */
 bool ls_ws_object_take(lua_State *L, ls_ws_object *o);
 
-/* Handle the frames behind the message that was taken. */
+/* Handle the frames after the message that was taken. */
 void ls_ws_object_resume(ls_thread_ctx *ctx, ls_ws_object *o);
 
 /* The object is garbage: nothing refers to it any more. */

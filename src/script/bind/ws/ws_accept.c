@@ -3,7 +3,7 @@
  * The handshake runs as the handler of a GET request, inside its middleware. It upgrades the connection at once; the
  * 101 leaves when the task of the request waits or has ended. Then `req` gets a copy of the request without a
  * connection if the first function takes it, the exchange is released, and ls_ws_serve starts that function. An error
- * of middleware after the upgrade is logged, and the WebSocket goes on: its response was complete. */
+ * of middleware after the upgrade is logged, and the WebSocket continues: its response was complete. */
 #include <stdlib.h>
 #include <string.h>
 

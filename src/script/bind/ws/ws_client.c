@@ -12,8 +12,8 @@
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
 #include "script/bind/ws/ws.h"
-#include "script/core/runtime.h"
 #include "script/core/lua/udata.h"
+#include "script/core/runtime.h"
 
 typedef struct client_link { /* user data of the connection */
     ls_ws_link link;
@@ -56,8 +56,8 @@ static void offer(const ls_state *state, opening *o)
     o->request.deflate = &o->wanted;
 }
 
-/* core.ws_opening({ host=, target=, fields=, protocols=, compress..., limits of ls_ws_config }) -> opening, the text of
- * the request. `host`: the field Host; `fields`: further lines of the request. */
+/* core.ws_opening({ host=, target=, fields=, protocols=, compress..., limits of ls_ws_config }) -> opening, the text
+ * of the request. `host`: the field Host; `fields`: further lines of the request. */
 static int core_ws_opening(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -98,7 +98,7 @@ static void lost(ls_thread_ctx *ctx, ls_stream *s)
     ls_stream_free(s);
 }
 
-/* Take the connection away from the sock, with the frames that were received behind the head, and with the room that a
+/* Take the connection away from the sock, with the frames that were received after the head, and with the room that a
  * WebSocket needs. LS_OK; LS_ECLOSED; LS_ENOMEM: it is closed. */
 static int take_stream(ls_state *state, const ls_tcp_object *sock, ls_stream **out)
 {

@@ -191,8 +191,8 @@ static int ws_ping(lua_State *L)
 /* ---- close ------------------------------------------------------------------------------------------------------ */
 
 /* ws:close([code: integer [, reason: string]]) -> true
- * Begins the closing handshake, with the code 1000 unless given, and at most 123 bytes of UTF-8 as the reason. Messages
- * that were queued are sent before. A second call has no effect. */
+ * Begins the closing handshake, with the code 1000 unless given, and at most 123 bytes of UTF-8 as the reason.
+ * Messages that were queued are sent before. A second call has no effect. */
 static int ws_close(lua_State *L)
 {
     ls_ws_object *o = ls_ws_check(L);

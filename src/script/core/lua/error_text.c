@@ -1,7 +1,7 @@
 /* error_text.c - see error_text.h.
  *
  * `error{ code = 7 }` is usual in Lua, and "table: 0x55d0" would not say what failed. The fields are read without
- * metamethods, strings are quoted and cut, and a table in a table is {...}, so the text is short and ends. */
+ * metamethods, strings are quoted and truncated, and a table in a table is {...}, so the text is short and ends. */
 #include "script/core/lua/error_text.h"
 
 #include <ctype.h>

@@ -9,8 +9,9 @@
 #include "script/core/state.h"
 #include "script/core/task.h"
 
-/* math.randomseed of an additional state: while the site loads, the index of the state is added to the second number of the
- * seed. Each state runs the file of the site, and math.randomseed(os.time()) would give all of them one sequence. */
+/* math.randomseed of an additional state: while the site loads, the index of the state is added to the second number
+ * of the seed. Each state runs the file of the site, and math.randomseed(os.time()) would give all of them one
+ * sequence. */
 static int math_randomseed(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
@@ -54,10 +55,10 @@ static int os_exit(lua_State *L)
     if (!state->loading && ls_generation_serves(state->generation)) {
         char line[80];
         ls_task_line(L, line, sizeof line);
-        ls_log(
-            LS_LOG_WARN,
-            "os.exit%s%s ends the server at once: open requests and connections are cut. ls.stop() ends it in order",
-            line[0] != '\0' ? " at " : "", line);
+        ls_log(LS_LOG_WARN,
+               "os.exit%s%s ends the server at once: open requests and connections are closed. ls.stop() ends it in "
+               "order",
+               line[0] != '\0' ? " at " : "", line);
     }
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }

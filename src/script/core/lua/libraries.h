@@ -1,6 +1,6 @@
 /* libraries.h - the standard libraries of Lua: string and table with our patches (third_party/patches), so that the
- * processor-time limit ends their functions as well, io, whose popen waits for no other stream, os, whose date takes no
- * endless format, and math, whose randomseed gives each state a sequence of its own. */
+ * processor-time limit ends their functions as well, io, whose popen waits for no other stream, os, whose date takes
+ * no endless format, and math, whose randomseed gives each state a sequence of its own. */
 #ifndef LS_SCRIPT_LIBRARIES_H
 #define LS_SCRIPT_LIBRARIES_H
 

@@ -1,4 +1,4 @@
-/* lua_files.c - see lua_files.h. An entry is a file, by its path, or a module, by its name behind MODULE. */
+/* lua_files.c - see lua_files.h. An entry is a file, by its path, or a module, by its name after MODULE. */
 #include "script/core/lua/lua_files.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* lua_files.h - the Lua files that a generation of a site consists of: those that `require`, `dofile` and `loadfile`
  * read while the site loads, and templates (lua/luaserve/template.lua).
  *
- * The first state keeps the text of each file. The additional states load this text, so that all states of a generation
- * run the same code, however late they are made and whatever happens to the files meanwhile. Files that are read after
- * the load come from the disk.
+ * The first state keeps the text of each file. The additional states load this text, so that all states of a
+ * generation run the same code, however late they are made and whatever happens to the files meanwhile. Files that are
+ * read after the load come from the disk.
  *
  * Thread: one thread loads the first state and writes; later any thread reads. */
 #ifndef LS_SCRIPT_LUA_FILES_H
@@ -29,7 +29,8 @@ void ls_lua_files_define(lua_State *L);
 /* Whether the state of L loads, is not the first one, and the first one has loaded this path. */
 bool ls_lua_files_cached(lua_State *L, const char *path);
 
-/* core.kept_text(path) -> text | nil. What the first state has kept of another file; nil in that state while it loads. */
+/* core.kept_text(path) -> text | nil. What the first state has kept of another file; nil in that state while it
+ * loads. */
 int ls_lua_files_kept_text(lua_State *L);
 /* core.keep_text(path, text). For the additional states; without effect except in the first state while it loads. */
 int ls_lua_files_keep_text(lua_State *L);

@@ -78,8 +78,8 @@ typedef struct beside_with { /* a full userdata: upvalue 3 */
     ls_lua_modules_cached_fn *kept;
 } beside_with;
 
-/* loadfile and dofile with the directory of the site. Upvalue 1: the function of the library; upvalue 2: the directory.
- * A relative name of a file that exists there is replaced. */
+/* loadfile and dofile with the directory of the site. Upvalue 1: the function of the library; upvalue 2: the
+ * directory. A relative name of a file that exists there is replaced. */
 static int beside_finished(lua_State *L, int status, lua_KContext context)
 {
     return lua_gettop(L);

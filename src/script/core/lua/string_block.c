@@ -1,6 +1,6 @@
 /* string_block.c - see string_block.h.
  *
- * No dropped block is forgotten. The accesses named here are sequentially consistent, so they have one total order.
+ * No dropped block is lost. The accesses named here are sequentially consistent, so they have one total order.
  *
  *     drop:  D1 push on the stack                  op:  O1 exchange posted for false
  *            D2 exchange posted for true                O2 take the stack

@@ -1,7 +1,7 @@
 /* string_block.h - blocks for long Lua strings: a slice of one is queued and sent from Lua's memory, without a copy.
  *
- * A string block is an external block (base/buf.h) that refers to its string from the registry of the state. The string
- * stays alive, and counts against the memory limit of the state, until the last slice of the block is dropped.
+ * A string block is an external block (base/buf.h) that refers to its string from the registry of the state. The
+ * string stays alive, and counts against the memory limit of the state, until the last slice of the block is dropped.
  *
  * Any thread may drop that slice, but only the thread inside the state may touch the registry. So the drop puts the
  * block on a stack. An operation that is posted to the state's actor releases the strings of all blocks on the stack;

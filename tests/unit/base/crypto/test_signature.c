@@ -1,4 +1,5 @@
-/* test_signature.c - the examples of RFC 7515 (appendices A.2 and A.3) and RFC 8037 (appendix A), and what is refused. */
+/* test_signature.c - the examples of RFC 7515 (appendices A.2 and A.3) and RFC 8037 (appendix A), and what is
+ * refused. */
 /* sanitizers: asan; no thread starts */
 #include "base/crypto/signature.h"
 

@@ -1,5 +1,5 @@
-/* test_path_win32.c - a directory on a volume that has no drive letter: the system has no DOS name for what lies there,
- * and says ERROR_PATH_NOT_FOUND of files that exist. Its name of volumes is that of the NT namespace. */
+/* test_path_win32.c - a directory on a volume that has no drive letter: the system has no DOS name for what lies
+ * there, and says ERROR_PATH_NOT_FOUND of files that exist. Its name of volumes is that of the NT namespace. */
 /* sanitizers: asan; no thread starts */
 #include "base/err.h"
 #include "base/io/path.h"

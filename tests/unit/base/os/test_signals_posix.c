@@ -1,4 +1,5 @@
-/* test_signals_posix.c - which signals reach the callbacks, what they leave alone, and what a child process inherits. */
+/* test_signals_posix.c - which signals reach the callbacks, what they leave alone, and what a child process
+ * inherits. */
 #define _GNU_SOURCE
 #include "support.h"
 

@@ -73,8 +73,8 @@ static void keep_line(int level, const char *line, size_t len, void *user)
     snprintf(logged, sizeof logged, "%.*s", (int)len, line);
 }
 
-/* The system ends the process when the handler returns: the handler returns neither while the server drains nor while the
- * program ends behind it. */
+/* The system ends the process when the handler returns: the handler returns neither while the server drains nor while
+ * the program ends behind it. */
 TEST(a_close_waits_for_the_end_of_the_process)
 {
     static const DWORD events[] = {CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT};
@@ -167,8 +167,8 @@ TEST(without_a_server_the_system_decides)
     CloseHandle(h.called);
 }
 
-/* The system's routine calls the handler under a lock that SetConsoleCtrlHandler takes as well. The last test, because the
- * handler holds that lock from here on. */
+/* The system's routine calls the handler under a lock that SetConsoleCtrlHandler takes as well. The last test, because
+ * the handler holds that lock from here on. */
 TEST(the_server_can_be_closed_while_the_handler_waits)
 {
     const FARPROC found = GetProcAddress(GetModuleHandleW(L"kernelbase"), "CtrlRoutine");

@@ -1,4 +1,5 @@
-/* test_thread_win32.c - the name of a thread, read with Windows calls; the number of processors, with a fake of them. */
+/* test_thread_win32.c - the name of a thread, read with Windows calls; the number of processors, with a fake of
+ * them. */
 #include "support.h"
 
 #include <windows.h>
@@ -28,7 +29,8 @@ TEST(a_thread_has_a_name)
     assert_int_equal(wcscmp(name, L"fifteen-letters"), 0);
 }
 
-/* ---- processors ---------------------------------------------------------------------------------------------------- */
+/* ---- processors
+ * ---------------------------------------------------------------------------------------------------- */
 
 static struct {
     DWORD_PTR ours, systems;

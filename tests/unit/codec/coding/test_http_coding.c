@@ -1,5 +1,5 @@
-/* test_http_coding.c - the content codings that are built in: both directions whole and in pieces, flushes, every level; the
- * names. Of gzip: members, damage, the limit of the ratio. */
+/* test_http_coding.c - the content codings that are built in: both directions whole and in pieces, flushes, every
+ * level; the names. Of gzip: members, damage, the limit of the ratio. */
 /* sanitizers: asan; no thread starts */
 #include "codec/coding/http_coding.h"
 
@@ -138,7 +138,8 @@ TEST(the_ratio_has_a_limit_past_the_free_bytes)
     assert_true(made > LS_INFLATE_FREE_BYTES && made < 20000u * 158);
 }
 
-/* ---- each coding -------------------------------------------------------------------------------------------------- */
+/* ---- each coding
+ * -------------------------------------------------------------------------------------------------- */
 
 /* Text that compresses, and bytes that do not. */
 static char *content(size_t len)
@@ -153,8 +154,8 @@ static char *content(size_t len)
     return bytes;
 }
 
-/* Encode in pieces of `step` bytes into room for `room` bytes at a time, with a flush behind each piece if `flush`. Returns
- * the number of bytes; flushed[n]: behind piece n. */
+/* Encode in pieces of `step` bytes into room for `room` bytes at a time, with a flush behind each piece if `flush`.
+ * Returns the number of bytes; flushed[n]: behind piece n. */
 static size_t encode(const ls_coding_type *type, const ls_encode_hint *hint, const char *bytes, size_t len,
                      size_t step, size_t room, bool flush, char *out, size_t *flushed)
 {
@@ -281,8 +282,8 @@ TEST(every_level)
     free(bytes);
 }
 
-/* An encoder that is used again makes the bytes that a new one makes, also for a body of another length. One of gzip suits only
- * its window and level. */
+/* An encoder that is used again makes the bytes that a new one makes, also for a body of another length. One of gzip
+ * suits only its window and level. */
 TEST(an_encoder_again)
 {
     static const size_t lengths[] = {4000, 4000, 3834, 3833, 70000, 4000, 0, 1};
@@ -351,7 +352,8 @@ TEST(several_frames_of_zstd)
     assert_false(ended);
 }
 
-/* The library may decode formats that are older than the RFC; nobody may send them. Skippable frames are of the RFC. */
+/* The library may decode formats that are older than the RFC; nobody may send them. Skippable frames are of the
+ * RFC. */
 TEST(only_the_frames_of_the_rfc)
 {
     static const char skippable[] = "\x5a\x2a\x4d\x18\x02\x00\x00\x00xy\x28\xb5\x2f\xfd\x00\x68\x29\x00\x00hello";

@@ -1,5 +1,5 @@
-/* test_http1_reader.c - whole responses: interim ones, heads, bodies of each framing, ends; the result does not depend on
- * splits. */
+/* test_http1_reader.c - whole responses: interim ones, heads, bodies of each framing, ends; the result does not depend
+ * on splits. */
 /* sanitizers: asan; no thread starts */
 #include "codec/http1/http1_reader.h"
 

@@ -1,5 +1,5 @@
-/* test_ws_deflate.c - the negotiation of permessage-deflate: which offer a server accepts with which response, and which
- * responses a client refuses. */
+/* test_ws_deflate.c - the negotiation of permessage-deflate: which offer a server accepts with which response, and
+ * which responses a client refuses. */
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 

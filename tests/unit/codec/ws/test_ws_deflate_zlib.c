@@ -1,5 +1,5 @@
-/* test_ws_deflate_zlib.c - messages through zlib: the examples of RFC 7692, round trips with every window, the limits of the
- * inflated size, corrupt data, the memory of context takeover, and a pool without memory. */
+/* test_ws_deflate_zlib.c - messages through zlib: the examples of RFC 7692, round trips with every window, the limits
+ * of the inflated size, corrupt data, the memory of context takeover, and a pool without memory. */
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 

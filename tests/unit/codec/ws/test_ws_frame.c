@@ -1,4 +1,5 @@
-/* test_ws_frame.c - heads of frames: every prefix asks for more, every rule, and every length both ways; masks; Close. */
+/* test_ws_frame.c - heads of frames: every prefix asks for more, every rule, and every length both ways; masks;
+ * Close. */
 /* sanitizers: asan; no thread starts */
 #include "codec/ws/ws_frame.h"
 

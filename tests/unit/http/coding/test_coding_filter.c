@@ -1,5 +1,5 @@
-/* test_coding_filter.c - the coding of responses at its limits, and the cache of encoded bodies. What a client sees of it is in
- * e2e/test_compress.py. Skipped without zlib. */
+/* test_coding_filter.c - the coding of responses at its limits, and the cache of encoded bodies. What a client sees of
+ * it is in e2e/test_compress.py. Skipped without zlib. */
 /* sanitizers: asan; no thread starts */
 #include "http/http1_fixture.h"
 
@@ -261,7 +261,8 @@ static void encoders_are_kept(void **state)
     assert_int_equal(rules->kept_count, 1);
 }
 
-/* ---- the cache ---------------------------------------------------------------------------------------------------- */
+/* ---- the cache
+ * ---------------------------------------------------------------------------------------------------- */
 
 static bool find(ls_coding_cache *cache, const ls_slice *body, uint64_t *key, bool *keep)
 {

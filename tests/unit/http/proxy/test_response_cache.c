@@ -1,4 +1,5 @@
-/* test_response_cache.c - stored responses: what selects one, room, variants, fills, those that wait, removals, copies. */
+/* test_response_cache.c - stored responses: what selects one, room, variants, fills, those that wait, removals,
+ * copies. */
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
@@ -312,7 +313,8 @@ TEST_WITH(ls_response_cache, cache, a_restored_entry_replaces_none, ls_response_
     ls_stored_drop(old);
 }
 
-/* One at a time, beside fills of the same line; a removal waits for those before it, and those behind it wait for its end. */
+/* One at a time, beside fills of the same line; a removal waits for those before it, and those behind it wait for its
+ * end. */
 TEST_WITH(ls_response_cache, cache, copies_and_removals_wait_for_each_other, ls_response_cache_open(1 << 20))
 {
     const ls_text key = {"/a\n", 4}; /* with its NUL */

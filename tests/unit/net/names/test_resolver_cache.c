@@ -1,4 +1,5 @@
-/* test_resolver_cache.c - a name is asked for again when the time of its records has passed. The test is the name server. */
+/* test_resolver_cache.c - a name is asked for again when the time of its records has passed. The test is the name
+ * server. */
 /* sanitizers: asan; no thread starts */
 #include "resolver_fixture.h"
 

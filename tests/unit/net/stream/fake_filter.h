@@ -203,7 +203,8 @@ static inline fake_filter *fake_open(int *freed)
     return fake;
 }
 
-/* ---- the other end: what it makes of the records, and the records that it sends ----------------------------------- */
+/* ---- the other end: what it makes of the records, and the records that it sends
+ * ----------------------------------- */
 
 typedef struct fake_peer {
     unsigned char head[2];

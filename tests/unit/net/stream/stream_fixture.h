@@ -1,5 +1,5 @@
-/* stream_fixture.h - a stream over a real socket, driven step by step: the test dispatches the packets and is the other
- * end. Include it first. */
+/* stream_fixture.h - a stream over a real socket, driven step by step: the test dispatches the packets and is the
+ * other end. Include it first. */
 #ifndef TESTS_UNIT_NET_STREAM_FIXTURE_H
 #define TESTS_UNIT_NET_STREAM_FIXTURE_H
 

@@ -1,5 +1,5 @@
-/* test_stream.c - a stream without its queue and its deadlines: open, receive, handover, unread bytes, watch, closing in
- * every state, lingering, its actor. */
+/* test_stream.c - a stream without its queue and its deadlines: open, receive, handover, unread bytes, watch, closing
+ * in every state, lingering, its actor. */
 #include "stream_fixture.h"
 
 #include "base/os/thread.h"

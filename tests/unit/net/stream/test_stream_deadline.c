@@ -1,5 +1,5 @@
-/* test_stream_deadline.c - the two deadlines of a stream: when they end an operation, what moves them, and threads that
- * set them while they pass. */
+/* test_stream_deadline.c - the two deadlines of a stream: when they end an operation, what moves them, and threads
+ * that set them while they pass. */
 #include "stream_fixture.h"
 
 #include "base/os/thread.h"

@@ -1,5 +1,5 @@
-/* test_stream_file.c - external blocks and ranges of files in the queue of a stream: their order, their references, and
- * files that change while they are sent. */
+/* test_stream_file.c - external blocks and ranges of files in the queue of a stream: their order, their references,
+ * and files that change while they are sent. */
 /* sanitizers: asan; no thread starts */
 #include "stream_fixture.h"
 
@@ -77,7 +77,8 @@ static void push_text(sending *t, const char *text)
     expect_more(t, text, strlen(text));
 }
 
-/* The other end reads at most `want` of the available bytes, which must be the expected ones. false: there are none. */
+/* The other end reads at most `want` of the available bytes, which must be the expected ones. false: there are
+ * none. */
 static bool read_some(sending *t, size_t want)
 {
     static char room[65536];

@@ -1,4 +1,5 @@
-/* test_stream_move.c - a connection that moves to another stream: each part of it does, and the old stream is a shell. */
+/* test_stream_move.c - a connection that moves to another stream: each part of it does, and the old stream is a
+ * shell. */
 /* sanitizers: asan; no thread starts */
 #include "stream_fixture.h"
 

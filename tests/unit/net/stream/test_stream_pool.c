@@ -189,7 +189,8 @@ TEST(the_timer_sweeps_while_streams_are_idle)
     close_pool();
 }
 
-/* ---- while a sweep looks at a stream -------------------------------------------------------------------------------- */
+/* ---- while a sweep looks at a stream
+ * -------------------------------------------------------------------------------- */
 
 static struct {
     ls_filter_type type; /* of a filter that calls `meanwhile` when a stream is looked at, once */
@@ -315,7 +316,8 @@ TEST(the_oldest_is_another_one_while_a_sweep_looks_at_it)
     close_pool();
 }
 
-/* ---- the close of a server --------------------------------------------------------------------------------------- */
+/* ---- the close of a server
+ * --------------------------------------------------------------------------------------- */
 
 /* The other end reads what was sent before, and then this. */
 static void expect_behind(unsigned number, const char *bytes, size_t len)

@@ -90,7 +90,8 @@ TEST(a_mix_leaves_in_order_and_whole)
     free(t.bytes);
 }
 
-/* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old array. */
+/* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old
+ * array. */
 TEST(the_queue_grows_while_a_send_is_pending)
 {
     wire w;

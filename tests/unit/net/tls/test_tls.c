@@ -243,8 +243,8 @@ static void update_keys(fixture *f, int count)
     tls_send(&f->client, "question", 8);
 }
 
-/* Any number that arrives together is answered, the last one in front of the next data, and few of the answers wait at a
- * time. */
+/* Any number that arrives together is answered, the last one in front of the next data, and few of the answers wait at
+ * a time. */
 TEST(many_keys_are_updated)
 {
     static const int counts[] = {1, 40, 200, 5000};
@@ -266,7 +266,8 @@ TEST(many_keys_are_updated)
     }
 }
 
-/* While a send is pending the answers wait for the next write. A peer that does not receive them cannot go on for ever. */
+/* While a send is pending the answers wait for the next write. A peer that does not receive them cannot go on for
+ * ever. */
 TEST(updates_of_keys_beside_a_send)
 {
     for (int too_many = 0; too_many < 2; too_many++) {
@@ -511,8 +512,8 @@ TEST_WITH(fixture, f, only_one_alert_is_sent, open_almost_connected())
     assert_int_equal(f->server.wire_len, 0);
 }
 
-/* A client that sends nothing, or a part of its first record, costs the server only the struct of the session and these
- * bytes: no block is kept. */
+/* A client that sends nothing, or a part of its first record, costs the server only the struct of the session and
+ * these bytes: no block is kept. */
 TEST_WITH(fixture, f, a_client_takes_no_memory_of_openssl_before_its_first_record,
           open_with(no_options, no_options, "example.org"))
 {

@@ -615,8 +615,8 @@ TEST(own_keys_rotate)
     clock_ahead_ms = 0;
 }
 
-/* Two servers with the keys of a third party: tickets of each are accepted by the other, those of the key that encrypted
- * before for as long as a ticket lives, and the keys rotate when they are not renewed. */
+/* Two servers with the keys of a third party: tickets of each are accepted by the other, those of the key that
+ * encrypted before for as long as a ticket lives, and the keys rotate when they are not renewed. */
 TEST(keyrings_share_keys)
 {
     const uint64_t period = (uint64_t)LS_TLS_TICKET_ROTATE_S * 1000, life = (uint64_t)LS_TLS_TICKET_LIFE_S * 1000;

@@ -1,6 +1,6 @@
-/* tls_fake.h - an implementation of tls.h for tests, without cryptography. Its records are lines: the client's "hello" is
- * answered with "welcome", then "finish NAME" with "ticket", where NAME is what ALPN chose ("-": nothing); after it the
- * case of all letters is inverted. Any other line fails. Included once. */
+/* tls_fake.h - an implementation of tls.h for tests, without cryptography. Its records are lines: the client's "hello"
+ * is answered with "welcome", then "finish NAME" with "ticket", where NAME is what ALPN chose ("-": nothing); after it
+ * the case of all letters is inverted. Any other line fails. Included once. */
 #ifndef TESTS_UNIT_NET_TLS_FAKE_H
 #define TESTS_UNIT_NET_TLS_FAKE_H
 

@@ -1,4 +1,5 @@
-/* tls_fixture.h - for tests of TLS: certificates made in a scratch directory, and two sessions back to back in memory. */
+/* tls_fixture.h - for tests of TLS: certificates made in a scratch directory, and two sessions back to back in
+ * memory. */
 #ifndef LS_TESTS_TLS_FIXTURE_H
 #define LS_TESTS_TLS_FIXTURE_H
 

@@ -362,7 +362,8 @@ TEST_IN(place, p, a_full_device_keeps_the_old_file)
 }
 #endif
 
-/* ---- directories and names --------------------------------------------------------------------------------------- */
+/* ---- directories and names
+ * --------------------------------------------------------------------------------------- */
 
 TEST_IN(place, p, directories_are_made_with_their_parents)
 {

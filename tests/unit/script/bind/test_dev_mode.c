@@ -1,4 +1,5 @@
-/* test_dev_mode.c - dev mode of a server: files, versions, failures, warnings, and the thread that reloads the site. */
+/* test_dev_mode.c - dev mode of a server: files, versions, failures, warnings, and the thread that reloads the
+ * site. */
 #include "script/bind/dev_mode.h"
 
 #include <stdio.h>

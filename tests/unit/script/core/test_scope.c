@@ -41,7 +41,8 @@ static enum ls_scope_end expected(enum ls_end_why why, enum ls_scope scope, enum
                    : LS_ENDS_NEVER;
     case LS_END_TIMEOUT: /* each task that waits, but not in an operation */
         return scope != LS_SCOPE_NONE && wait >= LS_WAIT_IDLE && wait <= LS_WAIT_WRITE ? LS_ENDS_NOW : LS_ENDS_NEVER;
-    case LS_END_REPLACED: /* what the next site begins again, and what repeats; not that of connections that stay open */
+    case LS_END_REPLACED: /* what the next site begins again, and what repeats; not that of connections that stay
+                           * open */
         if (scope == LS_SCOPE_NONE || scope == LS_SCOPE_WEBSOCKET) return LS_ENDS_NEVER;
         if (wait == LS_WAIT_PUBLISH) return scope != LS_SCOPE_CONNECTION ? LS_ENDS_NOW : LS_ENDS_NEVER;
         if (wait == LS_WAIT_REPEAT || (wait == LS_WAIT_ONCE && of_file)) return LS_ENDS_NOW;

@@ -1,5 +1,5 @@
-/* test_database.c - databases without Lua: the three ways of a job, results with rows left, the writer, cancelled jobs,
- * lack of memory. */
+/* test_database.c - databases without Lua: the three ways of a job, results with rows left, the writer, cancelled
+ * jobs, lack of memory. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -145,8 +145,8 @@ TEST_IN(place, p, a_write_of_a_file_waits_for_the_device_and_one_in_memory_does_
     ls_db_job_drop(job);
 }
 
-/* SQLite calls its progress handler every so many steps of a statement, counted over all of its runs, and also behind the
- * last one, when it has committed. A step of 2 MB of random bytes takes longer than LS_DB_PLACE_NS. */
+/* SQLite calls its progress handler every so many steps of a statement, counted over all of its runs, and also behind
+ * the last one, when it has committed. A step of 2 MB of random bytes takes longer than LS_DB_PLACE_NS. */
 TEST_IN(place, p, a_write_that_ends_late_does_not_run_again, 1, true)
 {
     assert_int_equal(open_path(p, ":memory:", 1, true), LS_OK);
@@ -232,7 +232,8 @@ TEST_IN(place, p, a_transaction_is_undone_unless_it_is_committed, 1, true)
     }
 }
 
-/* ---- on the pool ------------------------------------------------------------------------------------------------- */
+/* ---- on the pool
+ * ------------------------------------------------------------------------------------------------- */
 
 typedef struct waiting { /* waiter, job */
     ls_waiter waiter;
@@ -359,7 +360,8 @@ TEST(a_transaction_whose_begin_is_cancelled_has_not_the_writer)
     place_close(&p);
 }
 
-/* ---- values, memory ------------------------------------------------------------------------------------------------ */
+/* ---- values, memory
+ * ------------------------------------------------------------------------------------------------ */
 
 TEST(values_are_read_as_they_were_put)
 {

@@ -19,8 +19,9 @@ static unsigned rounds(void)
 #endif
 }
 
-/* Everything that a state can have open when it is told to end: timers of both kinds, tasks in every kind of wait, sockets
- * of every kind, a look-up, buffers and long strings. %u: a port on which a listener accepts and never answers. */
+/* Everything that a state can have open when it is told to end: timers of both kinds, tasks in every kind of wait,
+ * sockets of every kind, a look-up, buffers and long strings. %u: a port on which a listener accepts and never
+ * answers. */
 static const char everything[] =
     "core.every(0.001, function() core.sleep(0.0001) end) "
     "core.after(3600, print) "
@@ -104,11 +105,10 @@ TEST_IN(generations, g, a_stuck_task_keeps_only_its_state)
 {
     enum { OTHERS = 20 };
     ls_site *others[OTHERS];
-    ls_site *old = generation_start(
-        g,
-        "core.config{ handler_cpu_ms_max = 100000 } core.after(0, function() "
-        "core.log('info', 'stuck') while not stop do core.now() end end) " /* a call: ThreadSanitizer delivers signals in it */
-        "core.every(0.001, function() end)");
+    ls_site *old = generation_start(g, "core.config{ handler_cpu_ms_max = 100000 } core.after(0, function() "
+                                       /* a call: ThreadSanitizer delivers signals in it */
+                                       "core.log('info', 'stuck') while not stop do core.now() end end) "
+                                       "core.every(0.001, function() end)");
     generation_await_log(g, "stuck");
     for (unsigned n = 0; n < OTHERS; n++) {
         assert_false(ls_site_end(old, true));

@@ -1,4 +1,5 @@
-/* test_dict.c - one thread: entries, expiry, memory, eviction, lists, iteration. test_dict_threads.c has many threads. */
+/* test_dict.c - one thread: entries, expiry, memory, eviction, lists, iteration. test_dict_threads.c has many
+ * threads. */
 /* sanitizers: asan; no thread starts */
 #include "script/memory_fixture.h"
 

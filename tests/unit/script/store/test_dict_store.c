@@ -1,5 +1,5 @@
-/* test_dict_store.c - a dict whose file cannot be written: what waits for it; what a file of two dicts has at any moment.
- * tests/e2e/test_dict_file.py has the rest. */
+/* test_dict_store.c - a dict whose file cannot be written: what waits for it; what a file of two dicts has at any
+ * moment. tests/e2e/test_dict_file.py has the rest. */
 #define _GNU_SOURCE
 #include <sqlite3.h>
 #include <stdio.h>
@@ -90,8 +90,8 @@ static unsigned waiting(place *p) /* for the store */
     return count;
 }
 
-/* The rows of 10 keys wait to be deleted; of 10,000 further ones, which come and go while the store waits for the lock of
- * the file, at most one was taken before. Afterwards the file has what the dict has. */
+/* The rows of 10 keys wait to be deleted; of 10,000 further ones, which come and go while the store waits for the lock
+ * of the file, at most one was taken before. Afterwards the file has what the dict has. */
 TEST(removed_entries_without_a_row_do_not_wait)
 {
     place p = {.dir = TEST_SCRATCH_PATH};

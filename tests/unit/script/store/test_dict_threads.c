@@ -1,6 +1,6 @@
 /* test_dict_threads.c - four threads on one dict. Their operations are recorded with the times at which they began and
- * ended; the history of each key must be linearizable: there is an order of its operations, in which each comes at some
- * time between its begin and its end, that gives one thread the same results (Wing and Gong, 1993). */
+ * ended; the history of each key must be linearizable: there is an order of its operations, in which each comes at
+ * some time between its begin and its end, that gives one thread the same results (Wing and Gong, 1993). */
 #include "support.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
-/* test_marshal.c - copies of Lua values: every type, the limits, the path of a value without a copy, lack of memory. */
+/* test_marshal.c - copies of Lua values: every type, the limits, the path of a value without a copy, lack of
+ * memory. */
 /* sanitizers: asan; no thread starts */
 #include "script/memory_fixture.h"
 
@@ -354,8 +355,8 @@ TEST(out_of_memory_in_lua)
     lua_close(L);
 }
 
-/* A file may be damaged: each proper prefix of a code is refused, and a code with one changed byte is refused, or makes
- * a value. */
+/* A file may be damaged: each proper prefix of a code is refused, and a code with one changed byte is refused, or
+ * makes a value. */
 TEST(the_code_of_a_value_is_checked)
 {
     static const char *const expressions[] = {"'text'",

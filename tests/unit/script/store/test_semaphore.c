@@ -1,4 +1,5 @@
-/* test_semaphore.c - semaphores: permits, order, waiters that give up; with threads: never more holders than permits. */
+/* test_semaphore.c - semaphores: permits, order, waiters that give up; with threads: never more holders than
+ * permits. */
 #include "support.h"
 
 #include <stdatomic.h>

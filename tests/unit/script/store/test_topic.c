@@ -1,5 +1,5 @@
-/* test_topic.c - topics: who gets a message and in what order, subscriptions that end during a delivery, retained messages,
- * batches, limits, forms, allocations that fail. */
+/* test_topic.c - topics: who gets a message and in what order, subscriptions that end during a delivery, retained
+ * messages, batches, limits, forms, allocations that fail. */
 /* sanitizers: asan; no thread starts */
 #include "script/store/topic_fixture.h"
 

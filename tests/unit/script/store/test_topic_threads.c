@@ -1,5 +1,5 @@
-/* test_topic_threads.c - topics with threads: several publishers, several actors, subscribers that come and go. The order of
- * each publisher is checked, and that every lasting subscriber gets every message. */
+/* test_topic_threads.c - topics with threads: several publishers, several actors, subscribers that come and go. The
+ * order of each publisher is checked, and that every lasting subscriber gets every message. */
 #include "script/store/topic_fixture.h"
 
 #include "base/os/thread.h"

@@ -19,7 +19,8 @@ static void talk(const char *options, const char *serve, const char *const *piec
 
 #define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* ---- receive ----------------------------------------------------------------------------------------------------- */
+/* ---- receive
+ * ----------------------------------------------------------------------------------------------------- */
 
 TEST(receives_a_number_of_bytes)
 {
@@ -165,7 +166,8 @@ TEST(until_a_pattern_is_bounded)
     talk("", lengths, PIECES(pattern), "false|the pattern is longer than 1024 bytes 1024");
 }
 
-/* ---- send -------------------------------------------------------------------------------------------------------- */
+/* ---- send
+ * -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t sends(const sock_fixture *fixture)
 {
@@ -337,7 +339,8 @@ TEST(an_echo_copies_nothing)
     fixture_leave(&fixture, peer);
 }
 
-/* ---- timeouts ---------------------------------------------------------------------------------------------------- */
+/* ---- timeouts
+ * ---------------------------------------------------------------------------------------------------- */
 
 TEST(a_receive_timeout_keeps_the_received_bytes)
 {
@@ -488,7 +491,8 @@ TEST(unflushed_output_is_sent_at_the_end)
     fixture_leave(&fixture, peer);
 }
 
-/* ---- interference by other tasks and finalizers ------------------------------------------------------------------ */
+/* ---- interference by other tasks and finalizers
+ * ------------------------------------------------------------------ */
 
 TEST(one_task_receives_at_a_time)
 {

@@ -85,7 +85,8 @@ TEST(out_of_memory_ends_only_that_connection)
     fixture_close(&fixture);
 }
 
-/* ---- drain ------------------------------------------------------------------------------------------------------- */
+/* ---- drain
+ * ------------------------------------------------------------------------------------------------------- */
 
 TEST(the_drain_wakes_receivers_without_received_bytes)
 {
@@ -125,7 +126,8 @@ TEST(the_drain_keeps_received_bytes)
     fixture_close(&fixture);
 }
 
-/* ---- disconnect -------------------------------------------------------------------------------------------------- */
+/* ---- disconnect
+ * -------------------------------------------------------------------------------------------------- */
 
 /* The kinds of connections: one that waits to receive, one that waits for a peer that does not read, one whose task
  * sleeps, one with a queue and no task, and one that has received the start of a line. */

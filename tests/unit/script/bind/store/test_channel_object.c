@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* mkstemp */
-/* test_channel.c - channels and semaphores when a state ends: by a reload, by force, with its server. Each value that no
- * task has got stays in the channel, each permit of `with` comes back. */
+/* test_channel.c - channels and semaphores when a state ends: by a reload, by force, with its server. Each value that
+ * no task has got stays in the channel, each permit of `with` comes back. */
 /* sanitizers: asan; no thread starts */
 #include "script/site_fixture.h"
 

@@ -294,7 +294,8 @@ static void run(lua_State *L, const char *code)
     if (luaL_dostring(L, code) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
 }
 
-/* Memory runs out at each allocation of an encoding and a decoding: the error is "not enough memory", and nothing leaks. */
+/* Memory runs out at each allocation of an encoding and a decoding: the error is "not enough memory", and nothing
+ * leaks. */
 TEST(every_allocation_may_fail)
 {
     static const char code[] = "local part = { 'a\\n', 1.5, {}, cjson.decode '[]', true }\n"

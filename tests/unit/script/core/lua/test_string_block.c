@@ -1,4 +1,5 @@
-/* test_string_block.c - slices of long Lua strings: how long the string lives, on which thread the slice is dropped. */
+/* test_string_block.c - slices of long Lua strings: how long the string lives, on which thread the slice is
+ * dropped. */
 #define _GNU_SOURCE /* mkstemp */
 #include "script/site_fixture.h"
 

@@ -1,17 +1,17 @@
-/* quiet.c - see quiet.h. */
-#include "script/core/quiet.h"
+/* mute.c - see mute.h. */
+#include "script/core/mute.h"
 
 #include "base/io/output.h"
 
-/* print(...), as in the library of Lua, but the line is written at once and whole, so that the lines of several threads
- * do not mix; and a reader of standard output that does not read does not stop it. */
+/* print(...), as in the library of Lua, but the line is written at once and whole, so that the lines of several
+ * threads do not mix; and a reader of standard output that does not read does not stop it. */
 static int quiet_print(lua_State *L)
 {
     const int count = lua_gettop(L);
     size_t bytes;
     const char *line;
     const ls_state *state = ls_state_of(L);
-    if (ls_quiet_is(state)) return 0;
+    if (ls_mute_is(state)) return 0;
     luaL_checkstack(L, 2 * count + LUA_MINSTACK, "print: too many arguments");
     for (int i = 1; i <= count; i++) {
         luaL_tolstring(L, i, NULL);
@@ -25,7 +25,7 @@ static int quiet_print(lua_State *L)
     return 0;
 }
 
-void ls_quiet_define(lua_State *L)
+void ls_mute_define(lua_State *L)
 {
     lua_pushcfunction(L, quiet_print);
     lua_setglobal(L, "print");
@@ -36,23 +36,23 @@ void ls_quiet_define(lua_State *L)
     lua_pop(L, 2);
 }
 
-void ls_quiet_begin(lua_State *L, FILE *null, ls_quiet *quiet)
+void ls_mute_begin(lua_State *L, FILE *null, ls_mute *quiet)
 {
-    static const char *const names[LS_QUIET_STREAMS] = {"stdout", "stderr"};
+    static const char *const names[LS_MUTE_STREAMS] = {"stdout", "stderr"};
     lua_getglobal(L, "io");
-    for (int n = 0; n < LS_QUIET_STREAMS; n++) {
+    for (int n = 0; n < LS_MUTE_STREAMS; n++) {
         lua_getfield(L, -1 - n, names[n]);
         quiet->streams[n] = luaL_checkudata(L, -1, LUA_FILEHANDLE);
     }
-    lua_remove(L, -1 - LS_QUIET_STREAMS);
-    for (int n = 0; n < LS_QUIET_STREAMS && null != NULL; n++) {
+    lua_remove(L, -1 - LS_MUTE_STREAMS);
+    for (int n = 0; n < LS_MUTE_STREAMS && null != NULL; n++) {
         quiet->files[n] = quiet->streams[n]->f;
         quiet->streams[n]->f = null;
     }
 }
 
-void ls_quiet_end(ls_quiet *quiet)
+void ls_mute_end(ls_mute *quiet)
 {
-    for (int n = 0; n < LS_QUIET_STREAMS; n++)
+    for (int n = 0; n < LS_MUTE_STREAMS; n++)
         if (quiet->files[n] != NULL) quiet->streams[n]->f = quiet->files[n];
 }
