@@ -8,7 +8,7 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local find, ipairs, pairs, sort, tostring, type = string.find, ipairs, pairs, table.sort, tostring, type
-local concat, gmatch, max, setmetatable, sub = table.concat, string.gmatch, math.max, setmetatable, string.sub
+local concat, max, setmetatable, sub = table.concat, math.max, setmetatable, string.sub
 
 local process = {}
 
@@ -111,20 +111,23 @@ end
 
 -- The same for a function that gets each line.
 local function pass_lines(most, call)
-  local rest = ""
+  local parts, len = {}, 0 -- of the last line, which has no end yet
   local function add(text)
-    rest = rest .. text
     local from = 1
-    for line, after in gmatch(rest, "([^\n]*)\n()") do
-      if #line > most then return false end
-      from = after
+    while true do
+      local stop = find(text, "\n", from, true)
+      local part = sub(text, from, stop and stop - 1)
+      len = len + #part
+      if len > most then return false end
+      parts[#parts + 1] = part
+      if not stop then return true end
+      local line = concat(parts)
+      parts, len, from = {}, 0, stop + 1
       call(line)
     end
-    rest = sub(rest, from)
-    return #rest <= most
   end
   return add, function()
-    if rest ~= "" and #rest <= most then call(rest) end
+    if len > 0 and len <= most then call(concat(parts)) end
     return ""
   end
 end

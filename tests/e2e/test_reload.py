@@ -464,7 +464,7 @@ class Reload(E2E):
             rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in page if line.startswith("|")]
         first = next(n for n, row in enumerate(rows) if row[0] == "work of the previous site")
         names = ("request", "connection", "websocket", "site", "batch", "timer", "job")
-        columns = {"sleep": 1, "message": 2, "result": 4}
+        columns = {"sleep": 1, "message": 2, "result": 5}
         cells = {"%s %s" % (name, wait): row[at] == "ends"
                  for name, row in zip(names, rows[first + 2:]) for wait, at in columns.items()}
         self.assertEqual(len(cells), 21)

@@ -358,7 +358,7 @@ app:get("/count", function() return { count = count } end)
         self.assertEqual(self.stats()["topic_dropped"], 0)
         self.burst("t", "x", 1002, first=1002)
         self.eventually(lambda: self.stats()["topic_dropped"] == 1, "one past it is dropped")
-        self.server.wait_log("the function of topic 't' is behind: messages are dropped while 1000 wait")
+        self.server.wait_log("the function of topic 't' lags: messages are dropped while 1000 wait")
         self.get("/open")
         self.server.wait_log("all: x 1001")
         self.assertEqual(json.loads(self.get("/count").body)["count"], 1001)
@@ -513,7 +513,7 @@ end)
         server = self.server = self.serve(OF_CONNECTIONS, listeners=2, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
         self.fixed_ports()
         warning = r"warn the function of ls\.subscribe at .*site\.lua:6 ends with the previous site, whose WebSockets and TCP connections " \
-                  r"stay open: .*ws:subscribe and sock:subscribe go on"
+                  r"stay open: .*ws:subscribe and sock:subscribe continue"
         tcp, removed = server.connect(1), server.connect(1)
         self.assertEqual((tcp.line(), removed.line()), (b"open", b"open"))
         with WebSocket(server.at(0), "/live") as page:

@@ -242,7 +242,7 @@ def response_outcome(upstream, where, method, data, then, wait=WAIT):
             if after.status == 200 and after.body != b"ok":
                 outcome += ", the next request gets %d %s" % (after.status, after.body.decode("latin-1")[:12])
         except (Closed, OSError):
-            outcome = outcome or ("invalid: 101" if conn.upgraded else "cut" if conn.heads else "closed")
+            outcome = outcome or ("invalid: 101" if conn.upgraded else "truncated" if conn.heads else "closed")
         except TimedOut:
             outcome = outcome or "waits"
         except Framing as error:
