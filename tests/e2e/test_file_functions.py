@@ -1,4 +1,5 @@
 """ls.file: each function and each error, where it may be called, and that a slow or full device disturbs nobody else."""
+import contextlib
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import threading
 import time
 import unittest
 
-from harness import (E2E, SANITIZER, WINDOWS, app_site, in_parallel, many_files, not_on_windows, repeats,
+from harness import (E2E, SANITIZER, WINDOWS, WINE, app_site, in_parallel, many_files, not_on_windows, repeats,
                      run_program, scratch)
 
 # Snippets run inside a handler; their results are a JSON list, in which false stands for nil.
@@ -555,13 +556,16 @@ class Disturbed(Files):
         self.start()
         data = bytes(range(256)) * 400
         self.put("big", data)
+        # Wine 8 looks for the end of a file and then writes there: of two appends at once one may be lost.
+        appending = threading.Lock() if WINE else contextlib.nullcontext()
 
         def client(n):
             for _ in range(repeats(5)):
                 self.assertEqual(self.get("/read/big").body, data)
                 self.assertEqual(self.ask("POST", "/write/own%d" % n, body=b"%d" % n * 1000).text, "true")
                 self.assertEqual(self.get("/read/own%d" % n).body, b"%d" % n * 1000)
-                self.assertEqual(self.ask("POST", "/append/log", body=b"line of %d\n" % n).text, "true")
+                with appending:
+                    self.assertEqual(self.ask("POST", "/append/log", body=b"line of %d\n" % n).text, "true")
 
         in_parallel([lambda n=n: client(n) for n in range(32)], 32)
         lines = self.content("log").decode().splitlines()
