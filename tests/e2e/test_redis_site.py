@@ -1,9 +1,8 @@
 """ls.config{ redis = }: topics over several servers; dicts, sessions and rate limits in Redis."""
 import json
-import os
 import threading
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, app_site, in_parallel, not_on_windows, repeats
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, in_parallel, not_on_windows, repeats
 from harness.redis import RedisServer, has_redis
 from harness.websocket import WebSocket
 
@@ -275,7 +274,7 @@ class Topics(Case):
         self.redis.kill()
         site = self.site(TOPICS + "ls.every(0.02, function() ls.publish('news', 'x') end)\nls.config{ drain_timeout = 3600 }")
         site.wait_log("connection refused")
-        if os.name != "nt":  # Windows has no SIGHUP
+        if not WINDOWS:  # which has no SIGHUP
             since = len(site.lines)
             site.reload()
             site.wait_log(r"topics: \d+ messages wait for Redis", since)
