@@ -246,8 +246,8 @@ static void linger(ls_thread_ctx *ctx, ls_stream *s)
     drop_buffers(h);
     ls_mutex_lock(&h->acceptor->mutex);
     const bool cancelled = h->cancelled;
-    release_slot(h);
     move(h, ENDING);
+    release_slot(h);
     unlock(h->acceptor);
     if (cancelled)
         ls_stream_close(ctx, s);
@@ -262,8 +262,8 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     ls_acceptor_service *const service = h->service;
     ls_filter *const session = h->session;
     ls_mutex_lock(&a->mutex);
+    ls_list_remove(&h->node); /* first: its slot must not be evicted once more */
     release_slot(h);
-    ls_list_remove(&h->node);
     unlock(a);
     memset(h, 0, sizeof *h);
     if (session != NULL) ls_stream_set_filter(s, session);
