@@ -32,9 +32,9 @@
 #include "script/bind/dev/dev_object.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/sock/udp_object.h"
-#include "script/bind/work/host.h"
-#include "script/bind/work/interrupt.h"
-#include "script/bind/work/process_object.h"
+#include "script/bind/tasks/host.h"
+#include "script/bind/tasks/interrupt.h"
+#include "script/bind/tasks/process_object.h"
 #include "script/core/generation.h"
 #include "script/core/runtime.h"
 

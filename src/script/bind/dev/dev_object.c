@@ -14,7 +14,7 @@
 #include "script/bind/http/request.h"
 #include "script/bind/modules.h"
 #include "script/bind/sse/sse_response.h"
-#include "script/bind/work/hooks.h"
+#include "script/bind/tasks/hooks.h"
 #include "script/core/task.h"
 
 enum { SLOW_MS = 100, HOOK_EVERY = 1000, PLACES = 8, PLACE_BYTES = 96 };

@@ -21,7 +21,7 @@
 #include "script/bind/http/respond.h"
 #include "script/bind/http/response_coding.h"
 #include "script/bind/http/site_listener.h"
-#include "script/bind/work/hooks.h"
+#include "script/bind/tasks/hooks.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/lua/push.h"
 

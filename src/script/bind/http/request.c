@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "http/exchange_memory.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/work/hooks.h"
+#include "script/bind/tasks/hooks.h"
 #include "script/core/lua/udata.h"
 
 const char ls_request_tag;

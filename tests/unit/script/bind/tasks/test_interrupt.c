@@ -1,6 +1,6 @@
 /* test_interrupt.c - a computation of Lua is ended from outside, by the number of its object or by all of them. */
 #define _GNU_SOURCE
-#include "script/bind/work/interrupt.h"
+#include "script/bind/tasks/interrupt.h"
 #include "script/site_fixture.h"
 
 #define SITE(name) test_lua("script/bind/misc/interrupt.lua", name)

@@ -1,5 +1,5 @@
 /* host.c - ls.on("host"): see host.h. */
-#include "script/bind/work/host.h"
+#include "script/bind/tasks/host.h"
 
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"

@@ -2,7 +2,7 @@
  *
  * The job object keeps the results or the error of the job, so that any number of tasks may wait for it, before or
  * after its end. An error is logged when no task waits. */
-#include "script/bind/work/job.h"
+#include "script/bind/tasks/job.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/core/lua/udata.h"

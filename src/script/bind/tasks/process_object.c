@@ -8,7 +8,7 @@
  * still be read. A process that no object uses is freed when it is reaped. One timer for all processes of a state
  * sends SIGKILL; where the system has no descriptor for the exit of a process, it looks for that as well. Thread: the
  * one that holds the state's actor. */
-#include "script/bind/work/process_object.h"
+#include "script/bind/tasks/process_object.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* interrupt.c - see interrupt.h. */
-#include "script/bind/work/interrupt.h"
+#include "script/bind/tasks/interrupt.h"
 
 #include <stdatomic.h>
 

@@ -1,11 +1,11 @@
 /* hooks.c - ls.on and ls.init. "start" and "drain" hooks run in every state; a state that is made later runs its
  * "start" hooks before its first request. The functions of ls.init run in the first state, before the site serves. */
-#include "script/bind/work/hooks.h"
+#include "script/bind/tasks/hooks.h"
 
 #include <stdlib.h>
 
 #include "script/bind/bind_aux.h"
-#include "script/bind/work/job.h"
+#include "script/bind/tasks/job.h"
 #include "script/core/task.h"
 
 enum { INIT_MESSAGE_BYTES = 1024 };
