@@ -274,6 +274,7 @@ class Topics(Case):
         self.redis.kill()
         site = self.site(TOPICS + "ls.every(0.02, function() ls.publish('news', 'x') end)\nls.config{ drain_timeout = 3600 }")
         site.wait_log("connection refused")
+        self.eventually(lambda: self.stat(site, "topic_published") > 0, "a message waits for Redis")
         if not WINDOWS:  # which has no SIGHUP
             since = len(site.lines)
             site.reload()
