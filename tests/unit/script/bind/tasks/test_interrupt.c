@@ -3,7 +3,7 @@
 #include "script/bind/tasks/interrupt.h"
 #include "script/site_fixture.h"
 
-#define SITE(name) test_lua("script/bind/misc/interrupt.lua", name)
+#define SITE(name) test_lua("script/bind/tasks/interrupt.lua", name)
 
 SITE_TEST(an_object_is_set_by_lua)
 SITE_TEST(errors_have_a_traceback_and_calls_are_not_nested)
