@@ -7,7 +7,6 @@ a page is what a reader types: the files of a page stay for all of its later sit
 """
 import os
 import re
-import subprocess
 
 from harness import ROOT
 
@@ -55,13 +54,9 @@ class Scope:
 
 
 def tracked(root=ROOT):
-    """The pages of the repository, those not yet added included, as paths relative to it."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=root, capture_output=True, text=True,
-                            check=False)
-    if listed.returncode == 0:
-        return sorted(name for name in set(listed.stdout.split()) if os.path.exists(os.path.join(root, name)))
+    """The pages of the tree, as paths relative to it."""
     found = []
-    for folder, folders, names in os.walk(root):  # a source archive
+    for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name != "build" and not name.startswith(".")]
         found += [os.path.relpath(os.path.join(folder, name), root) for name in names if name.endswith(".md")]
     return sorted(found)

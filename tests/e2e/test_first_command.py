@@ -38,16 +38,8 @@ LINKS = ["find", "/etc/systemd/system", "/etc/rc2.d", "/etc/rc3.d", "/etc/rc4.d"
 
 
 def copy_of_the_tree(where):
-    """The files under version control, or all but the builds where there is no repository."""
-    if os.path.exists(os.path.join(ROOT, ".git")):
-        names = run(["git", "-C", ROOT, "ls-files", "-z"]).split("\0")[:-1]
-        for name in filter(os.path.exists, (os.path.join(ROOT, name) for name in names)):
-            copy = os.path.join(where, os.path.relpath(name, ROOT))
-            os.makedirs(os.path.dirname(copy), exist_ok=True)
-            shutil.copy2(name, copy)
-    else:
-        shutil.copytree(ROOT, where, ignore=lambda directory, _: ["build"] if directory == ROOT else [])
-    return where
+    """Without the builds and the history: a source archive."""
+    return shutil.copytree(ROOT, where, ignore=lambda directory, _: ["build", ".git"] if directory == ROOT else [])
 
 
 def starting(links):
