@@ -1166,8 +1166,7 @@ class Colors(Dev):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.write("site.lua", SITE)
         master, slave = pty.openpty()
-        environment = dict(os.environ, TERM="xterm")
-        environment.pop("NO_COLOR", None)
+        environment = dict(os.environ)
         environment.update(env)
         process = subprocess.Popen([*DEV, "site.lua"], cwd=self.folder, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=slave, env=environment)

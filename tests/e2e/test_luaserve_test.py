@@ -373,7 +373,7 @@ it.skip("skipped", function() end)"""
         for env, colours in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)):
             ours, theirs = pty.openpty()
             process = subprocess.Popen([LUASERVE, "test"], stdout=theirs, stdin=subprocess.DEVNULL, cwd=folder.where,
-                                       env={**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, **env})
+                                       env={**os.environ, **env})
             os.close(theirs)
             text = b""
             while True:

@@ -105,8 +105,7 @@ class Files(E2E):
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        environment = dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8")
-        environment.pop("NO_COLOR", None)
+        environment = dict(os.environ, LC_ALL="C.UTF-8")
         process = subprocess.Popen([LUASERVE, "stress", *options, "http://127.0.0.1:%d/" % self.server.port()],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave, env=environment)
         os.close(slave)

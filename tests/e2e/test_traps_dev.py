@@ -334,7 +334,7 @@ class Terminal(E2E):
         with scratch(**{"site.lua": HEAD + site + LISTEN.replace("port = 0", "port = %d" % port)}) as folder:
             master, slave = pty.openpty()
             process = subprocess.Popen([*program, "site.lua"], cwd=folder, stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, stderr=slave, env=dict(os.environ, TERM="xterm"))
+                                       stdout=subprocess.DEVNULL, stderr=slave)
             text = b""
             try:
                 os.close(slave)

@@ -28,6 +28,8 @@ SLOW = 4 if SANITIZER else 1
 os.environ.setdefault("TSAN_OPTIONS", "suppressions=%s/tests/tsan.supp second_deadlock_stack=1" % ROOT)
 os.environ.setdefault("ASAN_OPTIONS", "exitcode=67:allocator_may_return_null=1")  # else 1, the status of luaserve when it refuses a site
 os.environ.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=0")
+os.environ["TERM"] = "xterm"  # colours do not depend on the terminal of who runs the tests
+os.environ.pop("NO_COLOR", None)
 WAIT = 90.0  # seconds: the longest that one wait of a test may take, in any build, on a machine that runs other work
 # Wine 8: socket(AF_UNIX) fails with WSAEAFNOSUPPORT. Python for Windows has no AF_UNIX.
 HAS_UNIX_SOCKETS = not WINE and hasattr(socket, "AF_UNIX")
