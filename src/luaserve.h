@@ -80,15 +80,18 @@ enum ls_error { LS_OK = 0 LS_ERRORS(LS_ERROR_CODE) };
 typedef struct ls_server ls_server;
 struct lua_State;
 
+enum { LS_SERVER_THREADS_MAX = 1024 };
+
 /* Set every field by its name, and zero for the others: later versions add fields at the end. */
 typedef struct ls_server_options {
-    size_t size;        /* sizeof(ls_server_options): a library that has further fields takes them as zero */
-    const char *site;   /* path of the Lua file; with `source`, its name in messages, and the folder of its modules */
-    const char *source; /* NULL, or the text of the site in memory; copied */
-    size_t source_bytes;
-    int argc; /* arguments of the file: `...` and arg[1], arg[2], ...; copied */
+    size_t size;         /* sizeof(ls_server_options): a library that has further fields takes them as zero */
+    const char *site;    /* path of the Lua file; with `source`, its name in messages, and the folder of its modules */
+    const char *source;  /* NULL, or the text of the site in memory; copied */
+    size_t source_bytes; /* 0: the text is terminated */
+    int argc;            /* arguments of the file: `...` and arg[1], arg[2], ...; copied */
     char **argv;
-    unsigned threads;    /* running threads; 0: the number set by the site, else one per processor of this process */
+    unsigned threads;    /* running threads, at most LS_SERVER_THREADS_MAX; 0: the number set by the site, else one
+                          * per processor of this process */
     const char *backend; /* "auto" (also NULL) or the name that ls_server_backends() returns. On Linux also "uring", of
                           * earlier versions: a line of the log says that epoll is used */
     int check;           /* nonzero: only load and describe the site; no listener is opened */
@@ -192,11 +195,12 @@ LS_PUBLIC int ls_server_run(ls_server *server);
  * logged, and options.reloaded receives it. */
 LS_PUBLIC int ls_server_reload(ls_server *server, char *message, size_t message_bytes);
 
-/* The same with another text of the site, also for a server that was opened with a file. `text` has `bytes` bytes, not
- * terminated, and is copied. With LS_OK it is what later reloads load; else they load what they loaded before. The
- * results are those of ls_server_reload, whose message options.reloaded and the log receive; LS_ENOTSUP also in dev
- * mode, which reloads files; LS_ENOMEM. Threads as for ls_server_reload. */
-LS_PUBLIC int ls_server_reload_source(ls_server *server, const char *text, size_t bytes);
+/* The same with another text of the site, also for a server that was opened with a file. `text` has `bytes` bytes, or
+ * is terminated if that is 0; it is copied. With LS_OK it is what later reloads load; else they load what they loaded
+ * before. The results and the message are those of ls_server_reload; LS_ENOTSUP also in dev mode, which reloads files;
+ * LS_ENOMEM. Threads as for ls_server_reload. */
+LS_PUBLIC int ls_server_reload_source(ls_server *server, const char *text, size_t bytes, char *message,
+                                      size_t message_bytes);
 
 /* Start the drain: stop accepting, respond to every accepted request, run the "drain" hooks. A second call ends the
  * server immediately, also after a signal, but not after ls.stop of the site. Any thread. */
@@ -215,7 +219,7 @@ LS_PUBLIC void ls_server_interrupt(ls_server *server);
  * may continue, and open another server, also at the same addresses, unless all threads_max threads were blocked when
  * the stop came: then the listeners stay open. When the C function returns, its handler may run for a moment before it
  * ends, and with it the thread: functions of the program, and what options.user points to, stay in use until then.
- * Call no other function for the server any more, except ls_task_resume for its tasks. */
+ * Call no other function for the server any more, except ls_task_resume for its tasks. NULL: nothing happens. */
 LS_PUBLIC void ls_server_close(ls_server *server);
 
 /* Pass `bytes` bytes to Lua: each function of ls.on("host", fn) is called with them as a string, fn(data), in one Lua

@@ -95,7 +95,6 @@ int main(int argc, char **argv)
     } else {
         options.site = "built-in site"; /* its name in messages */
         options.source = own_site;
-        options.source_bytes = sizeof own_site - 1;
     }
     ls_server_log_to(log_line, prefix);
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
@@ -116,12 +115,12 @@ int main(int argc, char **argv)
     ls_server_stop(
         server); /* from any thread: accepted requests still get their responses, posted lines their tasks */
     pthread_join(thread, &status);
+    ls_server_counter(server, "requests", &requests); /* any name of ls.stats() */
+    ls_server_close(server);                          /* in any case: it ends handlers that still run */
     if (*(int *)status < 0) {
         fprintf(stderr, "embed: %s\n", ls_error_text(*(int *)status));
-        return 1; /* a handler may still run, so exit without closing the server */
+        return 1;
     }
-    ls_server_counter(server, "requests", &requests); /* any name of ls.stats() */
-    ls_server_close(server);
     printf("stopped after %.0f requests\n", requests);
     return 0;
 }

@@ -125,13 +125,8 @@ static void *pool_run(void *arg)
 int main(void)
 {
     pool p = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    const ls_server_options options = {.size = sizeof options,
-                                       .site = "pool",
-                                       .source = site,
-                                       .source_bytes = sizeof site - 1,
-                                       .signals = 1,
-                                       .open = define,
-                                       .user = &p};
+    const ls_server_options options = {
+        .size = sizeof options, .site = "pool", .source = site, .signals = 1, .open = define, .user = &p};
     ls_server *server;
     char message[512], address[128];
 

@@ -18,7 +18,10 @@ static char *read_input(size_t *bytes)
     while (text != NULL) {
         const size_t n = fread(text + used, 1, room - used, stdin);
         *bytes = used += n;
-        if (n == 0 && !ferror(stdin)) return text;
+        if (n == 0 && !ferror(stdin)) {
+            text[used] = '\0'; /* used < room */
+            return text;
+        }
         char *grown = n == 0 ? NULL : used < room ? text : realloc(text, room *= 2);
         if (grown == NULL) free(text);
         text = grown;

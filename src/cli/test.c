@@ -96,7 +96,6 @@ static int run_tests(int argc, char **argv)
     const ls_server_options options = {.size = sizeof options,
                                        .site = "luaserve test",
                                        .source = source,
-                                       .source_bytes = sizeof source - 1,
                                        .argc = argc - 1,
                                        .argv = argv + 1,
                                        .open = define};
@@ -126,7 +125,6 @@ static int run_file(ls_server_options *options)
     char message[1024];
     if ((session.channel = ls_parent_open(end_process)) == NULL) return LS_STATUS_FAILED;
     options->source = source;
-    options->source_bytes = sizeof source - 1;
     options->signals = 0;
     options->threads = 1; /* one Lua state, else the file would run several times */
     options->listen_on = ANY_PORT;

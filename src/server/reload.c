@@ -259,6 +259,11 @@ static void swap_source(ls_server *server, source_text *with)
 static int reload_from(ls_server *server, source_text *source, char *message, size_t message_bytes)
 {
     const uint64_t from_ns = ls_clock_ns();
+    char own[LS_MESSAGE_BYTES];
+    if (message_bytes == 0) {
+        message = own;
+        message_bytes = sizeof own;
+    }
     message[0] = '\0';
     if (server->options.idle) /* it would open the listeners */
         return ls_server_explain(LS_ENOTSUP, message, message_bytes, "an idle server cannot be reloaded");
@@ -294,19 +299,20 @@ static int reload_from(ls_server *server, source_text *source, char *message, si
 
 int ls_server_reload(ls_server *server, char *message, size_t message_bytes)
 {
-    char own[LS_MESSAGE_BYTES];
-    return reload_from(server, NULL, message_bytes > 0 ? message : own,
-                       message_bytes > 0 ? message_bytes : sizeof own);
+    return reload_from(server, NULL, message, message_bytes);
 }
 
-int ls_server_reload_source(ls_server *server, const char *text, size_t bytes)
+int ls_server_reload_source(ls_server *server, const char *text, size_t bytes, char *message, size_t message_bytes)
 {
-    char message[LS_MESSAGE_BYTES], *copy;
-    if (server->dev != NULL) return LS_ENOTSUP;
-    if ((copy = malloc(bytes + 1)) == NULL) return LS_ENOMEM;
-    memcpy(copy, text, bytes);
-    source_text source = {copy, bytes};
-    const int err = reload_from(server, &source, message, sizeof message);
+    source_text source = {.bytes = bytes > 0 ? bytes : strlen(text)};
+    char *copy;
+    if (server->dev != NULL)
+        return ls_server_explain(LS_ENOTSUP, message, message_bytes, "dev mode reloads the file of the site");
+    if ((copy = malloc(source.bytes + 1)) == NULL)
+        return ls_server_explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
+    memcpy(copy, text, source.bytes);
+    source.text = copy;
+    const int err = reload_from(server, &source, message, message_bytes);
     free((char *)(uintptr_t)source.text);
     return err;
 }

@@ -448,6 +448,11 @@ int ls_server_open(const ls_server_options *given, ls_server **out, char *messag
     if (err < 0) return err;
     memcpy(&full, given, given->size); /* the header of the program may have fewer fields */
     if (full.site == NULL) return ls_server_explain(LS_EINVAL, message, message_bytes, "options.site is missing");
+    if (full.threads > LS_SERVER_THREADS_MAX)
+        return ls_server_explain(LS_EINVAL, message, message_bytes,
+                                 "options.threads is %u: set it to at most %d, or to 0 for one per processor",
+                                 full.threads, LS_SERVER_THREADS_MAX);
+    if (full.source != NULL && full.source_bytes == 0) full.source_bytes = strlen(full.source);
     err = LS_ENOMEM;
     ls_server *server = calloc(1, sizeof *server);
     if (server == NULL) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
@@ -536,7 +541,7 @@ static void close_sites(ls_server *server)
 
 void ls_server_close(ls_server *server)
 {
-    if (server->ended_early && !ls_server_end(server)) return;
+    if (server == NULL || (server->ended_early && !ls_server_end(server))) return;
     if (server->dev != NULL) ls_dev_stop(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     ls_endpoint_plan_end(&server->plan); /* of a server that never ran; it refers to the endpoints */

@@ -254,8 +254,8 @@ TEST(the_size_of_the_options_is_checked)
     struct {
         ls_server_options options;
         int further;
-    } later = {.options = {.size = sizeof later, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1}};
-    ls_server_options options = {.site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    } later = {.options = {.size = sizeof later, .site = "m.lua", .source = text}};
+    ls_server_options options = {.site = "m.lua", .source = text};
     ls_server *server;
     char message[300];
     check_fails(&options, "options.size is 0: set it to sizeof(ls_server_options)");
@@ -365,7 +365,6 @@ TEST(two_servers_call_the_same_program)
         const ls_server_options options = {.size = sizeof options,
                                            .site = "m.lua",
                                            .source = text,
-                                           .source_bytes = sizeof text - 1,
                                            .argc = 1,
                                            .argv = args,
                                            .threads = 2,
@@ -399,8 +398,7 @@ TEST(a_failing_open_function_is_described)
 {
     int count = 0;
     static const char text[] = "local ls = require 'luaserve' ls.init(function() end)";
-    ls_server_options options = {
-        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .open = refuse};
+    ls_server_options options = {.size = sizeof options, .site = "m.lua", .source = text, .open = refuse};
     check_fails(&options, "m.lua: the open function of the program returned -7");
     options.open = refuse_second;
     options.user = &count;
@@ -411,17 +409,26 @@ TEST(a_failing_open_function_is_described)
     assert_int_equal(count, 2);
 }
 
+TEST(threads_have_the_limit_of_the_command_line)
+{
+    ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = "", .threads = LS_SERVER_THREADS_MAX + 1};
+    check_fails(&options, "options.threads is 1025: set it to at most 1024, or to 0 for one per processor");
+    options.threads--;
+    check_fails(&options, "nothing to do");
+    ls_server_close(NULL);
+}
+
 TEST(a_site_in_memory_has_a_name_in_messages)
 {
     static const char text[] = "\xef\xbb\xbflocal x\nlocal y = = 1";
-    ls_server_options options = {
-        .size = sizeof options, .site = "memory.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server_options options = {.size = sizeof options, .site = "memory.lua", .source = text};
+    check_fails(&options, "memory.lua:2: unexpected symbol");
+    options.source_bytes = 0; /* up to its terminator */
     check_fails(&options, "memory.lua:2: unexpected symbol");
     options.source = "x = 1";
     options.source_bytes = 5;
     check_fails(&options, "memory.lua defines no listener, timer or job: nothing to do; add ls.listen(8080, app)");
-    options.source_bytes = 0;
-    check_fails(&options, "nothing to do");
     options.source = "# no line end";
     options.source_bytes = 13;
     check_fails(&options, "nothing to do");
@@ -434,8 +441,7 @@ TEST(a_site_without_listeners_ends_by_itself)
                                "ls.after(0.01, function() ls.spawn(function() ls.sleep(0.01) "
                                "  ls.after(0, function() end) end) end) "
                                "ls.init(function() local t t = ls.every(0.001, function() t:cancel() end) end)";
-    const ls_server_options options = {
-        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    const ls_server_options options = {.size = sizeof options, .site = "m.lua", .source = text};
     ls_server *server;
     char message[300];
     if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
@@ -458,12 +464,8 @@ TEST(addresses_are_those_bound)
     no_ip6 = true;
     place_open(&p, "");
     char *args[] = {p.address};
-    const ls_server_options options = {.size = sizeof options,
-                                       .site = "m.lua",
-                                       .source = text,
-                                       .source_bytes = sizeof text - 1,
-                                       .argc = 1,
-                                       .argv = args};
+    const ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = text, .argc = 1, .argv = args};
     if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
     assert_int_equal(ls_server_address(server, 0, at, sizeof at), 0);
     assert_int_equal(sscanf(at, "127.0.0.1:%u", &port), 1);
@@ -495,11 +497,8 @@ static int open_on(const char *listen_on, ls_server **server, char message[300])
                                "ls.udp(1, function() end) "
                                "ls.listen('*:1', ls.app()) "
                                "ls.tcp({ path = '/nowhere/s', mode = '0600' }, function() end)";
-    const ls_server_options options = {.size = sizeof options,
-                                       .site = "m.lua",
-                                       .source = text,
-                                       .source_bytes = sizeof text - 1,
-                                       .listen_on = listen_on};
+    const ls_server_options options = {
+        .size = sizeof options, .site = "m.lua", .source = text, .listen_on = listen_on};
     return ls_server_open(&options, server, message, 300);
 }
 
@@ -569,8 +568,7 @@ TEST(the_log_goes_to_the_program)
     static const char text[] = "local ls = require 'luaserve' "
                                "ls.log.warn('loading') "
                                "ls.on('start', function() ls.log.error('in a state') end) ";
-    const ls_server_options options = {
-        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1, .threads = 1};
+    const ls_server_options options = {.size = sizeof options, .site = "m.lua", .source = text, .threads = 1};
     lines l = {.len = 0};
     ls_server *server;
     char message[300];
@@ -595,11 +593,8 @@ TEST(the_back_end_is_that_of_the_system)
     static const char text[] = "require 'luaserve'.init(function() end)";
     const char *const names[] = {"auto", ls_server_backends(), "uring"};
     for (size_t i = 0; i < 3; i++) {
-        const ls_server_options options = {.size = sizeof options,
-                                           .site = "m.lua",
-                                           .source = text,
-                                           .source_bytes = sizeof text - 1,
-                                           .backend = names[i]};
+        const ls_server_options options = {
+            .size = sizeof options, .site = "m.lua", .source = text, .backend = names[i]};
         lines l = {.len = 0};
         ls_server *server;
         char message[300];
@@ -626,8 +621,7 @@ TEST(threads_that_contradict_threads_max_are_refused)
         "local ls = require 'luaserve' "
         "ls.config { threads_max = 1 } "
         "ls.init(function() assert(ls.stats().lua_states == 1 and ls.stats().threads == 1) end)";
-    ls_server_options options = {
-        .size = sizeof options, .site = "m.lua", .source = text, .source_bytes = sizeof text - 1};
+    ls_server_options options = {.size = sizeof options, .site = "m.lua", .source = text};
     ls_server *server;
     char message[300];
     for (options.threads = 0; options.threads < 2; options.threads++) {
@@ -748,7 +742,6 @@ static void open_text(ls_server **server, const char *text, char *address)
     const ls_server_options options = {.size = sizeof options,
                                        .site = "m.lua",
                                        .source = text,
-                                       .source_bytes = strlen(text),
                                        .argc = address != NULL,
                                        .argv = args,
                                        .threads = 2,
@@ -889,8 +882,7 @@ TEST(a_site_that_does_not_hear_refuses_posts)
 
     static const char many[] = "local ls = require 'luaserve' "
                                "for _ = 1, 17 do ls.on('host', function() end) end";
-    const ls_server_options options = {
-        .size = sizeof options, .site = "m.lua", .source = many, .source_bytes = sizeof many - 1};
+    const ls_server_options options = {.size = sizeof options, .site = "m.lua", .source = many};
     check_fails(&options, "ls.on: more than 16 \"host\" hooks");
 }
 

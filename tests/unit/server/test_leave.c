@@ -116,7 +116,6 @@ static void start(place *p, const char *address)
     const ls_server_options options = {.size = sizeof options,
                                        .site = "m.lua",
                                        .source = site,
-                                       .source_bytes = sizeof site - 1,
                                        .argc = 1,
                                        .argv = args,
                                        .threads = 1,

@@ -294,24 +294,26 @@ TEST(a_site_in_memory_gets_another_text)
     memcpy(text, plain, sizeof text);
     memcpy(strstr(text, "served"), "second", 6);
     open_place(&p, plain, false);
-    assert_int_equal(ls_server_reload_source(p.server, text, strlen(text)), LS_EBUSY);
+    assert_int_equal(ls_server_reload_source(p.server, text, 0, NULL, 0), LS_EBUSY);
     start(&p);
     gate_pass(&p.serving);
     check_serves(&p);
-    assert_int_equal(ls_server_reload_source(p.server, text, strlen(text)), LS_OK);
+    assert_int_equal(ls_server_reload_source(p.server, text, 0, p.message, sizeof p.message), LS_OK);
     assert_int_equal(p.told, LS_OK);
+    assert_string_equal(p.message, "");
     memset(text, 'x', strlen(text)); /* it was copied */
     check_serves_text(&p, "second");
-    assert_int_equal(ls_server_reload_source(p.server, "local x = = 1", 13), LS_ESCRIPT);
+    assert_int_equal(ls_server_reload_source(p.server, "local x = = 1", 13, p.message, sizeof p.message), LS_ESCRIPT);
     assert_int_equal(p.told, LS_ESCRIPT);
+    assert_string_equal(p.message, p.told_message);
     assert_non_null(strstr(p.told_message, "site.lua:1: unexpected symbol"));
     check_serves_text(&p, "second");
     assert_int_equal(ls_server_reload(p.server, NULL, 0), LS_OK); /* of the last text that could be served */
     check_serves_text(&p, "second");
-    assert_int_equal(ls_server_reload_source(p.server, plain, strlen(plain)), LS_OK);
+    assert_int_equal(ls_server_reload_source(p.server, plain, strlen(plain), NULL, 0), LS_OK);
     check_serves(&p);
     stop(&p);
-    assert_int_equal(ls_server_reload_source(p.server, plain, strlen(plain)), LS_EBUSY);
+    assert_int_equal(ls_server_reload_source(p.server, plain, strlen(plain), NULL, 0), LS_EBUSY);
     close_place(&p);
 }
 

@@ -193,7 +193,6 @@ static void start(place *p, const char *drain_timeout)
     const ls_server_options options = {.size = sizeof options,
                                        .site = "m.lua",
                                        .source = site,
-                                       .source_bytes = sizeof site - 1,
                                        .argc = 1,
                                        .argv = args,
                                        .threads = 2,
