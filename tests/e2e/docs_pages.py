@@ -62,6 +62,9 @@ def tracked(root=ROOT):
     return sorted(found)
 
 
+RECIPES = [page for page in tracked() if page.startswith(os.path.join(DOCS, "cookbook", "")) and not page.endswith("README.md")]
+
+
 def blocks_of(page, text):
     """The fenced blocks of a page, in order."""
     blocks, fence = [], None

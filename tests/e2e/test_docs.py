@@ -8,7 +8,7 @@ import re
 import unittest
 
 from docs_e2e import run_page
-from docs_pages import DOCS, DocError, check_links, tracked, without_wrong_input
+from docs_pages import DOCS, RECIPES, DocError, check_links, tracked, without_wrong_input
 from harness import ROOT, SANITIZER, not_on_windows, scratch
 
 
@@ -49,8 +49,8 @@ class Links(unittest.TestCase):
 
 class Recipes(unittest.TestCase):
     def test_every_recipe_and_every_task_is_used_with_wrong_input_too(self):
-        for name in ("cookbook", "gateway", "hosts", "live", "login", "upload", "webhook"):
-            path = os.path.join(DOCS, name + ".md")
+        tasks = [os.path.join(DOCS, name + ".md") for name in ("gateway", "hosts", "live", "login", "upload", "webhook")]
+        for path in RECIPES + tasks:
             with self.subTest(page=path), open(os.path.join(ROOT, path), encoding="utf-8") as text:
                 self.assertEqual(without_wrong_input(path, text.read()), [])
 

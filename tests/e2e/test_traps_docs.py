@@ -12,7 +12,8 @@ from docs_pages import DOCS, blocks_of, scopes_of
 from harness import E2E, ROOT, WAIT, in_parallel, not_on_windows, repeats, request
 from harness.websocket import WebSocket
 
-PAGE = os.path.join(DOCS, "cookbook.md")
+COOKBOOK = os.path.join(DOCS, "cookbook")
+JOBS, NETWORKS = os.path.join(COOKBOOK, "jobs.md"), os.path.join(COOKBOOK, "networks.md")
 
 # ls.publish of a site in which the message "slow" waits before it leaves until "fast" has left, or 0.3 s have passed.
 SLOW_PUBLISH = r"""
@@ -51,7 +52,7 @@ end
 
 @not_on_windows("as the pages")
 class Traps(E2E):
-    def recipe(self, title, change=None, page=PAGE, flags=()):
+    def recipe(self, title, change=None, page=JOBS, flags=()):
         """The program of a section, served. `change`: a function of the text of its site."""
         with open(os.path.join(ROOT, page), encoding="utf-8") as lines:
             text = lines.read()
@@ -123,7 +124,7 @@ ls.listen("""), os.path.join(DOCS, "reference", "topics.md"), ["--threads", "1"]
 
     def test_the_number_of_workers(self):
         """Each row of the table of the recipe, with two states. No job ends, and each further one waits in the queue."""
-        with open(os.path.join(ROOT, PAGE), encoding="utf-8") as page:
+        with open(os.path.join(ROOT, JOBS), encoding="utf-8") as page:
             rows = re.findall(r'(?m)^\| `(ls\.(?:on|init)\(.*worker.*)` \| (one|four) in (each|the whole)', page.read())
         self.assertEqual([row[1:] for row in rows], [("one", "each"), ("four", "each"), ("four", "the whole")])
         for start, each, where in rows:
@@ -147,7 +148,7 @@ ls.config { threads = 2, states = 2, drain_timeout = 0.1 }""")
 
     def test_t21_statsd_counts_all_of_a_long_datagram(self):
         # datagrams above 2048 bytes were cut: of 200 counters 108 arrived, one with a tenth of its value
-        run, server = self.recipe("A statsd server")
+        run, server = self.recipe("A statsd server", page=NETWORKS)
         names = ["counter.%03d" % n for n in range(200)]
         with socket.socket(type=socket.SOCK_DGRAM) as client:
             counts = "\n".join("%s:1000|c" % name for name in names)
