@@ -133,7 +133,8 @@ int main(int argc, char **argv)
     sigset_t signals;
     check(argc == 2, "usage: s5_exit PORT");
     (void)sigemptyset(&signals), sigaddset(&signals, SIGINT), sigaddset(&signals, SIGTERM);
-    check(!sigprocmask(SIG_BLOCK, &signals, NULL) && ls_mutex_open(&mutex) == LS_OK, "start");
+    check(!sigprocmask(SIG_BLOCK, &signals, NULL), "start");
+    ls_mutex_open(&mutex);
     port = example_port(&pools);
     context *first = context_open(LISTENER, example_listen(argv[1], SOCK_NONBLOCK), "");
     check(example_notify(port, registration(first, LS_NOTIFY_REGISTER)) == LS_OK, "register");

@@ -138,26 +138,24 @@ static uint32_t cache_max(size_t share, uint32_t most)
 
 int ls_pools_open(size_t bytes_max, ls_pools **out)
 {
-    int err = LS_ENOMEM;
     ls_pools *pools = calloc(1, sizeof *pools);
-    if (pools == NULL) return err;
-    if ((err = ls_mutex_open(&pools->lock)) < 0) goto fail_alloc;
+    if (pools == NULL) return LS_ENOMEM;
+    ls_mutex_open(&pools->lock);
     pools->bytes_max = bytes_max;
     pools->cache_max[SMALL] = cache_max(bytes_max / CACHE_SHARE / LS_BLOCK_SMALL, LS_POOL_CACHE_SMALL);
     pools->cache_max[LARGE] = cache_max(bytes_max / CACHE_SHARE / LS_BLOCK_LARGE, LS_POOL_CACHE_LARGE);
     ls_node_init(&pools->pools);
     pools->refs = 1;
-    if ((err = ls_pool_open(pools, &pools->reserve)) < 0) goto fail_mutex;
+    const int err = ls_pool_open(pools, &pools->reserve);
+    if (err < 0) {
+        ls_mutex_close(&pools->lock);
+        free(pools);
+        return err;
+    }
     const uint64_t share = bytes_max / RESERVE_SHARE;
     pools->reserve_bytes = (share < RESERVE_BYTES_MAX ? share : RESERVE_BYTES_MAX) / LS_BLOCK_SMALL * LS_BLOCK_SMALL;
     *out = pools;
     return LS_OK;
-
-fail_mutex:
-    ls_mutex_close(&pools->lock);
-fail_alloc:
-    free(pools);
-    return err;
 }
 
 /* Drops one reference; `pool` is the pool that held it, or NULL. */

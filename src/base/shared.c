@@ -18,11 +18,7 @@ int ls_shared_open(ls_shared **out)
 {
     ls_shared *shared = calloc(1, sizeof *shared);
     if (shared == NULL) return LS_ENOMEM;
-    const int err = ls_mutex_open(&shared->lock);
-    if (err < 0) {
-        free(shared);
-        return err;
-    }
+    ls_mutex_open(&shared->lock);
     ls_node_init(&shared->objects);
     *out = shared;
     return LS_OK;

@@ -176,8 +176,8 @@ static void report_addresses(void *user)
 static int serve_site(ls_server_options *options)
 {
     char message[2048];
-    if (ls_mutex_open(&serving.mutex) < 0 || (session.channel = ls_parent_open(drain_server)) == NULL)
-        return LS_STATUS_FAILED;
+    ls_mutex_open(&serving.mutex);
+    if ((session.channel = ls_parent_open(drain_server)) == NULL) return LS_STATUS_FAILED;
     options->signals = 0;
     options->listen_on = ANY_PORT;
     options->serving = report_addresses;

@@ -145,13 +145,11 @@ int ls_file_cache_open(const ls_file_cache_limits *limits, ls_file_cache **out)
         shard *s = &cache->shards[opened];
         ls_node_init(&s->order);
         if ((s->chains = calloc(cache->chain_count, sizeof(ls_cached_file *))) == NULL) goto fail;
-        if ((err = ls_mutex_open(&s->mutex)) < 0) goto fail_chains;
+        ls_mutex_open(&s->mutex);
     }
     *out = cache;
     return LS_OK;
 
-fail_chains:
-    free(cache->shards[opened].chains);
 fail:
     cache->limits.shards = opened;
     ls_file_cache_close(cache);

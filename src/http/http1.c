@@ -82,15 +82,17 @@ static const ls_http_engine_ops engine_ops = {NULL, prepare, replace, drain, abo
 int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, ls_conn_limit *limit, unsigned threads,
                   ls_http_engine **out)
 {
-    int err = LS_ENOMEM;
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
     ls_http1 *http = calloc(1, sizeof *http);
-    if (http == NULL) return err;
+    if (http == NULL) return LS_ENOMEM;
     http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
-    if (http->threads == NULL) goto fail_alloc;
+    if (http->threads == NULL) {
+        free(http);
+        return LS_ENOMEM;
+    }
     memset(http->threads, 0, threads * sizeof *http->threads);
     for (unsigned i = 0; i < threads; i++) ls_random(&http->threads[i].next_id, sizeof http->threads[i].next_id);
-    if ((err = ls_mutex_open(&http->mutex)) < 0) goto fail_threads;
+    ls_mutex_open(&http->mutex);
     http->engine.ops = &engine_ops;
     http->stream_handler = ls_http1_stream_handler;
     http->stream_handler.send_rate_min = config->send_rate_min;
@@ -101,12 +103,6 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
     ls_node_init(&http->conns);
     *out = &http->engine;
     return LS_OK;
-
-fail_threads:
-    ls_memory_aligned_free(http->threads);
-fail_alloc:
-    free(http);
-    return err;
 }
 
 void ls_http1_local(ls_http_engine *engine, const ls_addr *local)

@@ -596,19 +596,17 @@ int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options
     atomic_init(&a->certificates_checked_ms, ls_clock_coarse_ms());
     for (unsigned i = 0; i < STATES; i++) ls_node_init(&a->handshakes[i]);
     a->timer.op.done = timer_fired;
-    if ((err = ls_mutex_open(&a->mutex)) < 0) goto fail_alloc;
+    ls_mutex_open(&a->mutex);
     listener.ended = listener_ended;
     err = ls_listener_open(port, at, &listener, a->limit, accepted, a, &a->listener);
-    if (err < 0) goto fail_mutex;
+    if (err < 0) {
+        ls_mutex_close(&a->mutex);
+        free(a);
+        return err;
+    }
     a->addr = *ls_listener_addr(a->listener);
     *out = a;
     return LS_OK;
-
-fail_mutex:
-    ls_mutex_close(&a->mutex);
-fail_alloc:
-    free(a);
-    return err;
 }
 
 ls_acceptor_service *ls_acceptor_replace(ls_acceptor *a, ls_acceptor_service *service)

@@ -39,14 +39,14 @@ struct ls_listener {
 static void accept_done(ls_thread_ctx *ctx, ls_op *op);
 static void slot_admitted(ls_thread_ctx *ctx, ls_op *op);
 
-int ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max)
+void ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max)
 {
     atomic_init(&limit->count, 0);
     atomic_init(&limit->accepts, 0);
     atomic_init(&limit->has_waiting, false);
     limit->max = connections_max;
     ls_node_init(&limit->waiting);
-    return ls_mutex_open(&limit->mutex);
+    ls_mutex_open(&limit->mutex);
 }
 
 void ls_conn_limit_close(ls_conn_limit *limit)
@@ -187,7 +187,7 @@ int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options
         l->slots[i].op.done = accept_done;
         ls_node_init(&l->slots[i].waiting);
     }
-    if ((err = ls_mutex_open(&l->mutex)) < 0) goto fail_alloc;
+    ls_mutex_open(&l->mutex);
     if ((err = ls_sock_listen(at, options->backlog, options->access, &fd, &l->addr)) < 0) goto fail_mutex;
     ls_sock_path_id(&l->addr, &l->path);
     if ((err = ls_sock_attach(port, fd, false, &l->sock)) < 0) goto fail_fd;
@@ -199,7 +199,6 @@ fail_fd:
     ls_sock_discard(fd);
 fail_mutex:
     ls_mutex_close(&l->mutex);
-fail_alloc:
     free(l);
     return err;
 }

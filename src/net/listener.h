@@ -26,7 +26,7 @@ typedef struct ls_conn_limit {
     _Atomic bool has_waiting;
 } ls_conn_limit;
 
-int ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max);
+void ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max);
 void ls_conn_limit_close(ls_conn_limit *limit);
 void ls_conn_limit_leave(ls_conn_limit *limit); /* a connection has closed; any thread, inside an actor or not */
 

@@ -80,8 +80,8 @@ static inline ls_port_base *ls_port_base_of(ls_port *port)
     return (ls_port_base *)(void *)port;
 }
 
-/* `base` is zeroed. LS_OK or an error of ls_mutex_open; `work` is the back end's to set. */
-int ls_port_base_open(ls_port_base *base);
+/* `base` is zeroed; `work` is the back end's to set. */
+void ls_port_base_open(ls_port_base *base);
 void ls_port_base_close(ls_port_base *base); /* timers still armed are disarmed */
 
 /* ---- the queue of posted packets ------------------------------------------------------------------------------- */

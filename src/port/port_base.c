@@ -3,18 +3,13 @@
 
 #include "port/common_internal.h"
 
-int ls_port_base_open(ls_port_base *base)
+void ls_port_base_open(ls_port_base *base)
 {
-    int err = ls_mutex_open(&base->mutex);
-    if (err < 0) return err;
-    if ((err = ls_mutex_open(&base->heap_mutex)) < 0) {
-        ls_mutex_close(&base->mutex);
-        return err;
-    }
+    ls_mutex_open(&base->mutex);
+    ls_mutex_open(&base->heap_mutex);
     base->last = &base->first;
     base->timer_ns = UINT64_MAX;
     ls_heap_open(&base->heap);
-    return LS_OK;
 }
 
 void ls_port_base_close(ls_port_base *base)

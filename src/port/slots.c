@@ -23,10 +23,7 @@ int ls_slots_open(uint32_t count_max, size_t slot_bytes, ls_slots **out)
     size_t chunks = ((size_t)count_max + LS_SLOTS_PER_CHUNK - 1) / LS_SLOTS_PER_CHUNK;
     ls_slots *slots = calloc(1, sizeof *slots + chunks * sizeof slots->chunks[0]);
     if (slots == NULL) return LS_ENOMEM;
-    if (ls_mutex_open(&slots->mutex) < 0) {
-        free(slots);
-        return LS_ENOMEM;
-    }
+    ls_mutex_open(&slots->mutex);
     slots->slot_bytes = slot_bytes;
     slots->count_max = count_max;
     *out = slots;

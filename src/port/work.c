@@ -27,23 +27,16 @@ struct ls_work_pool {
 
 int ls_work_pool_open(ls_port *port, void (*done)(ls_port *port, ls_op *op), ls_work_pool **out)
 {
-    int err = LS_ENOMEM;
     ls_work_pool *pool = calloc(1, sizeof *pool);
-    if (pool == NULL) return err;
+    if (pool == NULL) return LS_ENOMEM;
     pool->port = port;
     pool->done = done;
     pool->last = &pool->first;
-    if ((err = ls_mutex_open(&pool->mutex)) < 0) goto fail_pool;
-    if ((err = ls_cond_open(&pool->more)) < 0) goto fail_mutex;
+    ls_mutex_open(&pool->mutex);
+    ls_cond_open(&pool->more);
     for (unsigned i = 0; i < LS_WORK_THREADS_MAX; i++) pool->threads[i].pool = pool;
     *out = pool;
     return LS_OK;
-
-fail_mutex:
-    ls_mutex_close(&pool->mutex);
-fail_pool:
-    free(pool);
-    return err;
 }
 
 void ls_work_pool_close(ls_work_pool *pool)

@@ -241,12 +241,9 @@ static int worker_open(ls_workers *workers)
     ls_worker *worker = &workers->array[index];
     ls_pool *pool;
     *worker = (ls_worker){.workers = workers};
-    int err = ls_cond_open(&worker->resume);
+    const int err = ls_pool_open(workers->pools, &pool);
     if (err < 0) return err;
-    if ((err = ls_pool_open(workers->pools, &pool)) < 0) {
-        ls_cond_close(&worker->resume);
-        return err;
-    }
+    ls_cond_open(&worker->resume);
     ls_thread_ctx_init(&worker->ctx, workers->port, pool, index);
     worker->ctx.worker = worker;
     worker->ctx.inline_ms_max = LS_WORKER_INLINE_MS_MAX;
@@ -326,13 +323,18 @@ bool ls_workers_replace(ls_workers *workers)
     return ending;
 }
 
-static void workers_close(ls_workers *workers)
+void ls_workers_close(ls_workers *workers)
 {
+    assert(workers->alive == 0);
     for (unsigned i = 0; i < workers->opened; i++) {
         if (workers->array[i].ctx.pool != NULL) ls_pool_close(workers->array[i].ctx.pool);
         ls_cond_close(&workers->array[i].resume);
     }
     ls_memory_aligned_free(workers->array);
+    ls_cond_close(&workers->watchdog_wake);
+    ls_cond_close(&workers->ended);
+    ls_mutex_close(&workers->mutex);
+    ls_memory_aligned_free(workers);
 }
 
 int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *options, ls_workers **out)
@@ -345,39 +347,20 @@ int ls_workers_open(ls_port *port, ls_pools *pools, const ls_workers_options *op
     if (options->standby_idle_ms_max == 0) workers->options.standby_idle_ms_max = STANDBY_IDLE_MS_MAX;
     workers->wait_max = options->threads == 1 ? LS_WAIT_PACKETS_MAX : LS_WAIT_PACKETS;
 
-    int err = ls_mutex_open(&workers->mutex);
-    if (err < 0) goto fail_mutex;
-    if ((err = ls_cond_open(&workers->ended)) < 0) goto fail_ended;
-    if ((err = ls_cond_open(&workers->watchdog_wake)) < 0) goto fail_watchdog_wake;
-    err = LS_ENOMEM;
+    ls_mutex_open(&workers->mutex);
+    ls_cond_open(&workers->ended);
+    ls_cond_open(&workers->watchdog_wake);
+    int err = LS_ENOMEM;
     if ((workers->array = ls_memory_aligned(CACHE_LINE_BYTES, options->threads_max * sizeof *workers->array)) == NULL)
-        goto fail_workers;
+        goto fail;
     while (workers->opened < options->threads)
-        if ((err = worker_open(workers)) < 0) goto fail_worker;
+        if ((err = worker_open(workers)) < 0) goto fail;
     *out = workers;
     return LS_OK;
 
-fail_worker:
-    workers_close(workers);
-fail_workers:
-    ls_cond_close(&workers->watchdog_wake);
-fail_watchdog_wake:
-    ls_cond_close(&workers->ended);
-fail_ended:
-    ls_mutex_close(&workers->mutex);
-fail_mutex:
-    ls_memory_aligned_free(workers);
+fail:
+    ls_workers_close(workers);
     return err;
-}
-
-void ls_workers_close(ls_workers *workers)
-{
-    assert(workers->alive == 0);
-    workers_close(workers);
-    ls_cond_close(&workers->watchdog_wake);
-    ls_cond_close(&workers->ended);
-    ls_mutex_close(&workers->mutex);
-    ls_memory_aligned_free(workers);
 }
 
 ls_thread_ctx *ls_workers_ctx(ls_workers *workers, unsigned index)

@@ -207,7 +207,7 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *ru
     control->port = port;
     control->reload = reload;
     control->runtime = runtime;
-    if ((err = ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX)) < 0) goto fail_alloc;
+    ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX);
     const size_t bytes = strlen(path);
     err = bytes == 0 ? LS_EINVAL : LS_ELIMIT;
     if (bytes == 0 || bytes >= sizeof at.bytes) goto fail_limit;
@@ -228,7 +228,6 @@ fail_service:
     ls_acceptor_service_drop(control->service);
 fail_limit:
     ls_conn_limit_close(&control->limit);
-fail_alloc:
     free(control);
     return err;
 }

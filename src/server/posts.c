@@ -6,11 +6,11 @@
 
 #include "base/err.h"
 
-int ls_posts_open(ls_posts *posts, ls_posts_deliver_fn *deliver, void *server)
+void ls_posts_open(ls_posts *posts, ls_posts_deliver_fn *deliver, void *server)
 {
     *posts = (ls_posts){.deliver = deliver, .server = server};
     ls_node_init(&posts->list);
-    return ls_mutex_open(&posts->mutex);
+    ls_mutex_open(&posts->mutex);
 }
 
 void ls_posts_close(ls_posts *posts)

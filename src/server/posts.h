@@ -27,8 +27,7 @@ typedef struct ls_posts {
     bool stopped;
 } ls_posts;
 
-/* LS_OK, or the error of the mutex. */
-int ls_posts_open(ls_posts *posts, ls_posts_deliver_fn *deliver, void *server);
+void ls_posts_open(ls_posts *posts, ls_posts_deliver_fn *deliver, void *server);
 /* Free the posts that are unfinished: never delivered, or their tasks were dropped. No worker runs. */
 void ls_posts_close(ls_posts *posts);
 

@@ -254,8 +254,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
 
     int err = check_backend(options->backend, message, message_bytes);
     if (err < 0) return err;
-    if ((err = ls_conn_limit_open(&server->conn_limit, settings->connections_max)) < 0)
-        return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
+    ls_conn_limit_open(&server->conn_limit, settings->connections_max);
     server->conn_limit_open = true;
     if (options->signals != 0) /* the process serves only the site */
         ls_memory_share(settings->threads + 2);
@@ -466,11 +465,11 @@ int ls_server_open(const ls_server_options *given, ls_server **out, char *messag
     ls_node_init(&server->ending);
     ls_node_init(&server->reload_waits);
     if (copy_options(server, options) < 0) goto fail_options;
-    if (ls_mutex_open(&server->mutex) < 0) goto fail_options;
-    if (ls_mutex_open(&server->lists) < 0) goto fail_mutex;
-    if (ls_cond_open(&server->changed) < 0) goto fail_lists;
-    if (ls_cond_open(&server->load_ended) < 0) goto fail_changed;
-    if (ls_posts_open(&server->posts, deliver_post, server) < 0) goto fail_load;
+    ls_mutex_open(&server->mutex);
+    ls_mutex_open(&server->lists);
+    ls_cond_open(&server->changed);
+    ls_cond_open(&server->load_ended);
+    ls_posts_open(&server->posts, deliver_post, server);
     const ls_signals_options signals = {.on_stop = stop_from_signal, .on_other = other_signal, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
         ls_server_explain(err, message, message_bytes, "signals: %s",
@@ -496,13 +495,9 @@ fail_site:
     return err;
 fail_posts:
     ls_posts_close(&server->posts);
-fail_load:
     ls_cond_close(&server->load_ended);
-fail_changed:
     ls_cond_close(&server->changed);
-fail_lists:
     ls_mutex_close(&server->lists);
-fail_mutex:
     ls_mutex_close(&server->mutex);
 fail_options:
     free_options(server);

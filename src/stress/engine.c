@@ -468,11 +468,13 @@ int ls_stress_main(int argc, char **argv)
 {
     engine *e = calloc(1, sizeof *e);
     int status = STATUS_FAILED;
-    if (ls_digest_start() < 0 || e == NULL || ls_mutex_open(&e->mutex) < 0 || ls_cond_open(&e->cond) < 0) {
+    if (ls_digest_start() < 0 || e == NULL) {
         fprintf(stderr, "luaserve stress: not enough memory\n");
         free(e);
         return status;
     }
+    ls_mutex_open(&e->mutex);
+    ls_cond_open(&e->cond);
     ls_stress_http_init();
     e->L = ls_lua_modules_state();
     if (e->L != NULL) {

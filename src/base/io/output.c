@@ -83,7 +83,7 @@ static void run(void *arg)
 static bool start(output *o)
 {
     if (o->started) return true;
-    if (ls_cond_open(&o->changed) < 0) return false;
+    ls_cond_open(&o->changed);
     o->last = &o->first;
     if (ls_thread_start(&o->thread, "ls-output", run, o) < 0) {
         ls_cond_close(&o->changed);

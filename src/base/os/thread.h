@@ -1,5 +1,7 @@
 /* thread.h - threads, mutexes and condition variables; the header that selects the platform's types.
- * Creation returns its errors; a failed lock or unlock is a programming error and asserted. */
+ * The creation of a thread returns its errors. Mutexes and condition variables need no memory of their own: none of the
+ * C libraries and systems of luaserve can fail to open one. A failed lock or unlock is a programming error, and
+ * asserted. */
 #ifndef LS_BASE_THREAD_H
 #define LS_BASE_THREAD_H
 
@@ -14,13 +16,13 @@
 
 typedef void ls_thread_fn(void *arg);
 
-int ls_mutex_open(ls_mutex *mutex);
+void ls_mutex_open(ls_mutex *mutex);
 void ls_mutex_close(ls_mutex *mutex);
 void ls_mutex_lock(ls_mutex *mutex);
 bool ls_mutex_try_lock(ls_mutex *mutex); /* false: a thread holds it */
 void ls_mutex_unlock(ls_mutex *mutex);
 
-int ls_cond_open(ls_cond *cond); /* waits on the monotonic clock */
+void ls_cond_open(ls_cond *cond); /* waits on the monotonic clock */
 void ls_cond_close(ls_cond *cond);
 void ls_cond_wait(ls_cond *cond, ls_mutex *mutex);
 bool ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms); /* false: timed out */

@@ -32,9 +32,9 @@ static void must(int err)
     assert(err == 0);
 }
 
-int ls_mutex_open(ls_mutex *mutex)
+void ls_mutex_open(ls_mutex *mutex)
 {
-    return ls_err_from_errno(pthread_mutex_init(mutex, NULL));
+    must(pthread_mutex_init(mutex, NULL));
 }
 
 void ls_mutex_close(ls_mutex *mutex)
@@ -59,15 +59,13 @@ void ls_mutex_unlock(ls_mutex *mutex)
     must(pthread_mutex_unlock(mutex));
 }
 
-int ls_cond_open(ls_cond *cond)
+void ls_cond_open(ls_cond *cond)
 {
     pthread_condattr_t attr;
-    int err = pthread_condattr_init(&attr);
-    if (err != 0) return ls_err_from_errno(err);
-    err = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    if (err == 0) err = pthread_cond_init(cond, &attr);
-    (void)pthread_condattr_destroy(&attr);
-    return ls_err_from_errno(err);
+    must(pthread_condattr_init(&attr));
+    must(pthread_condattr_setclock(&attr, CLOCK_MONOTONIC));
+    must(pthread_cond_init(cond, &attr));
+    must(pthread_condattr_destroy(&attr));
 }
 
 void ls_cond_close(ls_cond *cond)

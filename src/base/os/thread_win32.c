@@ -29,10 +29,9 @@ static CONDITION_VARIABLE *variable(ls_cond *cond)
     return (CONDITION_VARIABLE *)(void *)&cond->condition;
 }
 
-int ls_mutex_open(ls_mutex *mutex)
+void ls_mutex_open(ls_mutex *mutex)
 {
     InitializeSRWLock(srw(mutex));
-    return LS_OK;
 }
 
 void ls_mutex_close(ls_mutex *mutex)
@@ -55,10 +54,9 @@ void ls_mutex_unlock(ls_mutex *mutex)
     ReleaseSRWLockExclusive(srw(mutex));
 }
 
-int ls_cond_open(ls_cond *cond)
+void ls_cond_open(ls_cond *cond)
 {
     InitializeConditionVariable(variable(cond));
-    return LS_OK;
 }
 
 void ls_cond_close(ls_cond *cond)

@@ -212,9 +212,9 @@ int ls_httpsys_open_with(const ls_httpsys_api *api, ls_port *port, const ls_http
     http->port = port;
     atomic_init(&http->handler, options->handler);
     http->requests_max = options->requests_max;
-    if ((err = make_memory(http, options)) < 0 || (err = prepare(&http->engine, options->config)) < 0 ||
-        (err = ls_mutex_open(&http->mutex)) < 0)
+    if ((err = make_memory(http, options)) < 0 || (err = prepare(&http->engine, options->config)) < 0)
         goto fail_memory;
+    ls_mutex_open(&http->mutex);
 
     atomic_init(&http->config, http->prepared);
     if ((error = api->Initialize(version, HTTP_INITIALIZE_SERVER, NULL)) != NO_ERROR) {

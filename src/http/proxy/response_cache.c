@@ -535,10 +535,7 @@ static int cache_open(const void *options, ls_shared_object **out)
 {
     ls_response_cache *cache = calloc(1, sizeof *cache);
     if (cache == NULL) return LS_ENOMEM;
-    if (ls_mutex_open(&cache->lock) < 0) {
-        free(cache);
-        return LS_ENOMEM;
-    }
+    ls_mutex_open(&cache->lock);
     cache->bytes_max = *(const size_t *)options;
     ls_hash_seed(cache->seed);
     ls_node_init(&cache->used);

@@ -119,11 +119,7 @@ int ls_deadlines_open(ls_port *port, ls_deadline_fn *due, ls_deadlines **out)
 {
     ls_deadlines *d = calloc(1, sizeof *d);
     if (d == NULL) return LS_ENOMEM;
-    const int err = ls_mutex_open(&d->mutex);
-    if (err < 0) {
-        free(d);
-        return err;
-    }
+    ls_mutex_open(&d->mutex);
     d->port = port;
     d->run = due;
     d->timer.op.done = tick;

@@ -266,11 +266,7 @@ int ls_polls_open(ls_port *port, ls_polls **out)
 {
     ls_polls *polls = calloc(1, sizeof *polls);
     if (polls == NULL) return LS_ENOMEM;
-    const int err = ls_mutex_open(&polls->mutex);
-    if (err < 0) {
-        free(polls);
-        return err;
-    }
+    ls_mutex_open(&polls->mutex);
     polls->port = port;
     ls_node_init(&polls->retired);
     *out = polls;

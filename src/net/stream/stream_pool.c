@@ -157,11 +157,7 @@ int ls_stream_pool_open(ls_port *port, ls_stream_pool **out)
 {
     ls_stream_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL) return LS_ENOMEM;
-    const int err = ls_mutex_open(&pool->mutex);
-    if (err < 0) {
-        free(pool);
-        return err;
-    }
+    ls_mutex_open(&pool->mutex);
     pool->port = port;
     pool->timer.op.done = tick;
     ls_node_init(&pool->all);

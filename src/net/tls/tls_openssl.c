@@ -318,8 +318,8 @@ int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why_text, siz
     err = LS_ENOMEM;
     if (tls == NULL) goto fail;
     atomic_init(&tls->refs, 1);
-    if ((err = ls_mutex_open(&tls->lock)) < 0) goto fail_alloc;
-    if ((err = ls_mutex_open(&tls->reload_lock)) < 0) goto fail_lock;
+    ls_mutex_open(&tls->lock);
+    ls_mutex_open(&tls->reload_lock);
     if ((err = copy_options(&tls->config, options, &why)) < 0) goto fail_config;
     err = LS_ENOMEM;
     tls->bio = ls_tls_bio_make();
@@ -337,11 +337,6 @@ int ls_tls_open(const ls_tls_options *options, ls_tls **out, char *why_text, siz
 fail_config:
     ERR_clear_error();
     ls_tls_drop(tls);
-    goto fail;
-fail_lock:
-    ls_mutex_close(&tls->lock);
-fail_alloc:
-    OPENSSL_free(tls);
 fail:
     if (why_bytes > 0 && why_text[0] == '\0') (void)ls_tls_fail(&why, err, "%s", ls_err_text(err));
     return err;

@@ -97,18 +97,14 @@ static bool rotate(ls_tls_tickets *tickets)
 int ls_tls_keyring_open(ls_tls_keyring **out)
 {
     ls_tls_keyring *ring = OPENSSL_zalloc(sizeof *ring);
-    int err = LS_ENOMEM;
-    if (ring == NULL) return err;
+    if (ring == NULL) return LS_ENOMEM;
     atomic_init(&ring->refs, 1);
-    if ((err = ls_mutex_open(&ring->lock)) < 0) goto fail_alloc;
-    if ((err = ls_tls_tickets_make(&ring->tickets)) < 0) goto fail_lock;
-    *out = ring;
-    return LS_OK;
-
-fail_lock:
-    ls_mutex_close(&ring->lock);
-fail_alloc:
-    OPENSSL_free(ring);
+    ls_mutex_open(&ring->lock);
+    const int err = ls_tls_tickets_make(&ring->tickets);
+    if (err < 0)
+        ls_tls_keyring_drop(ring);
+    else
+        *out = ring;
     return err;
 }
 

@@ -408,7 +408,7 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     udp->both_families = at != NULL && at->family == LS_ADDR_IP6 && ls_addr_is_any(at);
     udp->send_op.done = sent;
     udp->retry.op.done = retry_due;
-    if ((err = ls_mutex_open(&udp->mutex)) < 0) goto fail_alloc;
+    ls_mutex_open(&udp->mutex);
     if ((err = ls_udp_sock_open(setup, at, to, &fd, &udp->addr)) < 0) goto fail_mutex;
     /* `fresh` is false, so the first receive is pending before receives and sends are posted concurrently. */
     if ((err = ls_sock_attach(port, fd, false, &udp->sock)) < 0) goto fail_fd;
@@ -419,7 +419,6 @@ fail_fd:
     ls_sock_discard(fd);
 fail_mutex:
     ls_mutex_close(&udp->mutex);
-fail_alloc:
     free(udp);
     return err;
 }

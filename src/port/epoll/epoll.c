@@ -64,9 +64,9 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
 
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return err;
-    if ((err = ls_port_base_open(&port->base)) < 0) goto fail_port;
-    if ((err = ls_mutex_open(&port->accept_mutex)) < 0) goto fail_base;
-    if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_accept_mutex;
+    ls_port_base_open(&port->base);
+    ls_mutex_open(&port->accept_mutex);
+    if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_base;
     if ((err = ls_watchers_open(&port->watchers)) < 0) goto fail_slots;
     if ((err = kernel_open(port)) < 0) goto fail_watchers;
     if ((err = ls_work_pool_open(port, ls_port_enqueue, &port->base.work)) < 0) goto fail_kernel;
@@ -79,11 +79,9 @@ fail_watchers:
     ls_watchers_close(port->watchers);
 fail_slots:
     ls_slots_close(port->socks);
-fail_accept_mutex:
-    ls_mutex_close(&port->accept_mutex);
 fail_base:
+    ls_mutex_close(&port->accept_mutex);
     ls_port_base_close(&port->base);
-fail_port:
     free(port);
     return err;
 }

@@ -26,7 +26,7 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     ls_port *port = calloc(1, sizeof *port);
     if (port == NULL) return LS_ENOMEM;
     port->transmits = IsWindowsServer();
-    if ((err = ls_port_base_open(&port->base)) < 0) goto fail_port;
+    ls_port_base_open(&port->base);
     if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_base;
     err = LS_ENOMEM;
     port->iocp = CreateIoCompletionPort(INVALID_HANDLE_VALUE, NULL, 0, options->concurrency);
@@ -48,7 +48,6 @@ fail_slots:
     ls_slots_close(port->socks);
 fail_base:
     ls_port_base_close(&port->base);
-fail_port:
     free(port);
     return err;
 }

@@ -17,12 +17,11 @@
 
 int ls_watchers_open(ls_port *port, ls_watchers **out)
 {
-    int err = LS_ENOMEM;
     ls_watchers *watchers = calloc(1, sizeof *watchers);
-    if (watchers == NULL) return err;
+    if (watchers == NULL) return LS_ENOMEM;
     watchers->process = ls_process_look_up();
-    (void)ls_mutex_open(&watchers->mutex);
-    (void)ls_mutex_open(&watchers->process_mutex);
+    ls_mutex_open(&watchers->mutex);
+    ls_mutex_open(&watchers->process_mutex);
     *out = watchers;
     return LS_OK;
 }

@@ -56,19 +56,15 @@ int ls_dev_open(const char *editor, ls_dev **out, char *message, size_t message_
 {
     int err = LS_ENOMEM;
     ls_dev *dev = calloc(1, sizeof *dev);
-    if (dev == NULL) goto fail;
-    if ((err = ls_mutex_open(&dev->mutex)) < 0) goto fail_alloc;
-    if ((err = ls_watch_open(&dev->watch)) < 0) goto fail_mutex;
+    if (dev == NULL || (err = ls_watch_open(&dev->watch)) < 0) goto fail;
+    ls_mutex_open(&dev->mutex);
     dev->editor = editor != NULL ? editor : "";
     atomic_init(&dev->version, (uint64_t)ls_clock_wall_us() / 1000u);
     *out = dev;
     return LS_OK;
 
-fail_mutex:
-    ls_mutex_close(&dev->mutex);
-fail_alloc:
-    free(dev);
 fail:
+    free(dev);
     (void)snprintf(message, message_bytes, "dev mode: cannot watch files: %s", ls_err_text(err));
     return err;
 }

@@ -44,7 +44,7 @@ int ls_runtime_open(const ls_site_host *host, const ls_module *const *modules, u
     ls_runtime *runtime = ls_memory_aligned(unit, (bytes + unit - 1) / unit * unit);
     if (runtime == NULL) return err;
     memset((void *)runtime, 0, bytes);
-    if ((err = ls_mutex_open(&runtime->mutex)) < 0) goto fail_alloc;
+    ls_mutex_open(&runtime->mutex);
     if ((err = ls_bytecode_open(&runtime->bytecode)) < 0) goto fail_mutex;
     if ((err = ls_shared_open(&runtime->shared)) < 0) goto fail_bytecode;
     runtime->modules = modules;
@@ -63,7 +63,6 @@ fail_bytecode:
     ls_bytecode_close(runtime->bytecode);
 fail_mutex:
     ls_mutex_close(&runtime->mutex);
-fail_alloc:
     ls_memory_aligned_free(runtime);
     return err;
 }

@@ -678,11 +678,8 @@ static int database_open(const void *given, ls_shared_object **out)
     ls_node_init(&db->reads.free);
     ls_node_init(&db->writes.jobs);
     ls_node_init(&db->writes.free);
-    if (ls_mutex_open(&db->lock) < 0) goto fail;
-    if (ls_cond_open(&db->more) < 0) {
-        ls_mutex_close(&db->lock);
-        goto fail;
-    }
+    ls_mutex_open(&db->lock);
+    ls_cond_open(&db->more);
     const int err = conn_open(db, true, &writer, options->message, options->message_bytes);
     if (err < 0) {
         *options->error = err;

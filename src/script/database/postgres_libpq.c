@@ -682,7 +682,8 @@ static int pool_open(const void *given, ls_shared_object **out)
     const size_t url_bytes = strlen(options->url) + 1;
     const char *wrong = "not enough memory";
     ls_pg *pool = calloc(1, sizeof *pool + url_bytes);
-    if (pool == NULL || ls_mutex_open(&pool->lock) < 0) goto fail;
+    if (pool == NULL) goto fail;
+    ls_mutex_open(&pool->lock);
     memcpy(pool->url, options->url, url_bytes);
     pool->topics = options->topics;
     pool->limits = options->limits;

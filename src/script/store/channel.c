@@ -183,10 +183,7 @@ static int channel_open(const void *options, ls_shared_object **out)
     const size_t *capacity = options;
     ls_channel *channel = calloc(1, sizeof *channel);
     if (channel == NULL) return LS_ENOMEM;
-    if (ls_mutex_open(&channel->mutex) < 0) {
-        free(channel);
-        return LS_ENOMEM;
-    }
+    ls_mutex_open(&channel->mutex);
     channel->capacity_given = capacity != NULL;
     channel->capacity = capacity != NULL ? *capacity : LS_CHANNEL_CAPACITY;
     ls_node_init(&channel->messages);

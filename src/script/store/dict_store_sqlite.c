@@ -355,10 +355,10 @@ static int file_open(const char *path, const ls_dict_options *options, dict_file
     file->last = &file->first;
     memcpy(file->path, path, strlen(path) + 1);
     ls_node_init(&file->waiters);
-    if ((err = ls_mutex_open(&file->using)) < 0) goto fail_file;
-    if ((err = ls_mutex_open(&file->lock)) < 0) goto fail_using;
-    if ((err = ls_cond_open(&file->wake)) < 0) goto fail_lock;
-    if ((err = ls_cond_open(&file->done)) < 0) goto fail_wake;
+    ls_mutex_open(&file->using);
+    ls_mutex_open(&file->lock);
+    ls_cond_open(&file->wake);
+    ls_cond_open(&file->done);
     if (path[0] != '\0' && !options->shares && (result = lock_file(file)) != SQLITE_OK) {
         err = failed(options, file->locked, result);
         if (result == SQLITE_BUSY)
@@ -381,13 +381,9 @@ fail:
     (void)sqlite3_close(file->handle);
     (void)sqlite3_close(file->locked);
     ls_cond_close(&file->done);
-fail_wake:
     ls_cond_close(&file->wake);
-fail_lock:
     ls_mutex_close(&file->lock);
-fail_using:
     ls_mutex_close(&file->using);
-fail_file:
     free(file);
     return err;
 }

@@ -91,10 +91,7 @@ static int semaphore_open(const void *options, ls_shared_object **out)
 {
     ls_semaphore *semaphore = calloc(1, sizeof *semaphore);
     if (semaphore == NULL) return LS_ENOMEM;
-    if (ls_mutex_open(&semaphore->mutex) < 0) {
-        free(semaphore);
-        return LS_ENOMEM;
-    }
+    ls_mutex_open(&semaphore->mutex);
     semaphore->permits = *(const unsigned *)options;
     ls_node_init(&semaphore->waiters);
     *out = &semaphore->shared;

@@ -84,24 +84,14 @@ static void topic_tidy(ls_topic_shard *shard, ls_topic *topic)
 
 int ls_topics_open(ls_topics **out)
 {
-    int err = LS_ENOMEM;
-    unsigned open = 0;
     ls_topics *topics = calloc(1, sizeof *topics);
-    if (topics == NULL) return err;
-    if ((err = ls_mutex_open(&topics->lock)) < 0) goto fail_alloc;
-    for (; open < LS_TOPIC_SHARDS; open++)
-        if ((err = ls_mutex_open(&topics->shards[open].lock)) < 0) goto fail_shards;
+    if (topics == NULL) return LS_ENOMEM;
+    ls_mutex_open(&topics->lock);
+    for (unsigned n = 0; n < LS_TOPIC_SHARDS; n++) ls_mutex_open(&topics->shards[n].lock);
     ls_hash_seed(topics->seed);
     ls_node_init(&topics->inboxes);
     *out = topics;
     return LS_OK;
-
-fail_shards:
-    while (open > 0) ls_mutex_close(&topics->shards[--open].lock);
-    ls_mutex_close(&topics->lock);
-fail_alloc:
-    free(topics);
-    return err;
 }
 
 void ls_topics_close(ls_topics *topics)

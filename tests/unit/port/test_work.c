@@ -227,7 +227,7 @@ TEST_IN(net_place, place, packets_are_dispatched_like_all_others)
 
 int main(void)
 {
-    assert_int_equal(ls_mutex_open(&gate.mutex), LS_OK);
-    assert_int_equal(ls_cond_open(&gate.changed), LS_OK);
+    ls_mutex_open(&gate.mutex);
+    ls_cond_open(&gate.changed);
     return test_run(NULL, NULL);
 }

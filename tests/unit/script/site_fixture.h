@@ -65,7 +65,7 @@ static inline test_site *test_site_new(void)
 {
     test_site *t = calloc(1, sizeof *t);
     assert_non_null(t);
-    assert_int_equal(ls_mutex_open(&t->log_mutex), LS_OK);
+    ls_mutex_open(&t->log_mutex);
     ls_log_set_sink(test_sink, t);
     return t;
 }

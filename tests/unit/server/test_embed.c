@@ -573,7 +573,7 @@ TEST(the_log_goes_to_the_program)
     ls_server *server;
     char message[300];
     unsigned states = 0;
-    assert_int_equal(ls_mutex_open(&l.mutex), 0);
+    ls_mutex_open(&l.mutex);
     assert_int_equal(ls_server_log_level("info"), 0);
     ls_server_log_to(keep_line, &l);
     if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
@@ -598,7 +598,7 @@ TEST(the_back_end_is_that_of_the_system)
         lines l = {.len = 0};
         ls_server *server;
         char message[300];
-        assert_int_equal(ls_mutex_open(&l.mutex), 0);
+        ls_mutex_open(&l.mutex);
         assert_int_equal(ls_server_log_level("info"), 0);
         ls_server_log_to(keep_line, &l);
         if (i == 2 && strcmp(names[1], "epoll") != 0) {
@@ -894,7 +894,7 @@ TEST(an_error_in_a_host_function_is_logged)
     lines l = {.len = 0};
     ls_server *server;
     hits = 0;
-    assert_int_equal(ls_mutex_open(&l.mutex), 0);
+    ls_mutex_open(&l.mutex);
     assert_int_equal(ls_server_log_level("error"), 0);
     ls_server_log_to(keep_line, &l);
     open_text(&server, text, NULL);

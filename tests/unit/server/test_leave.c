@@ -253,7 +253,7 @@ int main(void)
 {
     ls_server_log_to(note_line, NULL);
     gate.drain_s = 0.05;
-    assert_int_equal(ls_mutex_open(&gate.mutex), 0);
-    assert_int_equal(ls_cond_open(&gate.changed), 0);
+    ls_mutex_open(&gate.mutex);
+    ls_cond_open(&gate.changed);
     return test_run(NULL, NULL);
 }

@@ -24,8 +24,8 @@ typedef struct gate {
 static void gate_init(gate *g)
 {
     *g = (gate){.open = false};
-    assert_int_equal(ls_mutex_open(&g->mutex), 0);
-    assert_int_equal(ls_cond_open(&g->changed), 0);
+    ls_mutex_open(&g->mutex);
+    ls_cond_open(&g->changed);
 }
 
 static void gate_free(gate *g)

@@ -428,7 +428,7 @@ TEST(many_threads_resume)
 int main(void)
 {
     (void)ls_server_log_level("off");
-    assert_int_equal(ls_mutex_open(&jobs.mutex), 0);
-    assert_int_equal(ls_cond_open(&jobs.changed), 0);
+    ls_mutex_open(&jobs.mutex);
+    ls_cond_open(&jobs.changed);
     return test_run(NULL, NULL);
 }

@@ -562,7 +562,8 @@ static const luaL_Reg functions[] = {{"child", core_child}, {"environment", core
 
 static int groups_open(void *own)
 {
-    return ls_mutex_open(&((groups *)own)->mutex);
+    ls_mutex_open(&((groups *)own)->mutex);
+    return LS_OK;
 }
 
 static void groups_close(void *own)

@@ -62,18 +62,15 @@ ls_task *ls_task_suspend(lua_State *L)
 {
     ls_task_may_wait(L);
     suspension *s = calloc(1, sizeof *s);
-    if (s == NULL || ls_mutex_open(&s->mutex) < 0) goto fail;
-    if ((s->wait = ls_wait_get(L, &kind, s)) == NULL) goto fail_mutex;
+    if (s == NULL || (s->wait = ls_wait_get(L, &kind, s)) == NULL) {
+        free(s);
+        luaL_error(L, "not enough memory");
+        return NULL;
+    }
+    ls_mutex_open(&s->mutex);
     s->flush.run = run_ended;
     ls_state_flush_later(ls_state_of(L), &s->flush);
     return (ls_task *)(void *)s;
-
-fail_mutex:
-    ls_mutex_close(&s->mutex);
-fail:
-    free(s);
-    luaL_error(L, "not enough memory");
-    return NULL;
 }
 
 static int push_results(lua_State *L)

@@ -93,11 +93,7 @@ int ls_tls_contexts_open(ls_tls_contexts **out)
 {
     ls_tls_contexts *contexts = calloc(1, sizeof *contexts);
     if (contexts == NULL) return LS_ENOMEM;
-    const int err = ls_mutex_open(&contexts->mutex);
-    if (err < 0) {
-        free(contexts);
-        return err;
-    }
+    ls_mutex_open(&contexts->mutex);
     ls_node_init(&contexts->list);
     *out = contexts;
     return LS_OK;

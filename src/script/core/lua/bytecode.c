@@ -29,11 +29,7 @@ int ls_bytecode_open(ls_bytecode **out)
 {
     ls_bytecode *bytecode = calloc(1, sizeof *bytecode + ls_lua_modules_count * sizeof bytecode->modules[0]);
     if (bytecode == NULL) return LS_ENOMEM;
-    const int err = ls_mutex_open(&bytecode->mutex);
-    if (err < 0) {
-        free(bytecode);
-        return err;
-    }
+    ls_mutex_open(&bytecode->mutex);
     bytecode->count = ls_lua_modules_count;
     *out = bytecode;
     return LS_OK;

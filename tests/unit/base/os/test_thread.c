@@ -16,8 +16,8 @@ typedef struct shared {
 static void shared_open(shared *s)
 {
     memset(s, 0, sizeof *s);
-    assert_int_equal(ls_mutex_open(&s->mutex), LS_OK);
-    assert_int_equal(ls_cond_open(&s->cond), LS_OK);
+    ls_mutex_open(&s->mutex);
+    ls_cond_open(&s->cond);
 }
 
 static void shared_close(shared *s)

@@ -255,8 +255,8 @@ static void await_taker(void)
 
 TEST(another_thread_takes_while_a_sweep_looks_at_a_stream)
 {
-    assert_int_equal(ls_mutex_open(&taker.mutex), LS_OK);
-    assert_int_equal(ls_cond_open(&taker.ended), LS_OK);
+    ls_mutex_open(&taker.mutex);
+    ls_cond_open(&taker.ended);
     open_pool();
     ls_stream *filtered = make_filtered(await_taker), *other = make();
     put("k", filtered);

@@ -261,8 +261,8 @@ static void await_calls(reloads *r, unsigned calls)
 TEST_WITH(site, dev, a_change_reloads_the_site, site_open())
 {
     reloads r = {.busy = 2};
-    assert_int_equal(ls_mutex_open(&r.mutex), LS_OK);
-    assert_int_equal(ls_cond_open(&r.changed), LS_OK);
+    ls_mutex_open(&r.mutex);
+    ls_cond_open(&r.changed);
     assert_int_equal(ls_dev_file(dev, path_a, LS_DEV_SOURCE), LS_OK);
     assert_int_equal(ls_dev_start(dev, count_reload, &r), LS_OK);
     write_file(path_a, "return 22");

@@ -176,8 +176,8 @@ TEST(histories_are_linearizable)
     ls_shared *registry;
     assert_non_null(s);
     s->dict = open_dict(&registry, 1 << 20);
-    assert_int_equal(ls_mutex_open(&s->lock), LS_OK);
-    assert_int_equal(ls_cond_open(&s->all_arrived), LS_OK);
+    ls_mutex_open(&s->lock);
+    ls_cond_open(&s->all_arrived);
     for (unsigned n = 0; n < THREADS; n++) workers[n] = (worker){s, n, 0x9e3779b97f4a7c15 * (n + 1)};
     start_and_join(workers, history_worker);
     ls_cond_close(&s->all_arrived);

@@ -113,8 +113,8 @@ static void hold_and_release(void *arg)
 {
     crowd *c = arg;
     sleeper s;
-    assert_int_equal(ls_mutex_open(&s.mutex), LS_OK);
-    assert_int_equal(ls_cond_open(&s.cond), LS_OK);
+    ls_mutex_open(&s.mutex);
+    ls_cond_open(&s.cond);
     for (unsigned n = 0; n < ROUNDS; n++) {
         ls_waiter_init(&s.waiter, sleeper_wake);
         s.woken = false;
