@@ -64,7 +64,7 @@ end
 
 function tests.the_pages()
   local count, wrong = 0, {}
-  for path, text in pairs(generator.read(root, paths_of("README.md lua/docs/*.md lua/docs/reference/*.md src/README.md"))) do
+  for path, text in pairs(generator.read(root, paths_of("README.md lua/docs/*.md lua/docs/*/*.md src/README.md"))) do
     for _, block in ipairs(blocks_of(text)) do
       local file = block.words:match("file=(%S+)")
       if (not file or file:find("%.lua$")) and not block.words:find("stress") then
@@ -147,6 +147,21 @@ function tests.other_lua_is_refused()
     ["--[[ a"] = "a comment without end", ["end"] = "1: a statement expected" } do
     check.raises(message, check_calls, model, text)
   end
+end
+
+-- lua/docs/reference/calls.md is what lua/calls.lua makes of the comments of the sources.
+function tests.the_page_of_all_calls()
+  local pages, path = {}, root .. "/lua/docs/reference/calls.md"
+  for name, text in pairs(generator.read(root, paths_of("lua/docs/reference/*.md"))) do
+    pages[name:match("[^/]*$")] = name:find("/calls%.md$") and "" or text
+  end
+  local page = assert(loadfile(root .. "/lua/calls.lua"))().page(model, pages)
+  if os.getenv("WRITE") then
+    local file <close> = assert(io.open(path, "wb"))
+    assert(file:write(page))
+  end
+  local file <close> = assert(io.open(path, "rb"))
+  if file:read("a"):gsub("\r\n", "\n") ~= page then error("to write the page: WRITE=1 lua5.4 tests/unit/lua/run.lua calls", 0) end
 end
 
 return tests
