@@ -25,7 +25,7 @@ usage.mark_internal()
 
 -- Functions that run for a request are locals: a site may replace the globals.
 local find, sub, byte, concat, ipairs = string.find, string.sub, string.byte, table.concat, ipairs
-local gmatch, gsub = string.gmatch, string.gsub
+local gmatch, gsub, lower = string.gmatch, string.gsub, string.lower
 local percent_decode, last_segment = core.percent_decode, core.last_segment
 local set_params, set_body_max, set_time_max = core.params, core.body_max, core.time_max
 
@@ -290,14 +290,15 @@ local function guarded(guard, fn)
 end
 
 -- covers(at, segments) -> whether the path of middleware, `at`, has all requests for a route of these segments, or none;
--- nil: it depends on the request, because a parameter or a separator in a segment may be anything (is_below).
+-- nil: it depends on the request, because a parameter or a separator in a segment may be anything (is_below). The texts
+-- of `at` are in lower case.
 local function covers(at, segments)
   for i, one in ipairs(at) do
     local segment = segments[i]
     if not segment then return false end
     local text = segment.text
     if not text or find(text, "[%%/\\;]") or text == "" and i < #segments then return nil end
-    if one.text and one.text ~= text then return false end
+    if one.text and one.text ~= lower(text) then return false end
   end
   return true
 end
@@ -339,18 +340,19 @@ local function plain_segments(path)
 end
 
 -- is_below(segments) -> a function that tells whether a request is for the path of the segments, or below it. So is one
--- that another server may read as such: a check of "/admin" is made for "//admin" and "/%61dmin;v=1", too. A path that
--- cannot be decoded is not: no route matches it.
+-- that another server may read as such: a check of "/admin" is made for "//admin", "/ADMIN" and "/%61dmin;v=1", too. A
+-- path that cannot be decoded is not: no route matches it. The texts of the segments are in lower case.
 local function is_below(segments)
   local literal = ""
   for _, segment in ipairs(segments) do literal = literal and segment.text and literal .. "/" .. segment.text end
   local function begins(at)
     for i, segment in ipairs(segments) do
-      if not at or not at[i] or segment.text and segment.text ~= at[i] then return false end
+      if not at or not at[i] or segment.text and segment.text ~= lower(at[i]) then return false end
     end
     return true
   end
   return function(path)
+    path = lower(path)
     if literal and sub(path, 1, #literal) == literal and (#path == #literal or byte(path, #literal + 1) == 0x2F) then
       return true
     end
@@ -370,6 +372,7 @@ end
 local function placed(use, prefix)
   if not use.segments then return use end
   local at = joined(prefix, use.segments)
+  for i, segment in ipairs(at) do at[i] = { text = segment.text and lower(segment.text) } end
   local matches, fn = is_below(at), use.fn
   local function here(req, res, next)
     if matches(req.path) then return fn(req, res, next) end

@@ -88,7 +88,7 @@ function tests.middleware_of_a_path_runs_for_other_spellings_of_it()
     app:use(pattern, function() return 401 end)
     for _, path in ipairs { "/a/b", "/a/b/", "/a/b/1", "/a//b/1", "//a/b", "/a%2fb/1", "/a%2Fb", "/%61/b", "/a%5cb/1",
       "/a\\b", "/a/b;v=1/1", "/a;v/b", "/a/%62;v=1", "/a%2f%2Fb",
-      "/a/;/b", "/;/a/b", "/a/;v=1/b", "/a//;a//b", "/a/;%2fb", "/a/%3b/b" } do
+      "/a/;/b", "/;/a/b", "/a/;v=1/b", "/a//;a//b", "/a/;%2fb", "/a/%3b/b", "/A/b", "/%41/%42" } do
       check.equal({ path, (select(2, request(app, "GET", path))) }, { path, 401 })
     end
     for _, path in ipairs { "/", "/a", "/b/a/b", "/ab", "/a;/", "/a%3b" } do
@@ -98,7 +98,7 @@ function tests.middleware_of_a_path_runs_for_other_spellings_of_it()
   local app = ls.app()
   app:any("/*path", handler "any")
   app:use("/a/b", function() return 401 end)
-  for _, path in ipairs { "/a/bc", "/a/b%20c", "/a/B", "/a/c;/a/b" } do
+  for _, path in ipairs { "/a/bc", "/a/b%20c", "/a/c;/a/b" } do
     check.equal({ path, (select(2, request(app, "GET", path))) }, { path, 200 })
   end
 end
@@ -121,7 +121,7 @@ function tests.a_route_has_only_the_middleware_that_may_run_for_it()
     { "/a", "/a", "2" }, { "/a", "/a/b", "2" }, { "/a", "/a/", "2" }, { "/a", "/a/:x", "2" }, { "/a", "/a/*x", "2" },
     { "/a", "/b", "" }, { "/a", "/", "" }, { "/a", "/ab", "" }, { "/a/b", "/a", "" }, { "/a/b", "/b/:x", "" },
     { "/a/b", "/a/:x", "2" }, { "/a", "/:x", "2" }, { "/a", "/*x", "2" }, { "/:x", "/a", "2" }, { "/:x/b", "/a/c", "" },
-    { "/b", "/a%2Fb", "2" }, { "/b", "/a%5Cb", "2" }, { "/b", "/a%3Bb", "2" }, { "/a/b", "/a//b", "2" },
+    { "/A/b", "/a/B", "2" }, { "/b", "/a%2Fb", "2" }, { "/b", "/a%5Cb", "2" }, { "/b", "/a%3Bb", "2" }, { "/a/b", "/a//b", "2" },
   } do
     local app = ls.app()
     app:get(case[2], handler "a")
