@@ -22,7 +22,7 @@ local cache_options = {
   dict = true, -- Dict - a second store after the memory: a dict
   folder = true, -- string - or a folder
   folder_size = { "folder_bytes_max", "size", 1, math.maxinteger, "1g" }, -- bytes of the files in it
-  key = true, -- fun(req: Request): string? - the key in place of the URL; nil: not from the cache
+  key = true, -- fun(req: Request): string? - the key in place of path and query; nil: not from the cache
 }
 cache.calls = {
   ["app:proxy: cache"] = { cache_options }, -- ProxyCache
@@ -37,8 +37,7 @@ local safe = is_one_of("GET", "HEAD", "OPTIONS", "TRACE")
 local own_error = is_one_of(500, 502, 503, 504) -- RFC 5861 section 4
 -- Fields that a request that fills the cache does not have, and others that one made later does not repeat.
 local conditional = is_one_of("if-none-match", "if-modified-since", "if-range")
-local of_client = is_one_of("cache-control", "pragma", "connection", "keep-alive", "te", "upgrade", "expect", "forwarded",
-  "transfer-encoding", "content-length", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host")
+local of_client = is_one_of("cache-control", "pragma", "upgrade", "expect", "transfer-encoding", "content-length")
 
 -- ---- the second store ----------------------------------------------------------------------------------------------
 
@@ -359,11 +358,11 @@ function cache_meta:answer(req, res, run, ready)
     if key ~= nil and type(key) ~= "string" then
       usage.error("%s: the function cache.key must return a string or nil; got %s", fname, usage.quote(key))
     end
-    key = key and key .. "\n"
+    key = key and core.cache_key(res, key) -- nil: it is too long, also for the cache
   end
   if ready and ready.path and (key or not self.key) then
     local whole = key or core.cache_key(res)
-    key = whole and whole .. "\n" .. ready.path -- nil: it is too long, also for the cache
+    key = whole and whole .. "\n" .. ready.path
   end
   if self.key and not key then
     reason = "bypass"

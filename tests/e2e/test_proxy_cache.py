@@ -324,6 +324,32 @@ class Stored(CacheCase):
         self.assertEqual(self.asks("/vary", 1, [("Accept-Language", "1")]), ["hit"])
         self.assertEqual(self.asks("/vary", 1, [("Accept-Language", "0")]), ["fwd=vary-miss; stored"])
 
+    def test_requests_that_differ_for_the_server(self):
+        """One that the server would answer in another way does not fill the cache for the others."""
+        def check(case):
+            number, (target, index, first, second, status, texts) = case
+            target, host = target % number, [f[1] for f in first if f[0] == "Host"] or ["h"]
+            self.up.on(target, lambda seen: response(("%s %s" % (seen.get("accept-language"), seen["x-forwarded-host"])).encode(),
+                                                     [FRESH, "Vary: " + target.split("?")[1]]))
+            got = []
+            for headers, name in (first, host[0]), (second, "h"):
+                with self.connect(index) as conn:
+                    conn.send(request("GET", target, [f for f in headers if f[0] != "Host"], host=name))
+                    got.append(conn.response())
+            self.assertEqual(([self.status(one) for one in got], [one.text for one in got]), (["fwd=uri-miss; stored", status], texts))
+        de, dropped = ("Accept-Language", "de"), ("Connection", "accept-language")
+        table(self, [(str(case), (n, case)) for n, case in enumerate([
+            ("/d/%d?Accept-Language", 0, [de, dropped], [de], "fwd=vary-miss; stored", ["None h", "de h"]),
+            ("/d/%d?Accept-Language", 0, [de], [de, dropped], "fwd=vary-miss; stored", ["de h", "None h"]),
+            ("/d/%d?Accept-Language", 0, [("Accept_Language", "de")], [], "fwd=vary-miss; stored", ["None h"] * 2),
+            ("/d/%d?X-Real-IP", 0, [("X-Real-IP", "1.1.1.1")], [], "hit", ["None h"] * 2),
+            ("/d/%d?X-Forwarded-Proto", 1, [("X-Forwarded-Proto", "https")], [], "fwd=uri-miss; stored", ["None h"] * 2),
+            ("/d/%d?X-Forwarded-Host", 1, [("X-Forwarded-Host", "a")] * 2, [("X-Forwarded-Host", "a"), ("X-Forwarded-Host", "b")],
+             "fwd=uri-miss; stored", ["None a", "None b"]),
+            ("/key/%d?k=A", 0, [("Host", "evil.example")], [], "fwd=uri-miss; stored", ["None evil.example", "None h"])])], check)
+        for n, name in enumerate(("X-Forwarded-For", "Forwarded", "a, Via")):
+            self.assertEqual(self.asks(self.up.on("/differs/%d" % n, response(b"x", [FRESH, "Vary: " + name]))), ["fwd=uri-miss"] * 2)
+
     def test_authorization(self):
         who = [("Authorization", "Bearer a")]
         target = self.up.on("/auth/own", response(b"x", [FRESH]))

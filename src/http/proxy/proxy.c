@@ -184,9 +184,12 @@ no_memory:
     return LS_ENOMEM;
 }
 
-/* Queue the end of the chunked coding, with the trailers of the client. LS_OK or LS_ENOMEM. */
+/* Queue the end of the chunked coding, with the trailers of the client: servers may add them to the fields of the head,
+ * so what a client may not say there it may not say here. LS_OK or LS_ENOMEM. */
 static int put_end(ls_thread_ctx *ctx, const ls_proxy *p)
 {
+    ls_proxy_filter filter = p->with.filter;
+    filter.trusted = false; /* such a proxy speaks for itself in the head */
     const size_t room =
         5 + (p->with.x->trailers != NULL ? 2 * (size_t)p->with.x->trailers->to : 0); /* ": " may be longer than ":" */
     ls_pair field;
@@ -194,6 +197,7 @@ static int put_end(ls_thread_ctx *ctx, const ls_proxy *p)
     if (from == NULL) return LS_ENOMEM;
     to = (char *)memcpy(to, "0\r\n", 3) + 3;
     for (size_t at = 0; ls_exchange_next_trailer(p->with.x, &at, &field);) {
+        if (!ls_proxy_passes(p->with.x, &filter, field.name, field.name_len)) continue;
         to = (char *)memcpy(to, field.name, field.name_len) + field.name_len;
         to = (char *)memcpy(to, ": ", 2) + 2;
         to = (char *)memcpy(to, field.value, field.value_len) + field.value_len;
@@ -492,7 +496,7 @@ int ls_proxy_start(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *up, const ls_prox
 {
     ls_exchange *x = p->with.x;
     bool chunked;
-    const int err = ls_proxy_put_request(ctx, x, up, change, &chunked);
+    const int err = ls_proxy_put_request(ctx, x, up, &p->with.filter, change, &chunked);
     if (err < 0) return err;
     ls_proxy_room *room = ls_stream_user(up);
     *room = (ls_proxy_room){.proxy = p, .live = p->with.live};
@@ -524,8 +528,12 @@ int ls_proxy_resume(ls_thread_ctx *ctx, ls_proxy *p)
 
 ls_proxy *ls_proxy_new(const ls_proxy_options *options, size_t user_bytes)
 {
-    ls_proxy *p = calloc(1, sizeof *p + user_bytes);
-    if (p != NULL) p->with = *options;
+    const ls_text drops = options->filter.drops;
+    ls_proxy *p = calloc(1, sizeof *p + user_bytes + drops.len);
+    if (p == NULL) return NULL;
+    p->with = *options;
+    p->with.filter.drops.ptr = (char *)(p + 1) + user_bytes;
+    if (drops.len > 0) memcpy((char *)(p + 1) + user_bytes, drops.ptr, drops.len);
     return p;
 }
 
@@ -571,6 +579,11 @@ ls_exchange *ls_proxy_exchange(const ls_proxy *p)
 ls_text ls_proxy_own_fields(const ls_proxy *p)
 {
     return p->own != NULL ? (ls_text){p->own->data, p->own_fields_len} : (ls_text){NULL, 0};
+}
+
+bool ls_proxy_is_trusted(const ls_proxy *p)
+{
+    return p->with.filter.trusted;
 }
 
 bool ls_proxy_is_overruled(const ls_proxy *p)

@@ -36,6 +36,7 @@ typedef struct ls_proxy_options {
     bool pauses;            /* `done` is called when the head of the response has been taken, see ls_proxy_is_paused */
     const ls_slice *given;  /* a body that was received before; its bytes have no other owner */
     unsigned given_count;
+    ls_proxy_filter filter; /* its text is valid until ls_proxy_new returns */
     /* The exchange is the caller's again, and nothing of the proxy is pending. */
     void (*done)(ls_thread_ctx *ctx, ls_proxy *p);
 } ls_proxy_options;
@@ -78,6 +79,7 @@ bool ls_proxy_has_head(const ls_proxy *p); /* the head of the response was taken
 
 bool ls_proxy_is_paused(const ls_proxy *p);
 ls_exchange *ls_proxy_exchange(const ls_proxy *p);
+bool ls_proxy_is_trusted(const ls_proxy *p); /* see ls_proxy_filter */
 /* The fields that the response had before. */
 ls_text ls_proxy_own_fields(const ls_proxy *p);
 /* The response had a Cache-Control or Expires before, in place of which the server's was left out. */

@@ -7,7 +7,7 @@
 
 enum { OWN_BYTES = 512 }; /* of the fields that are written here, without those of the client and of the change */
 
-#define SAME(name, len, literal) ls_text_same(name, len, literal, sizeof(literal) - 1)
+#define SAME(name, len, literal) ls_proxy_same_name(name, len, literal, sizeof(literal) - 1)
 #define PUT(to, literal)         put(to, literal, sizeof(literal) - 1)
 
 static char *put(char *to, const void *bytes, size_t len)
@@ -21,9 +21,22 @@ static char *put_text(char *to, ls_text text)
     return put(to, text.ptr, text.len);
 }
 
+static char folded(char c)
+{
+    return c == '_' ? '-' : ls_char_lower(c);
+}
+
+bool ls_proxy_same_name(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    if (a_len != b_len) return false;
+    for (size_t i = 0; i < a_len; i++)
+        if (a[i] != b[i] && folded(a[i]) != folded(b[i])) return false;
+    return true;
+}
+
 static bool begins(const char *name, size_t len, const char *with, size_t with_len)
 {
-    return len >= with_len && ls_text_same(name, with_len, with, with_len);
+    return len >= with_len && ls_proxy_same_name(name, with_len, with, with_len);
 }
 
 /* Whether a field of that name concerns one connection only, whatever Connection says. */
@@ -100,12 +113,6 @@ static char *put_target(char *to, const ls_exchange *x, const ls_proxy_change *c
 
 /* ---- the fields of the request --------------------------------------------------------------------------------- */
 
-typedef struct forwarding {
-    const ls_exchange *x;
-    const ls_proxy_change *change;
-    bool has_proto, has_host, has_forwarded; /* by a trusted client */
-} forwarding;
-
 static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
 {
     const ls_http_field *field;
@@ -114,31 +121,49 @@ static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
     return false;
 }
 
-static bool drops(const ls_proxy_change *change, const char *name, size_t len)
+bool ls_proxy_lists(const ls_exchange *x)
 {
-    return change->drops.len > 0 && ls_list_has(change->drops.ptr, change->drops.len, name, len);
+    const ls_http_field *field;
+    for (uint32_t n = 0; (field = ls_http_head_next(&x->head, x->bytes, "connection", 10, &n)) != NULL;) {
+        const char *at = x->bytes + field->value.at, *const end = at + field->value.len, *from, *to;
+        while (ls_list_next(&at, end, &from, &to)) {
+            const size_t len = (size_t)(to - from);
+            if (len > 0 && !SAME(from, len, "keep-alive") && !SAME(from, len, "close")) return true;
+        }
+    }
+    return false;
 }
 
-/* Whether the field of the client is passed on as it is; those of `f` are noted, or written later. */
-static bool passes(forwarding *f, const char *name, size_t len, bool any_connection)
+static bool drops(const ls_proxy_filter *filter, const char *name, size_t len)
 {
-    const bool trusted = f->change->trusted;
-    if (is_hop(name, len) || SAME(name, len, "host") || SAME(name, len, "expect") || SAME(name, len, "http2-settings"))
+    const char *at = filter->drops.ptr, *const end = at + filter->drops.len, *from, *to;
+    while (filter->drops.len > 0 && ls_list_next(&at, end, &from, &to))
+        if (ls_proxy_same_name(from, (size_t)(to - from), name, len)) return true;
+    return false;
+}
+
+bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len)
+{
+    if (is_hop(name, len) || (filter->listed && connection_lists(x, name, len)) || drops(filter, name, len))
         return false;
-    if (any_connection && connection_lists(f->x, name, len)) return false;
-    if (drops(f->change, name, len)) return false;
-    if (f->change->decoded && SAME(name, len, "content-encoding")) return false;
-    if (begins(name, len, "x-forwarded-", 12)) {
-        if (!trusted || SAME(name, len, "x-forwarded-for")) return false;
-        f->has_proto = f->has_proto || SAME(name, len, "x-forwarded-proto");
-        f->has_host = f->has_host || SAME(name, len, "x-forwarded-host");
-        return true;
+    const bool may_say = filter->trusted && memchr(name, '_', len) == NULL;
+    if (begins(name, len, "x-forwarded-", 12)) return may_say && !SAME(name, len, "x-forwarded-for");
+    switch (len) {
+    case 4: return !SAME(name, len, "host");
+    case 6: return !SAME(name, len, "expect");
+    case 9: return !SAME(name, len, "forwarded") && (may_say || !SAME(name, len, "x-real-ip"));
+    case 14: return !SAME(name, len, "http2-settings");
+    case 16: return !filter->decoded || !SAME(name, len, "content-encoding");
+    default: return true;
     }
-    if (SAME(name, len, "forwarded")) {
-        f->has_forwarded = trusted;
-        return false;
-    }
-    return trusted || !SAME(name, len, "x-real-ip");
+}
+
+/* Whether the proxy has no field of that name to write: the site has dropped or replaced it, or that of the client
+ * passes. */
+static bool is_given(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len)
+{
+    return drops(filter, name, len) || (filter->trusted && ls_http_head_find(&x->head, x->bytes, name, len) != NULL &&
+                                        ls_proxy_passes(x, filter, name, len));
 }
 
 /* The values of all fields of that name, each with ", " after it. */
@@ -153,9 +178,8 @@ static char *put_list(char *to, const ls_exchange *x, const char *name, size_t l
     return to;
 }
 
-static char *put_forwarding(char *to, const forwarding *f)
+static char *put_forwarding(char *to, const ls_exchange *x, const ls_proxy_filter *filter)
 {
-    const ls_exchange *x = f->x;
     const ls_text host = {x->bytes + x->head.host.at, x->head.host.len};
     const ls_text proto = {"https", x->secure ? 5 : 4};
     char text[LS_ADDR_TEXT_BYTES];
@@ -166,13 +190,17 @@ static char *put_forwarding(char *to, const forwarding *f)
     char *const line = to;
     to = PUT(to, "X-Forwarded-For: ");
     char *const value = to;
-    if (f->change->trusted) to = put_list(to, x, "x-forwarded-for", 15);
+    if (filter->trusted) to = put_list(to, x, "x-forwarded-for", 15);
     to = put(to, text, text_len);
     if (text_len == 0 && to > value) to -= 2; /* ", " */
-    to = to > value && !drops(f->change, "x-forwarded-for", 15) ? PUT(to, "\r\n") : line;
-    if (!f->has_proto) to = PUT(put_text(PUT(to, "X-Forwarded-Proto: "), proto), "\r\n");
-    if (!f->has_host && host.len > 0) to = PUT(put_text(PUT(to, "X-Forwarded-Host: "), host), "\r\n");
-    if (!f->has_forwarded) return to;
+    to = to > value && !drops(filter, "x-forwarded-for", 15) ? PUT(to, "\r\n") : line;
+    if (!is_given(x, filter, "x-forwarded-proto", 17))
+        to = PUT(put_text(PUT(to, "X-Forwarded-Proto: "), proto), "\r\n");
+    if (host.len > 0 && !is_given(x, filter, "x-forwarded-host", 16))
+        to = PUT(put_text(PUT(to, "X-Forwarded-Host: "), host), "\r\n");
+    if (!filter->trusted || ls_http_head_find(&x->head, x->bytes, "forwarded", 9) == NULL ||
+        drops(filter, "forwarded", 9))
+        return to;
     to = put_list(PUT(to, "Forwarded: "), x, "forwarded", 9);
     to = PUT(to, "for=");
     to = six ? PUT(put(PUT(to, "\"["), text, text_len), "]\"") : known ? put(to, text, text_len) : PUT(to, "unknown");
@@ -199,8 +227,8 @@ const ls_http_field *ls_proxy_upgrade(const ls_exchange *x)
     return field;
 }
 
-int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_change *change,
-                         bool *chunked)
+int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_filter *filter,
+                         const ls_proxy_change *change, bool *chunked)
 {
     const ls_http_head *head = &x->head;
     /* A field grows by the space after its colon and, in a list, by ", "; Host and the target may stand twice. */
@@ -208,11 +236,6 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
                         change->target.len + change->lines.len + OWN_BYTES;
     char *const from = room <= LS_BLOCK_LARGE ? ls_stream_room(ctx, up, room) : NULL;
     if (from == NULL) return room > LS_BLOCK_LARGE ? LS_ELIMIT : LS_ENOMEM;
-    forwarding f = {.x = x,
-                    .change = change,
-                    .has_proto = drops(change, "x-forwarded-proto", 17),
-                    .has_host = drops(change, "x-forwarded-host", 16)};
-    const bool any_connection = ls_http_head_find(head, x->bytes, "connection", 10) != NULL;
     char *to = put(from, x->bytes + head->method_name.at, head->method_name.len);
     *to++ = ' ';
     to = PUT(put_target(to, x, change), " HTTP/1.1\r\nHost: ");
@@ -221,11 +244,11 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
     for (uint32_t n = 0; n < head->field_count; n++) {
         const ls_http_field *field = &head->fields[n];
         const char *const name = x->bytes + field->name.at;
-        if (!passes(&f, name, field->name.len, any_connection)) continue;
+        if (!ls_proxy_passes(x, filter, name, field->name.len)) continue;
         to = PUT(put(to, name, field->name.len), ": ");
         to = PUT(put(to, x->bytes + field->value.at, field->value.len), "\r\n");
     }
-    to = put_forwarding(to, &f);
+    to = put_forwarding(to, x, filter);
     to = head->version == 10 ? PUT(to, "Via: 1.0 luaserve\r\n") : PUT(to, "Via: 1.1 luaserve\r\n");
     to = put_text(to, change->lines);
     const bool has_length = change->has_length || head->has_length;

@@ -11,7 +11,8 @@
  *     Forwarded           only after that of a trusted client (RFC 7239): such a proxy uses it
  *
  * What other clients say about themselves in these fields, in others that begin with X-Forwarded- and in X-Real-IP is
- * dropped. Thread: inside x->actor. */
+ * dropped. A name with "_" in place of "-" counts as the same where a field is dropped or replaced: servers that follow
+ * CGI read both under one name. Thread: inside x->actor. */
 #ifndef LS_HTTP_PROXY_HEAD_H
 #define LS_HTTP_PROXY_HEAD_H
 
@@ -19,18 +20,32 @@
 #include "codec/http1/http1_parse_response.h"
 #include "http/exchange.h"
 
+/* Which fields of a client the server gets. */
+typedef struct ls_proxy_filter {
+    ls_text drops; /* the names of fields that are left out, between commas; len 0: none */
+    bool trusted;  /* the client is a proxy of the site: see above */
+    bool decoded;  /* the body has lost its content coding: so does the request */
+    bool listed;   /* false: !ls_proxy_lists(x) */
+} ls_proxy_filter;
+
+/* Whether Connection lists names of fields. */
+bool ls_proxy_lists(const ls_exchange *x);
+
+/* Whether the server gets a field or a trailer of that name as the client sends it. */
+bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len);
+
+/* Whether the names are equal, without regard to case, and with "_" as "-". */
+bool ls_proxy_same_name(const char *a, size_t a_len, const char *b, size_t b_len);
+
 /* What the site changes of the request. A text whose ptr is NULL: none. */
 typedef struct ls_proxy_change {
     ls_text host;    /* of the field Host; none: that of the client */
     ls_text prefix;  /* is put before the path, without a slash at its end */
     ls_text target;  /* replaces path, query and prefix */
     ls_text lines;   /* valid fields "Name: value\r\n"..., which are added */
-    ls_text drops;   /* the names of fields that are left out, between commas */
     unsigned strip;  /* number of segments that the path loses at its begin */
-    bool trusted;    /* the client is a proxy of the site: see above */
     uint64_t length; /* of a body that was received already, for has_length */
     bool has_length;
-    bool decoded; /* that body has lost its content coding: so does the request */
 } ls_proxy_change;
 
 /* Whether the path has no segment "." or "..", also percent-encoded, which could leave the prefix. */
@@ -42,8 +57,8 @@ const ls_http_field *ls_proxy_upgrade(const ls_exchange *x);
 
 /* Queue the head of the request on `up`. *chunked receives whether the body follows in the chunked coding. LS_OK;
  * LS_ELIMIT: the head is longer than LS_BLOCK_LARGE; LS_ENOMEM. */
-int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_change *change,
-                         bool *chunked);
+int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_filter *filter,
+                         const ls_proxy_change *change, bool *chunked);
 
 /* Set status, fields and length of the response from the final head bytes[0..head->bytes). A field that the exchange
  * has already replaces those of its name, but Set-Cookie and Vary, to which they are added. LS_OK, LS_ELIMIT or

@@ -139,22 +139,32 @@ static void put(writer *w, const char *bytes, size_t len)
     w->len += len;
 }
 
+static bool is_one_of(const char *const *names, const char *name, size_t len)
+{
+    while (*names != NULL && !ls_text_same(*names, strlen(*names), name, len)) names++;
+    return *names != NULL;
+}
+
 /* The lines of that name as one list; a request without them differs from one with an empty value. */
 static void put_values(writer *w, const ls_selecting *by, const char *name, size_t len)
 {
-    const bool dropped = by->drops.len > 0 && ls_list_has(by->drops.ptr, by->drops.len, name, len);
-    const uint32_t fields = dropped ? 0 : by->head->field_count;
+    static const char *const of_key[] = {"host", "x-forwarded-proto", "x-forwarded-host", NULL};
+    const ls_exchange *x = by->x;
+    const uint32_t fields = is_one_of(of_key, name, len) ? 0 : x->head.field_count;
     bool any = false;
     ls_pair line;
     for (uint32_t i = 0; i < fields; i++) {
-        const ls_http_field *field = &by->head->fields[i];
-        if (!ls_text_same(by->bytes + field->name.at, field->name.len, name, len)) continue;
+        const ls_http_field *field = &x->head.fields[i];
+        const char *const its = x->bytes + field->name.at;
+        if (!ls_proxy_same_name(its, field->name.len, name, len) ||
+            !ls_proxy_passes(x, &by->filter, its, field->name.len))
+            continue;
         put(w, any ? "," : "=", 1);
-        put(w, by->bytes + field->value.at, field->value.len);
+        put(w, x->bytes + field->value.at, field->value.len);
         any = true;
     }
     for (size_t at = 0; ls_lines_next(by->lines.ptr, by->lines.len, &at, &line);) {
-        if (!ls_text_same(line.name, line.name_len, name, len)) continue;
+        if (!ls_proxy_same_name(line.name, line.name_len, name, len)) continue;
         put(w, any ? "," : "=", 1);
         put(w, line.value, line.value_len);
         any = true;
@@ -164,9 +174,11 @@ static void put_values(writer *w, const ls_selecting *by, const char *name, size
 
 size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, char *out, size_t room)
 {
+    static const char *const of_client[] = {"x-forwarded-for", "forwarded", "via", NULL};
     writer w = {.to = out, .room = room};
     const char *const end = names + len, *from, *to;
     while (len > 0 && ls_list_next(&names, end, &from, &to)) {
+        if (is_one_of(of_client, from, (size_t)(to - from))) return room + 1;
         put(&w, from, (size_t)(to - from));
         put_values(&w, by, from, (size_t)(to - from));
     }

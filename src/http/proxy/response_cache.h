@@ -34,6 +34,7 @@
 #include "base/text.h"
 #include "base/waiter.h"
 #include "codec/http_condition.h"
+#include "http/proxy/proxy_head.h"
 
 enum {
     LS_CACHE_WAITS = 1, /* a result */
@@ -77,16 +78,16 @@ typedef struct ls_fill ls_fill;
 
 int64_t ls_response_cache_now_ms(void); /* of the clock of a site */
 
-/* A request to a server: the head of the client's, with the changes of a site. */
+/* A request as its server gets it: the fields of the client that pass, and those that a site adds. */
 typedef struct ls_selecting {
-    const ls_http_head *head;
-    const char *bytes; /* of the head */
-    ls_text drops;     /* the names, between commas, of the fields that it does not take from the head */
-    ls_text lines;     /* "Name: value\r\n"...: those in their place */
+    const ls_exchange *x;
+    ls_proxy_filter filter;
+    ls_text lines; /* "Name: value\r\n"... */
 } ls_selecting;
 
 /* The fields of a request that select a response, as text: for each of the names, between commas, its name and its
- * value. Writes at most `room` bytes; returns the length, which may be larger. */
+ * value. Writes at most `room` bytes; returns the length, which may be larger: so it is for a field that the proxy
+ * writes for each client, such as X-Forwarded-For. Its X-Forwarded-Proto and X-Forwarded-Host are parts of the key. */
 size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, char *out, size_t room);
 
 /* Make an entry, with copies of the texts; takes the reference of *body. lines: valid lines. NULL: out of memory,

@@ -80,33 +80,42 @@ static void add(key *to, const char *bytes, size_t len)
     }
 }
 
-/* That at `index`; else path and query, a line feed, and what the server may see of the origin: scheme and host, and
- * what a trusted proxy says about them. false: it is too long. */
-static bool make_key(lua_State *L, int index, const ls_request *r, key *to)
+/* The line, or path and query (ptr NULL); a line feed; and what the server may see of the origin: scheme and host, and what
+ * a trusted proxy says about them. false: it is too long. */
+static bool make_key(const ls_request *r, ls_text line, key *to)
 {
     static const char *const said[] = {"x-forwarded-proto", "x-forwarded-host", "forwarded"};
-    to->len = 0;
-    if (!lua_isnoneornil(L, index)) {
-        size_t len;
-        const char *given = luaL_checklstring(L, index, &len);
-        add(to, given, len);
-        return to->len <= sizeof to->text;
-    }
     const ls_exchange *x = r->x;
     const ls_http_head *head = &x->head;
-    if (head->path_is_root) add(to, "/", 1);
-    add(to, x->bytes + head->path.at, head->path.len);
-    if (head->has_query) {
-        add(to, "?", 1);
+    const ls_http_field *field;
+    to->len = 0;
+    if (line.ptr != NULL) {
+        add(to, line.ptr, line.len);
+    } else {
+        if (head->path_is_root) add(to, "/", 1);
+        add(to, x->bytes + head->path.at, head->path.len);
+        if (head->has_query) add(to, "?", 1);
         add(to, x->bytes + head->query.at, head->query.len);
     }
     add(to, x->secure ? "\nhttps://" : "\nhttp://", x->secure ? 9 : 8);
     add(to, x->bytes + head->host.at, head->host.len);
     for (size_t n = 0; n < sizeof said / sizeof said[0] && ls_request_trusting(r) != NULL; n++) {
-        const ls_http_field *field = ls_http_head_find(head, x->bytes, said[n], strlen(said[n]));
         add(to, "\n", 1);
-        if (field != NULL) add(to, x->bytes + field->value.at, field->value.len);
+        for (uint32_t at = 0; (field = ls_http_head_next(head, x->bytes, said[n], strlen(said[n]), &at)) != NULL;) {
+            add(to, x->bytes + field->value.at, field->value.len);
+            add(to, ",", 1);
+        }
     }
+    return to->len <= sizeof to->text;
+}
+
+/* The key at `index`, or that of the request. */
+static bool take_key(lua_State *L, int index, const ls_request *r, key *to)
+{
+    if (lua_isnoneornil(L, index)) return make_key(r, (ls_text){NULL, 0}, to);
+    const ls_text given = ls_check_text(L, index);
+    to->len = 0;
+    add(to, given.ptr, given.len);
     return to->len <= sizeof to->text;
 }
 
@@ -203,10 +212,8 @@ static int served(lua_State *L, ls_request *r)
 static int served_stale(lua_State *L, ls_request *r)
 {
     key k;
-    (void)make_key(L, lua_gettop(L) + 1, r, &k);
     lua_pushliteral(L, "refresh");
-    lua_pushlstring(L, k.text, k.len);
-    return 2;
+    return make_key(r, (ls_text){NULL, 0}, &k) ? 1 + ls_push_bytes(L, k.text, k.len) : 1; /* else the caller has one */
 }
 
 /* Drop the reference to the entry of `respond`, and return when the response is queued. May wait. */
@@ -232,9 +239,11 @@ static ls_text text_field(lua_State *L, int index, const char *name)
 }
 
 /* The request of the client with the changes at `index`: nil, or { lines =, drops = }. */
-static ls_selecting selecting(lua_State *L, int index, const ls_exchange *x)
+static ls_selecting selecting(lua_State *L, int index, const ls_exchange *x, bool trusted)
 {
-    return (ls_selecting){&x->head, x->bytes, text_field(L, index, "drops"), text_field(L, index, "lines")};
+    return (ls_selecting){.x = x,
+                          .filter = {.drops = text_field(L, index, "drops"), .trusted = trusted, .listed = true},
+                          .lines = text_field(L, index, "lines")};
 }
 
 typedef struct asked { /* by the fields of a request */
@@ -297,14 +306,14 @@ static int cache_serve(lua_State *L)
     ls_request *r = ls_res_check_open(L);
     const cache_handle *handle = check_cache(L, 2);
     const ls_http_head *head = &r->x->head;
-    const ls_selecting by = selecting(L, 4, r->x);
+    const ls_selecting by = selecting(L, 4, r->x, ls_request_trusting(r) != NULL);
     const asked a = asked_by(r->x, by.lines);
     ls_stored *entry;
     int (*done)(lua_State *, ls_request *);
     key k;
     bool refresh;
     if (head->method != LS_HTTP_GET && head->method != LS_HTTP_HEAD) return ls_push_nil_text(L, "method");
-    if (head->has_body || head->upgrade || !make_key(L, 3, r, &k)) return ls_push_nil_text(L, "bypass");
+    if (head->has_body || head->upgrade || !take_key(L, 3, r, &k)) return ls_push_nil_text(L, "bypass");
     if (a.control && lua_gettop(L) < 7) return ls_push_nil_text(L, "asks");
     const limits of = {limit_ms(L, 5, no_limits.age_ms), limit_ms(L, 6, 0), limit_ms(L, 7, 0), !lua_isnoneornil(L, 6)};
     const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, &by, &entry);
@@ -405,7 +414,7 @@ static int cache_claim(lua_State *L)
     ls_text text = {k.text, 0};
     if (r == NULL)
         text = ls_check_text(L, 3);
-    else if (make_key(L, 3, r, &k))
+    else if (take_key(L, 3, r, &k))
         text.len = k.len;
     else
         return luaL_error(L, "the key is too long");
@@ -423,7 +432,8 @@ static int cache_claim(lua_State *L)
     if (wait != NULL) ls_wait_drop(wait);
     begin_fill(L, call, fill);
     /* After the claim: what another fill has stored before it is found. */
-    const ls_selecting by = r != NULL ? selecting(L, 4, r->x) : (ls_selecting){0};
+    const ls_selecting by =
+        r != NULL ? selecting(L, 4, r->x, ls_request_trusting(r) != NULL) : (ls_selecting){.x = NULL};
     if (r != NULL && ls_response_cache_find(cache, text, &by, &entry) == LS_OK) ls_fill_validate(call->fill, entry);
     if (!lua_toboolean(L, 7) && entry != NULL && may_serve(entry, &no_limits, &refresh) &&
         !refresh) { /* since the caller has looked */
@@ -555,7 +565,7 @@ static int cache_keep(lua_State *L)
     luaL_argcheck(L, call->made == NULL, 1, "the fill has a response");
     const ls_freshness fresh = check_freshness(L, 3);
     const ls_text vary = ls_check_text(L, 4);
-    const ls_selecting by = selecting(L, 5, x);
+    const ls_selecting by = selecting(L, 5, x, ls_proxy_is_trusted(p));
     select.len = ls_select_make(&by, vary.ptr, vary.len, values, sizeof values);
     char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
     const ls_text lines = {to, stored_lines(call, p, to)};
@@ -604,11 +614,14 @@ static int cache_end(lua_State *L)
 
 /* ---- entries for a second store --------------------------------------------------------------------------------- */
 
-/* core.cache_key(res) -> the key of a request that has none of its own; nil: it is too long */
+/* core.cache_key(res, line|nil) -> the key of the request, whose first line is this one; nil: that of the request, if
+ * it has none of its own | nil: it is too long */
 static int cache_key(lua_State *L)
 {
     key k;
-    if (!make_key(L, 2, ls_request_check_res(L, 1), &k)) return 0;
+    size_t len;
+    const char *line = luaL_optlstring(L, 2, NULL, &len);
+    if (!make_key(ls_request_check_res(L, 1), (ls_text){line, len}, &k)) return 0;
     return ls_push_bytes(L, k.text, k.len);
 }
 

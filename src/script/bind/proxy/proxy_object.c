@@ -235,7 +235,7 @@ static int push_unsent(lua_State *L, const ls_state *state, const upstream *u, l
  * nil, message, code, whether the request may be sent again (nil: its response has begun), whether the connection was
  * used before. Sends the request of `res` to the upstream server and passes its response on. A call: the head of the
  * response was taken, see proxy_resume. Without a sock, an idle connection is taken; false: no connection is idle.
- * strip, lines, drops, target: see ls_proxy_change. */
+ * strip, lines, drops, target: see ls_proxy_change, ls_proxy_filter. */
 static int proxy_send(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -245,9 +245,7 @@ static int proxy_send(lua_State *L)
                               .prefix = {u->prefix, u->prefix_len},
                               .strip = (unsigned)luaL_checkinteger(L, 4),
                               .lines = check_text(L, 5),
-                              .drops = check_text(L, 6),
-                              .target = check_text(L, 7),
-                              .trusted = ls_request_trusting(r) != NULL};
+                              .target = check_text(L, 7)};
     ls_task_may_wait(L);
     if (r->in.state != LS_BODY_UNREAD && r->in.state != LS_BODY_WHOLE)
         return luaL_error(L, "app:proxy: the body of the request was read already");
@@ -262,13 +260,16 @@ static int proxy_send(lua_State *L)
                                 .live = &data_of(state)->live,
                                 .timeout_ms = u->timeout_ms,
                                 .pauses = u->pauses || lua_toboolean(L, 8),
+                                .filter = {.drops = check_text(L, 6),
+                                           .trusted = ls_request_trusting(r) != NULL,
+                                           .listed = ls_proxy_lists(r->x)},
                                 .done = done};
     if (r->in.state == LS_BODY_WHOLE) {
         options.given = r->in.slices;
         options.given_count = r->in.count;
         change.has_length = r->x->head.has_body;
         change.length = r->in.len;
-        change.decoded = r->in.decoder != NULL;
+        options.filter.decoded = r->in.decoder != NULL;
     }
     ls_proxy *p = ls_proxy_new(&options, sizeof(proxy_call));
     if (p == NULL) return luaL_error(L, "not enough memory");

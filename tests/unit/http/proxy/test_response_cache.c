@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "codec/http1/http1_parse.h"
 #include "http/proxy/response_cache.h"
 
 static ls_response_cache *ls_response_cache_open(size_t bytes_max)
@@ -27,19 +28,29 @@ static ls_text text(const char *bytes)
     return (ls_text){bytes, strlen(bytes)};
 }
 
-/* A request with one field of this value, or without it (NULL). */
 typedef struct asked {
-    ls_http_head head;
-    char bytes[64];
+    ls_exchange x;
+    char bytes[256];
 } asked;
 
+/* A request with the lines of fields. */
+static void ask_with(asked *a, const char *lines)
+{
+    static const ls_http_limits limits = {1000, 1000, 100};
+    memset(a, 0, sizeof *a);
+    a->x.bytes = a->bytes;
+    const int len = snprintf(a->bytes, sizeof a->bytes, "GET / HTTP/1.1\r\nHost: h\r\n%s\r\n", lines);
+    assert_int_equal(
+        ls_http1_parse(a->bytes, (size_t)len, 0, &limits, &a->x.head, &(ls_http1_terms){.keep_alive = false}, NULL),
+        len);
+}
+
+/* A request with one field of this value, or without it (NULL). */
 static void ask(asked *a, const char *value)
 {
-    memset(a, 0, sizeof *a);
-    if (value == NULL) return;
-    (void)snprintf(a->bytes, sizeof a->bytes, "lang%s", value);
-    a->head.field_count = 1;
-    a->head.fields[0] = (ls_http_field){{0, 4}, {4, (uint32_t)strlen(value)}};
+    char line[64];
+    (void)snprintf(line, sizeof line, "lang: %s\r\n", value != NULL ? value : "");
+    ask_with(a, value != NULL ? line : "");
 }
 
 static ls_stored *make(const char *key, const char *select, size_t body_len)
@@ -90,8 +101,7 @@ static int find(ls_response_cache *cache, const char *key, const char *value)
     asked a;
     ls_stored *entry;
     ask(&a, value);
-    const int err =
-        ls_response_cache_find(cache, text(key), &(ls_selecting){&a.head, a.bytes, text(""), text("")}, &entry);
+    const int err = ls_response_cache_find(cache, text(key), &(ls_selecting){.x = &a.x, .lines = text("")}, &entry);
     if (err == LS_OK) ls_stored_drop(entry);
     return err;
 }
@@ -103,7 +113,7 @@ TEST_WITH(ls_response_cache, cache, fields_select_an_entry, ls_response_cache_op
     for (const char *const *value = (const char *const[]){"de", "", "a=b"}, *const *end = value + 3; value < end;
          value++) {
         ask(&a, *value);
-        const ls_selecting by = {&a.head, a.bytes, text(""), text("")};
+        const ls_selecting by = {.x = &a.x, .lines = text("")};
         const size_t len = ls_select_make(&by, "lang", 4, select, sizeof select - 1);
         select[len] = '\0';
         put(cache, "/", select, 1);
@@ -117,25 +127,42 @@ TEST_WITH(ls_response_cache, cache, fields_select_an_entry, ls_response_cache_op
     assert_int_equal(find(cache, "/", NULL), LS_OK);
 }
 
-/* What a site changes in the request takes the place of the fields of the client. */
-TEST(changed_fields_select_an_entry)
+/* The fields that the server gets: what a site changes in the request takes the place of those of the client. */
+TEST(fields_of_the_request_to_the_server_select_an_entry)
 {
     static const struct {
-        const char *drops, *lines, *select;
-    } rows[] = {{"", "", "lang=de\n"},
-                {"lang,", "", "lang\n"},
-                {"lang", "LANG: en\r\n", "lang=en\n"},
-                {"x,Lang,", "lang: \r\nx: y\r\nlang: en\r\n", "lang=,en\n"},
-                {"lan,language,", "lan: x\r\nlanguage: y\r\n", "lang=de\n"}};
+        const char *fields, *drops, *lines, *vary, *select; /* NULL: it cannot be stored */
+        bool trusted;
+    } rows[] = {{"lang: de\r\n", "", "", "lang", "lang=de\n", false},
+                {"lang: de\r\n", "lang,", "", "lang", "lang\n", false},
+                {"lang: de\r\n", "lang", "LANG: en\r\n", "lang", "lang=en\n", false},
+                {"lang: de\r\n", "x,Lang,", "lang: \r\nx: y\r\nlang: en\r\n", "lang", "lang=,en\n", false},
+                {"lang: de\r\n", "lan,language,", "lan: x\r\nlanguage: y\r\n", "lang", "lang=de\n", false},
+                {"lang: de\r\nConnection: close\r\nConnection: x, LANG\r\n", "", "", "lang", "lang\n", false},
+                {"lang: de\r\nX_Lang: en\r\nX-Lang: fr\r\n", "", "", "x-lang", "x-lang=en,fr\n", false},
+                {"X_Lang: en\r\nx-LANG: fr\r\n", "X-Lang,", "", "x-lang", "x-lang\n", false},
+                {"X-Real-IP: 1\r\nX-Forwarded-Port: 1\r\nTE: a\r\n", "", "", "X-Real-IP, x-forwarded-port,te",
+                 "X-Real-IP\nx-forwarded-port\nte\n", false},
+                {"X_Real_IP: 1\r\nX-Real-IP: 2\r\nX_Forwarded_Port: 1\r\nX-Forwarded-Port: 2\r\n", "", "",
+                 "x-real-ip,x-forwarded-port", "x-real-ip=2\nx-forwarded-port=2\n", true},
+                {"X-Forwarded-Proto: a\r\nX-Forwarded-Host: a\r\n", "", "", "host,x-forwarded-proto,x-forwarded-host",
+                 "host\nx-forwarded-proto\nx-forwarded-host\n", true},
+                {"lang: de\r\n", "", "", "X-Forwarded-For", NULL, false},
+                {"lang: de\r\n", "", "", "lang, forwarded", NULL, true},
+                {"lang: de\r\n", "", "", "Via,lang", NULL, false}};
     char select[64];
     asked a;
-    ask(&a, "de");
     for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
-        const ls_selecting by = {&a.head, a.bytes, text(rows[n].drops), text(rows[n].lines)};
+        ask_with(&a, rows[n].fields);
+        const ls_selecting by = {
+            .x = &a.x, .filter = {text(rows[n].drops), rows[n].trusted, false, true}, .lines = text(rows[n].lines)};
+        const size_t len = ls_select_make(&by, rows[n].vary, strlen(rows[n].vary), select, sizeof select - 1);
+        assert_int_equal(len >= sizeof select, rows[n].select == NULL);
+        if (rows[n].select == NULL) continue;
+        select[len] = '\0';
+        assert_string_equal(select, rows[n].select);
         ls_response_cache *cache = ls_response_cache_open(1 << 20);
         ls_stored *entry;
-        select[ls_select_make(&by, "lang", 4, select, sizeof select - 1)] = '\0';
-        assert_string_equal(select, rows[n].select);
         put(cache, "/", select, 1);
         assert_int_equal(ls_response_cache_find(cache, text("/"), &by, &entry), LS_OK);
         ls_stored_drop(entry);
