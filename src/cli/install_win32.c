@@ -7,7 +7,6 @@
 
 #include <lauxlib.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

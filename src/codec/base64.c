@@ -2,7 +2,6 @@
 #include "codec/base64.h"
 
 #include <stdint.h>
-#include <string.h>
 
 static const char digits[2][65] = {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
                                    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"};

@@ -5,7 +5,6 @@
  *
  * Slow clients must not hold much more memory than they have sent. So a block is small, and large only after a receive
  * that filled its room; a large block that got few bytes is replaced by a small one. */
-#include <string.h>
 
 #include "base/clock.h"
 #include "http/http1_internal.h"

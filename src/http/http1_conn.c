@@ -9,7 +9,6 @@
  * connection, and the next packet loads the new handler. So after the replacement the old handler runs only in packets
  * that had begun. */
 #include <assert.h>
-#include <string.h>
 
 #include "http/http1_internal.h"
 

@@ -3,12 +3,9 @@
  * A head and a small body are written next to each other into the output block and leave in one send. The slices of a
  * large body, and of parts, are queued without a copy; only bytes without a block are copied. Every part of a chunked
  * body becomes one chunk. */
-#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/compiler.h"
-#include "base/list.h"
 #include "http/http1_internal.h"
 
 enum {

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 
-#include "port/common_internal.h"
 #include "port/datagram_internal.h"
 
 void ls_datagrams_drop(ls_datagrams *batch)

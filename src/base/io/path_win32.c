@@ -5,7 +5,6 @@
 #include <windows.h>
 
 #include <stdlib.h>
-#include <string.h>
 #include <wchar.h>
 
 #include "base/err.h"

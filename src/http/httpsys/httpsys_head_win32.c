@@ -10,7 +10,6 @@
 
 #include "base/buf.h"
 #include "codec/http1/http1_parse.h"
-#include "codec/http_chars.h"
 #include "codec/http_text.h"
 
 typedef struct name {

@@ -1,7 +1,6 @@
 /* sock_win32.c - see sock.h. */
 #include "net/sock/sock.h"
 
-#include <string.h>
 
 #include "net/sock/rawsock.h"
 #include "port/winsock_win32.h"

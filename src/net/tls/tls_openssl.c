@@ -7,7 +7,6 @@
  *
  * Threads: any. `lock` guards what sessions take (the generation, ticket keys, the cache); `reload_lock` makes
  * reloads wait for each other. */
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -17,7 +17,6 @@
  * connections begin before those in front of them have received new tickets.
  *
  * tls->lock guards keys and cache. */
-#include <assert.h>
 #include <string.h>
 
 #include <openssl/core_names.h>

@@ -7,7 +7,6 @@
  * Sends are non-blocking calls as well; a datagram that would block becomes an overlapped WSASendTo. */
 #include <ws2tcpip.h>
 
-#include "base/clock.h"
 #include "port/datagram_internal.h"
 #include "port/win32/iocp_internal.h"
 

@@ -23,8 +23,6 @@
 
 #include <winternl.h>
 
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/list.h"
 

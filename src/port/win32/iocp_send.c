@@ -5,7 +5,6 @@
  * calls TransmitFile on server editions only, and not for Unix sockets. Otherwise each call reads a part of the file
  * into a block, which WSASend sends after the slices. The part is read by the calling thread, as sendfile(2) does on
  * Linux. */
-#include <string.h>
 
 #include "port/file/file_internal.h"
 #include "port/file/shared_file.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <ws2tcpip.h>
 
-#include "base/clock.h"
 
 /* ---- attach, close, cancel ------------------------------------------------------------------------------- */
 

@@ -2,7 +2,6 @@
  * heap and posts a packet. The thread that takes this packet queues the timers that are due. */
 #include "port/win32/iocp_internal.h"
 
-#include <assert.h>
 
 #include "base/clock.h"
 

@@ -2,9 +2,7 @@
 #include "script/core/task.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/io/log.h"

@@ -1,7 +1,6 @@
 /* target.c - see target.h: a port of its own for one lookup or one connection, whose packets this thread takes. */
 #include "stress/load/target.h"
 
-#include "base/clock.h"
 #include "net/dial.h"
 #include "net/stream/deadline.h"
 #include "port/notify.h"

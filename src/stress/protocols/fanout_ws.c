@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stress/load/arrivals.h"
 #include "stress/load/ws_frames.h"
 #include "stress/protocols/fanout.h"
 #include "stress/protocols/protocols.h"

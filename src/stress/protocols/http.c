@@ -2,7 +2,6 @@
  *
  * Response heads repeat: only Date changes, once a second. So the worker keeps the last complete head and its parse
  * result; a response that begins with the same bytes is not parsed again. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "stress/load/vu_head.h"

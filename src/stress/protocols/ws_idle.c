@@ -1,7 +1,6 @@
 /* ws_idle.c - connections without messages: those that stay idle (--hold), and those that come and go (--cycles). */
 #include <string.h>
 
-#include "stress/load/arrivals.h"
 #include "stress/load/worker.h"
 #include "stress/load/ws_frames.h"
 #include "stress/protocols/protocols.h"

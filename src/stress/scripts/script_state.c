@@ -1,7 +1,6 @@
 /* script_state.c - what the scripts for wrk and the native scripts have in common: calls and their errors, the request
  * being composed, values of other states. See script_internal.h. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "codec/http_text.h"

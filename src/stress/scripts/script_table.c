@@ -7,8 +7,6 @@
  *     done     = function(summary, latency, rates) ... end
  *
  * Each connection has a vu, a table with id, thread, iteration, data, and any fields that the script adds. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "codec/http_chars.h"

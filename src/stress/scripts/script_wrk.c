@@ -3,7 +3,6 @@
  *
  * The interface is the one in wrk's file SCRIPTING (github.com/wg/wrk). As in wrk, a hook that is called for every
  * request is looked up by name each time: scripts replace and remove their own hooks during the run. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

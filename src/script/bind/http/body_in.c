@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/slices.h"
 
 enum { PIECES_MANY = 8, PIECE_BYTES_SMALL = 1024 };
 

@@ -2,7 +2,6 @@
  *
  * The object is on the stack of the calling task, which waits until the exchange has ended. While the site loads
  * there is no task that could wait: the request runs inside the call, and a call that would wait raises. */
-#include <string.h>
 
 #include "base/crypto/random.h"
 #include "base/err.h"

@@ -4,7 +4,6 @@
  * a field costs one lookup. Tables (query, headers, cookies, params) and the body's string are kept in user values
  * until the request ends. Fields that the site assigns are kept in a separate table; their names are remembered,
  * because a name that was never assigned and is nearly a field is probably misspelled. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "codec/coding/http_accept.h"

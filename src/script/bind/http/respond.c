@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/slices.h"
 #include "codec/http_text.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
 

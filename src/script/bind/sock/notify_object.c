@@ -8,7 +8,6 @@
  *       \------ the descriptor is closed ----> ENDED ---- n:remove() ----/
  *
  * A task that waits has the notification on its stack, so that a collected one has no waiters. */
-#include <stdlib.h>
 
 #include "net/sock/rawsock.h"
 #include "net/stream/poll.h"

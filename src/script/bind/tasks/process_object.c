@@ -11,7 +11,6 @@
 #include "script/bind/tasks/process_object.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"

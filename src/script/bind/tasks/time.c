@@ -6,9 +6,7 @@
  * A timer has two owners, each of which keeps it alive: the state while the timer is armed, and the handle that the
  * site received. Its packet is pinned to the state. A tick of ls.every is skipped while the previous tick still
  * runs. Its memory is that of Lua, which max_memory counts. */
-#include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/io/log.h"

@@ -4,7 +4,6 @@
  *     core.ws_opening --> core.connect --> sock:send, core.client_call, call:head --> core.ws_open
  *
  * lua/luaserve/ws_client.lua has this order; the connection and its response are those of ls.fetch (client_call.c). */
-#include <string.h>
 
 #include "base/err.h"
 #include "codec/http1/http1_reader.h"
@@ -13,7 +12,6 @@
 #include "script/bind/sock/sockets.h"
 #include "script/bind/ws/ws.h"
 #include "script/core/lua/udata.h"
-#include "script/core/runtime.h"
 
 typedef struct client_link { /* user data of the connection */
     ls_ws_link link;

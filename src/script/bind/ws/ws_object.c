@@ -1,5 +1,4 @@
 /* ws_object.c - the object `ws`: its methods and fields. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"

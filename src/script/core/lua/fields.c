@@ -1,7 +1,6 @@
 /* fields.c - see fields.h. */
 #include "script/core/lua/fields.h"
 
-#include <string.h>
 
 void ls_field_set_number(void *member, size_t size, uint64_t value)
 {
