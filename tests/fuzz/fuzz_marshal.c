@@ -3,7 +3,6 @@
 #include "fuzz.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include <lauxlib.h>
 #include <lualib.h>

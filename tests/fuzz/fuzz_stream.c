@@ -17,7 +17,6 @@
 #include "../unit/net/stream/fake_filter.h"
 #include "net/stream/deadline.h"
 #include "net/stream/stream.h"
-#include "port/file/shared_file.h"
 #include "sched/actor.h"
 
 enum { BYTES_MAX = 8 << 20, FILE_BYTES = 700000, CALLS_MAX = 3000 };

@@ -1,15 +1,20 @@
-/* support.h - shared by all unit tests: cmocka with the headers it requires, and small helpers. */
+/* support.h - shared by all unit tests: cmocka with the headers it requires, those that most tests use, and small helpers. */
 #ifndef LS_TESTS_SUPPORT_H
 #define LS_TESTS_SUPPORT_H
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "base/err.h"
 
 /* TEST(name) { ... } defines a test of the program. The tests of a file run in the order of their lines. */
 typedef struct test_entry test_entry;

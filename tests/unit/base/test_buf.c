@@ -2,7 +2,6 @@
 #include "support.h"
 
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/os/thread.h"
 
 enum { CAP = 64 * 1024 * 1024 };

@@ -2,8 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <errno.h>
-
 #include "base/err.h"
 
 TEST(every_code_has_its_name_and_text)

@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "base/utf8.h"
 
-#include <stdio.h>
-
 #include "support.h"
 
 /* Whether the bytes are exactly one character: decode it, and compare with the shortest encoding. */

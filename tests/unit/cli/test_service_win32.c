@@ -5,8 +5,6 @@
 
 #include <windows.h>
 
-#include <stdio.h>
-
 #include "cli/main_win32.h"
 #include "support.h"
 

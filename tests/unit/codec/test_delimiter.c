@@ -2,8 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/delimiter.h"
 
-#include <stdio.h>
-
 #include "support.h"
 
 /* The data in front of the delimiter, and what follows from it on: "data|rest", or "data" and the bytes that may be a

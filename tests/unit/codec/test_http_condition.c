@@ -3,8 +3,6 @@
 #include "codec/http1/http1_parse.h"
 #include "codec/http_condition.h"
 
-#include <stdio.h>
-
 #include "codec/http_text.h"
 #include "support.h"
 

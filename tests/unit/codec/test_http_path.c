@@ -2,8 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/http_path.h"
 
-#include <stdbool.h>
-
 #include "support.h"
 
 static const char *wrong(const char *path, size_t len)

@@ -2,8 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/http_range.h"
 
-#include <stdio.h>
-
 #include "support.h"
 
 /* The result as text: "whole", "416", or the ranges, such as "0-499,600-699". The copy is exact-sized. */

@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/http_text.h"
 
-#include <stdio.h>
-
 #include "codec/http_chars.h"
 #include "support.h"
 

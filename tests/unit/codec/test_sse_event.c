@@ -2,10 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/sse_event.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support.h"
 
 static void event_is(const ls_sse_event *event, const char *text)

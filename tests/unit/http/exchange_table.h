@@ -4,10 +4,6 @@
 #ifndef LS_TESTS_EXCHANGE_TABLE_H
 #define LS_TESTS_EXCHANGE_TABLE_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
 #include "support.h"

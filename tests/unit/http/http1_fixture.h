@@ -5,8 +5,6 @@
 
 #include "port/port_fixture.h"
 
-#include <errno.h>
-
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
 #include "http/exchange_run.h"

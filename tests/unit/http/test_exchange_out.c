@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
-#include <stdio.h>
-
 #include "codec/http1/http1_chunk.h"
 #include "codec/http1/http1_parse_response.h"
 #include "exchange_table.h"

@@ -2,11 +2,9 @@
 #define _GNU_SOURCE
 #include "http/file_cache.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/os/thread.h"
 #include "codec/http_text.h"
 #include "support.h"

@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
-#include <stdio.h>
-
 #include "http/http1_internal.h"
 #include "net/stream/stream_internal.h"
 

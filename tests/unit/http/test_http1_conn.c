@@ -3,10 +3,7 @@
 /* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
-#include <stdio.h>
-
 #include "base/io/log.h"
-#include "net/sock/addr.h"
 #include "system.h"
 
 #define OK       "HTTP/1.1 200 OK\r\nServer: luaserve\r\n"

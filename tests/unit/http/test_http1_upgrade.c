@@ -3,7 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
-#include "net/sock/addr.h"
 #include "system.h"
 
 #define UPGRADE   "GET /u?a=b HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: other, Echo/2\r\n\r\n"

@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "http1_fixture.h"
 
-#include <stdio.h>
-
 #include "port/file/shared_file.h"
 
 #define GET       "GET / HTTP/1.1\r\nHost: h\r\n\r\n"

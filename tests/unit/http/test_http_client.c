@@ -3,9 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "http/http_client.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "support.h"
 
 enum { HEAD_BYTES_MAX = LS_BLOCK_LARGE, TEXT_BYTES_MAX = 2 * LS_BLOCK_LARGE };

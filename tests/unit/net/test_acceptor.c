@@ -2,9 +2,7 @@
  * is that of tls_fake.h. */
 #include "port/port_fixture.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 
 #include "base/io/log.h"
 #include "base/os/rlimit.h"

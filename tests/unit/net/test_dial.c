@@ -4,9 +4,7 @@
 #define TESTS_FD_LIMIT
 #include "port/port_fixture.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/un.h>
 
 #include "net/dial.h"

@@ -1,9 +1,7 @@
 /* test_listener.c - accepts posted ahead, the shared connection limit, and the stop of a listener. */
 #include "port/port_fixture.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/un.h>
 
 #include "net/listener.h"

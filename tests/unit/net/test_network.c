@@ -2,9 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "net/network.h"
 
 static bool has(const char *text, const char *host)

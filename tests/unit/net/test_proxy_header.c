@@ -2,9 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "net/proxy_header.h"
 
 #define SIGNATURE "\r\n\r\n\0\r\nQUIT\n"

@@ -9,10 +9,8 @@
 
 #include "port_fixture.h"
 
-#include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/un.h>
 #include <time.h>
 

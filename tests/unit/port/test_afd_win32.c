@@ -8,7 +8,6 @@
  * Conditions are set by the tests. The sockets are real, but for those of fake_socket. */
 #include "port_fixture.h"
 
-#include <stdio.h>
 #include <winternl.h>
 
 #include "lazy_win32.h"

@@ -2,13 +2,9 @@
 /* sanitizers: asan; no thread starts */
 #include "port/child.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "support.h"
 
 enum { ROOM = 65536 };

@@ -2,8 +2,6 @@
  * harms nobody. */
 #include "port_fixture.h"
 
-#include <stdio.h>
-
 #include "base/os/thread.h"
 #include "port/datagram.h"
 #include "port/epoll/epoll_gather.h"

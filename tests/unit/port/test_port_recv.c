@@ -2,8 +2,6 @@
  * resets, ends, and bytes that come early. */
 #include "port_fixture.h"
 
-#include <errno.h>
-
 #include "base/os/thread.h"
 #include "system.h"
 

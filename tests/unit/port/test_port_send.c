@@ -2,8 +2,6 @@
  * and the limit of inline completions. */
 #include "port_fixture.h"
 
-#include <stdio.h>
-
 #include "base/os/thread.h"
 
 TEST(small_slices_leave_at_once_in_order)

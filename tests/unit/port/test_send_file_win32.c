@@ -4,7 +4,6 @@
 #include "port_fixture.h"
 
 #include <mswsock.h>
-#include <stdio.h>
 
 #include "base/os/thread.h"
 

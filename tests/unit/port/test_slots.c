@@ -1,7 +1,6 @@
 /* test_slots.c - slots never move, keep all but their first four bytes across lives, and end at the limit. */
 #include "support.h"
 
-#include "base/err.h"
 #include "base/os/thread.h"
 #include "port/slots.h"
 

@@ -5,7 +5,6 @@
 #include "port_fixture.h"
 
 #include <afunix.h>
-#include <stdio.h>
 
 #include "base/io/log.h"
 #include "lazy_win32.h"
@@ -13,7 +12,6 @@
 #include "net/sock/sock.h"
 #include "net/udp/udp.h"
 #include "port/datagram.h"
-#include "port/timer.h"
 
 static struct {
     int accept_errors[4], accept_at; /* of the next calls of AcceptEx; 0: pending */

@@ -3,7 +3,6 @@
 #ifndef LS_TESTS_SUPPORT_SITE_H
 #define LS_TESTS_SUPPORT_SITE_H
 
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/clock.h"

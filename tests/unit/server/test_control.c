@@ -2,8 +2,6 @@
  * know. The test's thread is the worker. Sessions are tested with `luaserve repl --attach`. */
 #include "port/port_fixture.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 

@@ -1,11 +1,9 @@
 /* test_embed.c - the C interface as an embedding program uses it: only luaserve.h, in this process; and the program
  * examples/c/embed.c, whose path is the first argument, as a child process. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <locale.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdio_ext.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,7 +16,6 @@
 #include <lua.h>
 
 #include "base/os/thread.h"
-#include "luaserve.h"
 #include "support.h"
 
 static const char *embed; /* the program */

@@ -2,7 +2,6 @@
  * left behind, and the process goes on. */
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/os/thread.h"
-#include "luaserve.h"
 #include "sched/workers_internal.h"
 #include "server/server_internal.h"
 #include "support.h"

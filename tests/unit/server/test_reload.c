@@ -1,6 +1,5 @@
 /* test_reload.c - the reload as an embedding program calls it: only luaserve.h, in this process. */
 #include <netinet/in.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <lua.h>
 
 #include "base/os/thread.h"
-#include "luaserve.h"
 #include "support.h"
 
 /* ---- a gate in front of a thread

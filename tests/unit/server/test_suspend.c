@@ -1,7 +1,6 @@
 /* test_suspend.c - a C function that waits, as an embedding program defines it: ls_task_suspend, ls_task_wait and
  * ls_task_resume of luaserve.h. The thread of the test is the one that resumes. */
 #include <netinet/in.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/os/thread.h"
-#include "luaserve.h"
 #include "support.h"
 
 /* ---- the jobs of the program

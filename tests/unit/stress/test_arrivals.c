@@ -1,7 +1,6 @@
 /* test_arrivals.c - the open loop: due requests that wait, without connections. */
 #include "support.h"
 
-#include "base/err.h"
 #include "stress/load/arrivals.h"
 #include "stress/load/transport.h"
 

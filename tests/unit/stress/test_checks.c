@@ -1,9 +1,6 @@
 /* test_checks.c - checks by name: their order, a long name, the limit of names. */
 #include "support.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "stress/measure/checks.h"
 
 /* The check of that name, of which a check keeps the first bytes; NULL: there is none. */

@@ -2,7 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "stress/protocols/event_stream.h"
 
-#include "base/err.h"
 #include "support.h"
 
 typedef struct stream {

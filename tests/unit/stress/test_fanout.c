@@ -3,7 +3,6 @@
 #include "support.h"
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "stress/load/transport.h"
 #include "stress/protocols/fanout.h"
 #include "stress/protocols/protocols.h"

@@ -3,9 +3,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
-#include "base/err.h"
 #include "base/os/thread.h"
 #include "stress/measure/histogram.h"
 

@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "ws_fixture.h"
 
-#include <stdio.h>
-
 TEST(echoes)
 {
     for (int client = 0; client <= 1; client++) {

@@ -2,9 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "base/crypto/digest.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "support.h"
 
 TEST(sha1)

@@ -1,7 +1,6 @@
 /* test_random.c - random bytes: all of the range is filled, nothing is given out twice, and threads get their own. */
 #include "base/crypto/random.h"
 
-#include "base/err.h"
 #include "base/os/thread.h"
 #include "support.h"
 

@@ -2,7 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "base/crypto/seal.h"
 
-#include "base/err.h"
 #include "support.h"
 
 static void from_hex(const char *text, uint8_t *out)

@@ -3,9 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "base/crypto/signature.h"
 
-#include <stdbool.h>
-
-#include "base/err.h"
 #include "codec/base64.h"
 #include "support.h"
 

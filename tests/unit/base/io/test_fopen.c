@@ -2,9 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "base/io/fopen.h"
 
-#include <errno.h>
-
-#include "base/err.h"
 #include "port/file/file.h"
 #include "support.h"
 

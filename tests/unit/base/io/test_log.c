@@ -2,10 +2,8 @@
 #define _GNU_SOURCE
 #include "support.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
-#include "base/err.h"
 #include "base/io/log.h"
 #include "base/io/output.h"
 #include "base/os/thread.h"

@@ -3,7 +3,6 @@
 #include "support.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/io/log.h"

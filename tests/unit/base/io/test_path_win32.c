@@ -1,11 +1,9 @@
 /* test_path_win32.c - a directory on a volume that has no drive letter: the system has no DOS name for what lies
  * there, and says ERROR_PATH_NOT_FOUND of files that exist. Its name of volumes is that of the NT namespace. */
 /* sanitizers: asan; no thread starts */
-#include "base/err.h"
 #include "base/io/path.h"
 #include "support.h"
 
-#include <stdio.h>
 #include <windows.h>
 
 static bool no_letter, no_name; /* of the volume; of the file: not even the name of the NT namespace */

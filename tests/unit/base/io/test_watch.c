@@ -2,12 +2,10 @@
 #define _GNU_SOURCE
 #include "base/io/watch.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/io/fopen.h"
 #include "base/os/thread.h"
 #include "support.h"

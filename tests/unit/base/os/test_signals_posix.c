@@ -3,13 +3,10 @@
 #define _GNU_SOURCE
 #include "support.h"
 
-#include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdio.h>
 #include <unistd.h>
 
-#include "base/err.h"
 #include "base/os/signals.h"
 #include "base/os/thread.h"
 

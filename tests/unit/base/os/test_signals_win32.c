@@ -1,12 +1,10 @@
 /* test_signals_win32.c - the console events: which of them wait for the end of the process; the named events. */
-#include "base/err.h"
 #include "base/io/log.h"
 #include "base/os/signals.h"
 #include "base/os/signals_win32.h"
 
 #include "support.h"
 
-#include <stdio.h>
 #include <wchar.h>
 
 typedef struct calls {

@@ -2,7 +2,6 @@
 #include "support.h"
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/os/thread.h"
 
 enum { THREADS = 4, ROUNDS = 10000 };

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "base/err.h"
 #include "base/os/thread.h"
 
 typedef struct look {

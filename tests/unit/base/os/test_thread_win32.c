@@ -4,7 +4,6 @@
 
 #include <windows.h>
 
-#include "base/err.h"
 #include "base/os/thread.h"
 
 typedef HRESULT WINAPI get_description_fn(HANDLE thread, PWSTR *out);

@@ -3,8 +3,6 @@
 #include "codec/coding/http_accept.h"
 #include "codec/http1/http1_parse.h"
 
-#include <stdio.h>
-
 #include "codec/http_disposition.h"
 #include "support.h"
 

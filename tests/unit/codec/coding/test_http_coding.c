@@ -3,7 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/coding/http_coding.h"
 
-#include "base/err.h"
 #include "support.h"
 
 /* "hello\n" of gzip(1) -n */

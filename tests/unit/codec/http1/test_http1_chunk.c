@@ -2,9 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/http1/http1_chunk.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "support.h"
 
 typedef struct decoded {

@@ -1,6 +1,5 @@
 /* test_http1_parse_limits.c - request heads: each limit, at the limit and one above; resuming. */
 /* sanitizers: asan; no thread starts */
-#include <stdio.h>
 
 #include "http1_parse_fixture.h"
 

@@ -3,7 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/http1/http1_parse_response.h"
 
-#include "base/err.h"
 #include "support.h"
 
 enum { BYTES_MAX = 4096 };

@@ -3,9 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/http1/http1_reader.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "support.h"
 
 typedef struct whole {

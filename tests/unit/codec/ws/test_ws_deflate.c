@@ -3,9 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "codec/ws/ws_deflate.h"
 
 static const ls_ws_deflate_options none = LS_WS_DEFLATE_OPTIONS;

@@ -3,7 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include "base/err.h"
 #include "codec/ws/ws_deflate.h"
 
 enum { CAP = 16 << 20, ROOM = 10, MIB = 1 << 20 };

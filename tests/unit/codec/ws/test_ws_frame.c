@@ -3,9 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "codec/ws/ws_frame.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "support.h"
 
 static const ls_ws_rules from_client = {.masked = true}, from_server = {.masked = false},

@@ -4,10 +4,7 @@
 #include "codec/http1/http1_reader.h"
 #include "codec/ws/ws_handshake.h"
 
-#include <stdio.h>
-
 #include "base/crypto/digest.h"
-#include "base/err.h"
 #include "support.h"
 
 #define KEY    "dGhlIHNhbXBsZSBub25jZQ==" /* RFC 6455 section 1.3 */

@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "http/http1_fixture.h"
 
-#include <stdio.h>
-
 #include "http/coding/coding_filter.h"
 #include "http/noting_transport.h"
 

@@ -8,8 +8,6 @@
 
 #include "support.h"
 
-#include <stdio.h>
-
 #include "http/httpsys/httpsys_internal_win32.h"
 #include "port/win32/iocp_internal.h"
 

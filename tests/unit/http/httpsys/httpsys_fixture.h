@@ -3,13 +3,9 @@
 #ifndef LS_TESTS_HTTPSYS_FIXTURE_H
 #define LS_TESTS_HTTPSYS_FIXTURE_H
 
-#include "http/exchange_in.h"
-#include "http/exchange_out.h"
-#include "http/exchange_run.h"
 #include "http_config.h"
 #include "httpsys_fake.h"
 #include "port/file/shared_file.h"
-#include "sched/actor.h"
 
 typedef struct fixture fixture;
 typedef void fixture_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x);

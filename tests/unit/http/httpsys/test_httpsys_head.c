@@ -2,8 +2,6 @@
  * HTTP_RESPONSE_HEADERS. */
 #include "support.h"
 
-#include <stdio.h>
-
 #include "http/httpsys/httpsys_head_win32.h"
 
 static const ls_http_limits limits = {.head_bytes_max = 16384, .target_bytes_max = 8192, .fields_max = 100};

@@ -2,7 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include "base/err.h"
 #include "http/proxy/peer.h"
 
 static ls_peer *open_peer(void)

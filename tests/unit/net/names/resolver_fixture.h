@@ -4,8 +4,6 @@
 
 #include "port/port_fixture.h"
 
-#include <stdio.h>
-
 #include "net/names/resolver.h"
 #include "port/notify.h"
 #include "sched/actor.h"

@@ -2,8 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "net/names/name_cache.h"
 
-#include <stdio.h>
-
 #include "support.h"
 
 enum { ROOM = 4 };

@@ -4,7 +4,6 @@
 
 #include <net/if.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 

@@ -3,7 +3,6 @@
 #include "port/port_fixture.h"
 
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <sys/un.h>
 
 #include "net/sock/sock.h"

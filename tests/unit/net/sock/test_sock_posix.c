@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "port/port_fixture.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 

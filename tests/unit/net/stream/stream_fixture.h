@@ -5,8 +5,6 @@
 
 #include "port/port_fixture.h"
 
-#include <errno.h>
-
 #include "net/stream/deadline.h"
 #include "net/stream/stream.h"
 #include "sched/actor.h"

@@ -7,7 +7,6 @@
 
 #include "fake_filter.h"
 #include "net/stream/stream_internal.h"
-#include "port/file/shared_file.h"
 
 enum {
     MIB = 1 << 20,

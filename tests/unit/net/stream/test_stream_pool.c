@@ -1,8 +1,6 @@
 /* test_stream_pool.c - idle streams: taken by origin, the limits, the ends that a peer or time brings. */
 #include "stream_fixture.h"
 
-#include <stdio.h>
-
 #include "base/os/thread.h"
 #include "fake_filter.h"
 #include "net/stream/stream_pool.h"

@@ -2,7 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "stream_fixture.h"
 
-#include "base/list.h"
 #include "net/stream/stream_internal.h"
 
 typedef struct stream_bytes { /* the expected bytes */

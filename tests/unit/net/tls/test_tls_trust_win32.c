@@ -9,7 +9,6 @@
 #include <openssl/evp.h>
 #include <openssl/x509v3.h>
 
-#include "base/err.h"
 #include "net/tls/tls_trust.h"
 #include "support.h"
 

@@ -6,7 +6,6 @@
 
 #include <ctype.h>
 #include <stdatomic.h>
-#include <stdio.h>
 
 #include "net/tls/tls.h"
 #include "support.h"

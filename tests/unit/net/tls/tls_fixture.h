@@ -5,7 +5,6 @@
 
 #include "support.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,7 +15,6 @@
 #include <openssl/x509v3.h>
 
 #include "base/buf.h"
-#include "base/err.h"
 #include "net/tls/tls.h"
 #include "port/port.h"
 

@@ -2,9 +2,6 @@
  * with pending operations. */
 #include "port/port_fixture.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 #include "base/os/thread.h"
 #include "net/udp/udp.h"
 #include "sched/actor.h"

@@ -1,9 +1,7 @@
 /* test_udp_win32.c - the two names of a network interface of Windows: "ethernet_32768", and the name that the system
  * shows, such as "Ethernet". */
 #include <net/if.h>
-#include <stdio.h>
 
-#include "base/err.h"
 #include "net/sock/sock.h"
 #include "net/udp/udp.h"
 #include "support.h"

@@ -4,12 +4,9 @@
 #include "port/file/file.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/err.h"
 #include "port/file/file_internal.h"
 #include "support.h"
 #include "system.h"

@@ -3,10 +3,8 @@
 #define _GNU_SOURCE
 #include "port/file/shared_file.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
-#include "base/err.h"
 #include "support.h"
 #include "system.h"
 

@@ -2,9 +2,6 @@
  * site. */
 #include "script/bind/dev_mode.h"
 
-#include <stdio.h>
-
-#include "base/err.h"
 #include "base/io/fopen.h"
 #include "base/os/thread.h"
 #include "support.h"

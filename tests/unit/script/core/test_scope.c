@@ -3,8 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "script/core/scope.h"
 
-#include <stdio.h>
-
 #include "support.h"
 
 /* The words of the page. */

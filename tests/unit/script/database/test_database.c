@@ -1,11 +1,7 @@
 /* test_database.c - databases without Lua: the three ways of a job, results with rows left, the writer, cancelled
  * jobs, lack of memory. */
 #define _GNU_SOURCE
-#include <stdatomic.h>
-#include <stdio.h>
-#include <unistd.h>
 
-#include "base/err.h"
 #include "port/port_fixture.h"
 #include "sched/actor.h"
 #include "script/database/database.h"

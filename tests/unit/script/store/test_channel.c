@@ -1,8 +1,6 @@
 /* test_channel.c - channels: order, capacity, waiters, close, messages put back; with threads: each message once. */
 #include "support.h"
 
-#include <stdio.h>
-
 #include "base/os/thread.h"
 #include "script/store/channel.h"
 

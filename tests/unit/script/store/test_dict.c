@@ -4,7 +4,6 @@
 #include "script/memory_fixture.h"
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "script/store/dict_internal.h"
 
 /* ---- time: the program is linked with --wrap=ls_clock_coarse_ms --------------------------------------------- */

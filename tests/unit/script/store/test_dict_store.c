@@ -2,12 +2,10 @@
  * moment. tests/e2e/test_dict_file.py has the rest. */
 #define _GNU_SOURCE
 #include <sqlite3.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "support.h"
 
-#include "base/err.h"
 #include "script/database/database.h"
 #include "script/store/dict_internal.h"
 #include "script/store/dict_store.h"

@@ -4,7 +4,6 @@
 #include "support.h"
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/os/thread.h"
 #include "script/store/dict.h"
 

@@ -6,7 +6,6 @@
 #include <lauxlib.h>
 #include <lualib.h>
 
-#include "base/err.h"
 #include "script/bind/value/json.h"
 #include "script/store/copy.h"
 #include "script/store/marshal.h"

@@ -4,8 +4,6 @@
 
 #include "port/port_fixture.h"
 
-#include <stdio.h>
-
 #include "sched/actor.h"
 #include "script/store/topic.h"
 

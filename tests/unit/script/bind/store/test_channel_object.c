@@ -5,7 +5,6 @@
 #include "script/site_fixture.h"
 
 #include "base/shared.h"
-#include "script/core/task.h"
 #include "script/store/channel.h"
 #include "script/store/semaphore.h"
 

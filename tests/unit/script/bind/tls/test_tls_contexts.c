@@ -2,10 +2,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "base/err.h"
 #include "base/io/log.h"
 #include "script/bind/tls/tls_contexts.h"
 

@@ -6,8 +6,6 @@
 #include <float.h>
 #include <locale.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
 
 #include <lauxlib.h>
 #include <lualib.h>

@@ -3,9 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <stdint.h>
-#include <string.h>
-
 #include "script/core/lua/alloc.h"
 
 enum { BLOCKS = 400 };

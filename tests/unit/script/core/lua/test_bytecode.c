@@ -3,12 +3,8 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <lauxlib.h>
 
-#include "base/err.h"
 #include "script/core/lua/bytecode.h"
 #include "script/core/lua/lua_modules.h"
 
