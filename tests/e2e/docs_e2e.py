@@ -45,7 +45,8 @@ import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
 from harness.postgres import MISSING, Postgres
-from harness import LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, request
+from harness import (LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, read_text, request,
+                     write_text)
 
 BUILD = os.path.dirname(LUASERVE)
 DEFAULT_SITE = """local ls = require "luaserve"
@@ -246,8 +247,7 @@ class Run:
             out.write("silent\nshow-error\n")  # as on a terminal, where it shows no progress beside the output
         self.recorder = os.path.join(self.outside, "recorder.lua")
         self.records = os.path.join(self.outside, "records")
-        with open(self.recorder, "w") as out:
-            out.write(recorder(self.records))
+        write_text(self.recorder, recorder(self.records))
 
     def environment(self):
         return dict(os.environ, PATH=os.path.join(self.outside, "bin") + ":" + os.environ["PATH"], LC_ALL="C.UTF-8",
@@ -256,8 +256,7 @@ class Run:
     def write(self, name, text, ports=None):
         path = os.path.join(self.folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as out:
-            out.write((ports or self.ports).there(text))
+        write_text(path, (ports or self.ports).there(text))
         return path
 
     def write_site(self, text, name="site.lua"):
@@ -408,8 +407,7 @@ class Run:
             if program.poll() is None:
                 program.terminate()
             if program.wait(2 * WAIT) not in (0, -signal.SIGTERM):
-                with open(out.name) as said:
-                    raise block.error("the program ended with status %d:\n%s" % (program.returncode, said.read()))
+                raise block.error("the program ended with status %d:\n%s" % (program.returncode, read_text(out.name)))
 
         self.ending.append(end)
         deadline = time.monotonic() + WAIT
@@ -564,8 +562,7 @@ def postgres_of(blocks):
 
 def run_page(page, root=ROOT):
     """Run the blocks of a page. -> the texts of the failures, each with page:line"""
-    with open(os.path.join(root, page), encoding="utf-8") as text:
-        blocks = blocks_of(page, text.read())
+    blocks = blocks_of(page, read_text(os.path.join(root, page)))
     scopes = scopes_of(blocks)
     with postgres_of(blocks):
         return sum(in_parallel([lambda scope=scope: run_scope(scope) for scope in scopes], SCOPES_AT_A_TIME), [])

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from harness import WAIT
+from harness import WAIT, read_text, write_text
 
 TEMPORARY = "".join("%s_temp_path %s; " % (what, what) for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
 
@@ -23,8 +23,7 @@ def certificate(folder):
                         "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
         with open(paths[2], "w") as both:
             for path in paths[:2]:
-                with open(path) as part:
-                    both.write(part.read())
+                both.write(read_text(path))
     return paths
 
 
@@ -42,8 +41,7 @@ def nginx(text, folder):
     if not re.search(r"(?m)^\s*events\s*\{", text):
         text = "events { }\n" + text
     path = os.path.join(folder, "nginx.conf")
-    with open(path, "w") as out:
-        out.write(text)
+    write_text(path, text)
     listens = re.findall(r"(?m)^\s*listen\s+(?:[^\s;]*:)?(\d+)([^;]*);", text)
     return (["nginx", "-p", folder, "-c", path, "-e", "stderr", "-g", "daemon off; master_process off; pid %s/nginx.pid;" % folder],
             [(int(port), "ssl" in more) for port, more in listens])
@@ -56,8 +54,7 @@ def haproxy(text, folder):
     if not re.search(r"(?m)^defaults\b", text):
         text = "defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n" + text
     path = os.path.join(folder, "haproxy.cfg")
-    with open(path, "w") as out:
-        out.write(text)
+    write_text(path, text)
     binds = re.findall(r"(?m)^\s*bind\s+\S*:(\d+)(.*)$", text)
     return ["haproxy", "-db", "-f", path], [(int(port), "ssl" in more) for port, more in binds]
 
@@ -78,8 +75,7 @@ def start(kind, text, folder):
         if process.poll() is None:
             process.kill()
         process.wait()
-        with open(output) as said:
-            raise AssertionError("%s: %s\n%s" % (kind, message, said.read()))
+        raise AssertionError("%s: %s\n%s" % (kind, message, read_text(output)))
 
     for port, tls in ports:
         deadline = time.monotonic() + WAIT

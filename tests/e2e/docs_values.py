@@ -8,6 +8,7 @@
 The line is rewritten to a call of a recorder, on the same line: numbers of lines in messages stay. The recorder appends to a
 file, because several Lua states run the same line.
 """
+import contextlib
 import json
 import re
 
@@ -114,13 +115,11 @@ class Values:
         """Compare with the records in the file at `path`. Raises for the first that differs or is missing. `back` puts back the
         ports of the page."""
         records = {}
-        try:
+        with contextlib.suppress(FileNotFoundError):
             with open(path, encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     number, kind, *values = json.loads(line)
                     records.setdefault(int(number), []).append((kind, values))
-        except FileNotFoundError:
-            pass
         for number, (kind, text) in sorted(self.expected.items()):
             where = self.block.line + number - 1
             for got, values in records.get(where, ()):

@@ -25,7 +25,7 @@ import threading
 import time
 import unittest
 
-from harness import OTHER_SYSTEM, ROOT, SANITIZER, WINE, system
+from harness import OTHER_SYSTEM, ROOT, SANITIZER, WINE, read_text, system, write_text
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TIMES = os.path.join(ROOT, "build", "e2e-times.json")
@@ -34,8 +34,7 @@ TIMES = os.path.join(ROOT, "build", "e2e-times.json")
 def seconds_of_last_runs():
     """{module: seconds}, of any build."""
     try:
-        with open(TIMES, encoding="ascii") as file:
-            return json.load(file)
+        return json.loads(read_text(TIMES))
     except FileNotFoundError:
         return {}
 
@@ -48,8 +47,7 @@ def keep_seconds(seconds):
 
 
 def source(module):
-    with open(os.path.join(HERE, module + ".py"), encoding="utf-8") as file:
-        return file.read()
+    return read_text(os.path.join(HERE, module + ".py"))
 
 
 def runs_here(module):
@@ -153,8 +151,7 @@ class Runner:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="luaserve-module-") as folder:
             output = os.path.join(folder, "output")
-            with open(output, "wb"):
-                pass
+            write_text(output, "")
             receive, send = self.context.Pipe(duplex=False)
             child = self.context.Process(target=run_here, args=(module, environment, output, send))
             child.start()

@@ -4,7 +4,7 @@ import re
 import signal
 import unittest
 
-from harness import E2E, SANITIZER, in_parallel, not_on_windows, repeats, request
+from harness import E2E, SANITIZER, in_parallel, not_on_windows, repeats, request, write_text
 
 # Two states, each with a consumer. Every value that a consumer takes is counted by its number in a channel of one state.
 SITE = r"""
@@ -167,8 +167,7 @@ ls.config{ threads = 2 }
         path = server.site
 
         def reload(n, capacity):
-            with open(path, "w") as out:
-                out.write(version(n, capacity))
+            write_text(path, version(n, capacity))
             server.signal(signal.SIGHUP)
             self.eventually(lambda: self.get("/").body.startswith(b"%d " % n), "version %d serves" % n)
 
@@ -193,8 +192,7 @@ ls.config{ threads = 2 }
 
         def reload():
             version = next(versions)
-            with open(server.site, "w") as out:
-                out.write(site.replace("VERSION", str(version)))
+            write_text(server.site, site.replace("VERSION", str(version)))
             server.signal(signal.SIGHUP)
             self.eventually(lambda: self.get("/").body == b"%d" % version, "version %d serves" % version)
 

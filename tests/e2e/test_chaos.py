@@ -4,6 +4,7 @@ spawn, wait and fail, with so little memory for buffers and for Lua that both ru
 A single response only has to be framed correctly. The server must stay up without sanitizer reports, serve a plain
 request afterwards, and hold neither a block nor a descriptor once all clients have closed. A run prints its seed;
 CHAOS_SEED repeats it."""
+import contextlib
 import os
 import random
 import threading
@@ -111,17 +112,15 @@ def client(server, dice):
 
         def send():
             step = dice.choice([7, 1000, 9000]) if how == "pieces" else len(data)
-            try:
+            with contextlib.suppress(OSError):  # the server or this client closed the connection
                 for at in range(0, len(data), step)[:200]:
                     conn.sock.sendall(data[at : at + step])
                 if how in ("half", "cut", "pieces"):
                     conn.half_close()
-            except OSError:
-                pass  # the server or this client closed the connection
 
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
-        try:
+        with contextlib.suppress(Closed, OSError):  # cut off: out of memory, a handler that failed late, or an incomplete request
             if how == "reset":
                 time.sleep(dice.random() * 0.02)
                 conn.reset()
@@ -131,8 +130,6 @@ def client(server, dice):
                 for method, _ in asked:
                     if conn.response(method).closes:
                         break
-        except (Closed, OSError):
-            pass  # cut off: out of memory, a handler that failed late, or an incomplete request
     sender.join()
 
 

@@ -1,11 +1,13 @@
 """ls.process: a program runs without a shell while the task waits, within limits, and never outlives what waits for it."""
+import contextlib
 import glob
 import json
 import os
 import unittest
 from urllib.parse import quote
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, not_on_windows, temporary_folder, write_text
+from harness import (E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, not_on_windows, read_text, temporary_folder,
+                     write_text)
 
 SITE = app_site(r"""
 ls.config { drain_timeout = 1 }
@@ -81,8 +83,7 @@ def children(pid):
     found = []
     for path in glob.glob("/proc/%d/task/*/children" % pid):
         try:
-            with open(path, encoding="ascii") as file:
-                found += [int(text) for text in file.read().split()]
+            found += [int(text) for text in read_text(path).split()]
         except OSError:
             continue
     return found
@@ -98,8 +99,7 @@ def read_or_empty(path):
 
 def is_running(pid):
     try:
-        with open("/proc/%d/stat" % pid, encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
@@ -256,11 +256,8 @@ class Processes(Runs):
         pid = []
 
         def written():
-            try:
-                with open(path, encoding="ascii") as file:
-                    pid[:] = file.read().split("\n")[:-1]
-            except OSError:
-                pass
+            with contextlib.suppress(OSError):
+                pid[:] = read_text(path).split("\n")[:-1]
             return pid
         self.eventually(written, "the process has written its number")
         return int(pid[0])
@@ -421,6 +418,5 @@ class Processes(Runs):
                   + body)
         self.pid_from(file + ".pid")
         server.reload()
-        with open(file, "w", encoding="ascii"):
-            pass
+        write_text(file, "")
         self.assertEqual(json.loads(conn.response("POST").body)["result"]["out"], "went\n")

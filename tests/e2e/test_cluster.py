@@ -1,6 +1,7 @@
 """examples/cluster: three servers behind HAProxy, under load while one is killed, one drains, one reloads and Redis ends."""
 # long; it starts PostgreSQL
 # wine: none; the programs beside luaserve are those of this system
+import contextlib
 import glob
 import json
 import os
@@ -9,8 +10,8 @@ import signal
 import subprocess
 import threading
 
-from harness import (E2E, LUASERVE, OTHER_SYSTEM, ROOT, WAIT, WINDOWS, Conn, free_port, in_parallel, run_program,
-                     temporary_folder)
+from harness import (E2E, LUASERVE, OTHER_SYSTEM, ROOT, WAIT, WINDOWS, Conn, free_port, in_parallel, read_text,
+                     run_program, temporary_folder)
 from harness.postgres import BIN, MISSING
 from harness.redis import has_redis
 from harness.server import REPORT
@@ -86,8 +87,7 @@ class Cluster:
         return os.path.join(self.folder, name)
 
     def read(self, name):
-        with open(self.path(name), encoding="utf-8") as text:
-            return text.read()
+        return read_text(self.path(name))
 
     def pid(self, name):
         return self.read(name + ".pid").strip()
@@ -118,12 +118,10 @@ class Cluster:
         """The ids of the programs, and of all that have the folder in their command line."""
         found = {int(self.read(os.path.basename(path))) for path in glob.glob(self.path("*.pid"))}
         for path in glob.glob("/proc/[0-9]*/environ"):
-            try:
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
                 with open(path, "rb") as environment:
                     if b"FOLDER=" + self.folder.encode() + b"\0" in environment.read():
                         found.add(int(path.split("/")[2]))
-            except OSError:
-                pass  # it has ended, or is another user's
         return found
 
     def cleanup(self):
@@ -137,8 +135,7 @@ class Cluster:
 
 def ended(pid):
     try:
-        with open("/proc/%d/stat" % pid, encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"  # of nobody who waits for it
+        return read_text("/proc/%d/stat" % pid).rsplit(")", 1)[1].split()[0] == "Z"  # of nobody who waits for it
     except OSError:
         return True
 

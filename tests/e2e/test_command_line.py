@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, WAIT, free_port, run_program, scratch, system
+from harness import E2E, LUASERVE, WAIT, free_port, read_text, run_program, scratch, system, write_text
 
 STATES = 'local ls = require "luaserve"\nls.config{ threads = 4, threads_max = 4 }\n'
 
@@ -147,8 +147,7 @@ class Loading(E2E):
         with scratch(site_lua=STATES + 'local f = io.open("out", "a") f:write("x") f:close() io.output("out2") '
                                        'io.write("y") ls.init(function() end)') as where:
             self.assertEqual(run("site.lua", cwd=where)[0], 0)
-            with open(os.path.join(where, "out")) as written:
-                self.assertEqual(written.read(), "xxxx")
+            self.assertEqual(read_text(os.path.join(where, "out")), "xxxx")
 
     def test_a_failure_in_a_later_state_is_reported(self):
         status, _, err = run("-e", STATES + "count = 0 ls.init(function() end) if ls.stats().lua_states > 0 then "
@@ -237,8 +236,7 @@ class FilesBesideTheSite(unittest.TestCase):
             for name, text in (("sub/site.lua", site), ("sub/part.lua", 'return "part beside the site", ...'),
                                ("only_here.lua", 'return "here"'),
                                ("sub/waits.lua", 'require("luaserve").sleep(0.01) return "waited", 2')):
-                with open(os.path.join(where, name), "w") as out:
-                    out.write(text)
+                write_text(os.path.join(where, name), text)
             for site_path in ("sub/site.lua", os.path.join(where, "sub", "site.lua")):
                 status, out, err = run("--log-level", "warn", site_path, cwd=where)
                 self.assertEqual((status, err), (0, ""))

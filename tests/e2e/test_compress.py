@@ -10,7 +10,7 @@ import subprocess
 import unittest
 import zlib
 
-from harness import E2E, OTHER_SYSTEM, WAIT, run_program, table
+from harness import E2E, OTHER_SYSTEM, WAIT, read_bytes, run_program, table, write_bytes
 from harness.conn import request
 
 SITE = r"""
@@ -199,10 +199,8 @@ class Compress(CompressCase):
 
     def test_precompressed_siblings_are_not_compressed_again(self):
         text = os.urandom(3000).hex().encode()
-        with open(os.path.join(self.server.dir, "own.txt"), "wb") as file:
-            file.write(text)
-        with open(os.path.join(self.server.dir, "own.txt.gz"), "wb") as file:
-            file.write(gzip.compress(text, 1))
+        write_bytes(os.path.join(self.server.dir, "own.txt"), text)
+        write_bytes(os.path.join(self.server.dir, "own.txt.gz"), gzip.compress(text, 1))
         with self.server.connect() as conn:
             own, made = conn.get("/static/own.txt", GZIP), conn.get("/static/page.html", GZIP)
             self.assertEqual(own.body, gzip.compress(text, 1)[:4] + own.body[4:])
@@ -261,8 +259,7 @@ class Compress(CompressCase):
             data = []
             while not unpacker.eof:
                 data.append(self.chunk(slow, unpacker))
-            with open(os.path.join(self.server.dir, "long.txt"), "rb") as file:
-                self.assertTrue(b"".join(data) == file.read())
+            self.assertTrue(b"".join(data) == read_bytes(os.path.join(self.server.dir, "long.txt")))
             self.chunk(slow, unpacker)
             self.assertEqual(slow.response().status, 200)
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 
-from harness import E2E, ROOT, not_on_windows, run_program, scratch
+from harness import E2E, ROOT, not_on_windows, read_text, run_program, scratch
 from test_docs_reference import SITE
 
 # The classes of the objects that the site of the reference reports.
@@ -96,8 +96,7 @@ class Definitions(E2E):
         with scratch(names_lua=NAMES_OF_TESTS, site_lua=SITE) as folder:
             status, out, err = run_program(["test", "names.lua"], cwd=folder)
             self.assertEqual((status, err), (0, ""), out)
-            with open(os.path.join(folder, "names.json"), encoding="utf-8") as file:
-                found = json.load(file)
+            found = json.loads(read_text(os.path.join(folder, "names.json")))
         present = {"%s.%s" % (of, name) for of, names in found.items() for name in names} - INTERNAL
         own = {name for name in defined() if name.rpartition(".")[0] in found}
         self.assertEqual(sorted(own), sorted(present))

@@ -1,11 +1,10 @@
 """ls.dict with file: kept over restarts, expiry, many changes in one write, sync, failures of the file, crashes."""
 import contextlib
-import shutil
 import sqlite3
 import subprocess
 import threading
 
-from harness import LUASERVE, OTHER_SYSTEM, Server, WAIT, WINDOWS, app_site, has_sqlite, repeats, temporary_folder
+from harness import LUASERVE, OTHER_SYSTEM, WAIT, WINDOWS, Server, app_site, beside, has_sqlite, repeats, write_text
 from harness.chunks import ROUTE, Chunks
 
 SITE = app_site(r"""
@@ -22,8 +21,7 @@ class DictFile(Chunks):
         if not HAS_SQLITE:
             self.skipTest(OTHER_SYSTEM + "this luaserve has no SQLite")
         super().setUp()
-        self.folder = temporary_folder()
-        self.addCleanup(shutil.rmtree, self.folder)
+        self.folder = self.new_folder()
         self.site = SITE.replace("%s", self.folder)
 
     def rows(self, sql):
@@ -102,14 +100,10 @@ class DictFile(Chunks):
                     acknowledged[key] = n
 
             keys = ["%d-%d" % (crash, worker) for worker in range(4)]
-            threads = [threading.Thread(target=write, args=(key,)) for key in keys]
-            for thread in threads:
-                thread.start()
-            self.eventually(lambda keys=keys: sum(acknowledged.get(key, 0) for key in keys) > 10, "writes are acknowledged")
-            killed.set()
-            server.kill()
-            for thread in threads:
-                thread.join(WAIT)
+            with beside(*[lambda key=key: write(key) for key in keys]):
+                self.eventually(lambda keys=keys: sum(acknowledged.get(key, 0) for key in keys) > 10, "writes are acknowledged")
+                killed.set()
+                server.kill()
             self.assertEqual(self.rows("pragma integrity_check"), [("ok",)])
             server.cleanup()
         stored = dict(self.rows('select key, value from "dict sync"'))
@@ -128,14 +122,10 @@ class DictFile(Chunks):
                     except Exception:  # pylint: disable=broad-except
                         return
 
-            threads = [threading.Thread(target=write) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            self.eventually(lambda answers=answers: len(answers) > 20, "writes are acknowledged")
-            server.kill()
-            killed.set()
-            for thread in threads:
-                thread.join(WAIT)
+            with beside(*[write] * 4):
+                self.eventually(lambda answers=answers: len(answers) > 20, "writes are acknowledged")
+                server.kill()
+                killed.set()
             server.cleanup()
 
     def test_a_stop_says_what_could_not_be_written(self):
@@ -209,16 +199,14 @@ class DictFile(Chunks):
         self.refuses(head + "ls.dict('d')\nls.dict('d', { file = '%s' })" % file, "has other options at")
         self.refuses(head + "ls.dict('Day', { file = '%s' })\nls.dict('day', { file = '%s' })" % (self.folder + "/b.db", self.folder + "/b.db"),
                      'site.lua:3: ls.dict: %s/b.db: the dict "Day" has its entries in this file: names must differ in more than capital letters' % self.folder)
-        with open(file, "w", encoding="utf-8") as out:
-            out.write("no database" * 1000)
+        write_text(file, "no database" * 1000)
         self.refuses(head + "ls.dict('d', { file = '%s' })" % file, "site.lua:2: ls.dict: %s: file is not a database" % file)
 
     def test_a_reload_with_another_file_or_sync_needs_a_restart(self):
         flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
         server = self.serve(self.site, flags=flags)
         for old, new in (("sync = true", "sync = false"), ("dicts.db\", size", "other.db\", size")):
-            with open(server.site, "w", encoding="utf-8") as out:
-                out.write(self.site.replace(old, new))
+            write_text(server.site, self.site.replace(old, new))
             mark = server.mark()
             server.reload()
             server.wait_log("reload failed: .*has other options at .*; a change of file or sync needs a restart", mark)
@@ -270,8 +258,7 @@ class DictFile(Chunks):
         site = site.replace("ls.listen", """for n = 1, 4 do ls.every(0.001, function() sync:incr(n) end) end
 ls.listen""")
         server = self.serve(site % "nil", flags=flags)
-        with open(server.site, "w", encoding="utf-8") as out:
-            out.write(site % "true")
+        write_text(server.site, site % "true")
         mark = server.mark()
         server.reload()
         server.wait_log("reload failed|reloaded", mark)

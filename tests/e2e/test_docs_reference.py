@@ -5,7 +5,7 @@ import os
 import re
 
 from docs_pages import DOCS
-from harness import E2E, ROOT, app_site, not_on_windows
+from harness import E2E, ROOT, app_site, not_on_windows, read_text
 
 # Answers with the names that its objects have: what __index finds, in a table or behind a function that looks into one.
 SITE = app_site("""
@@ -50,8 +50,7 @@ def reference():
     text = []
     folder = os.path.join(ROOT, DOCS, "reference")
     for name in sorted(os.listdir(folder)):
-        with open(os.path.join(folder, name), encoding="utf-8") as page:
-            text.append(page.read())
+        text.append(read_text(os.path.join(folder, name)))
     return "\n".join(text)
 
 

@@ -6,15 +6,14 @@ import signal
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, needs_terminal, pty
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, needs_terminal, pty, read_bytes, read_text
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"
 
 
 def source(name):
-    with open(os.path.join(EXAMPLES, name)) as text:
-        return text.read()
+    return read_text(os.path.join(EXAMPLES, name))
 
 
 class Hello(E2E):
@@ -34,8 +33,7 @@ class Static(E2E):
         listing = server.get("/")
         self.assertEqual(listing.status, 200)
         self.assertIn('<a href="reference/">reference/</a>', listing.text)
-        with open(os.path.join(folder, "faq.md"), "rb") as page:
-            whole = page.read()
+        whole = read_bytes(os.path.join(folder, "faq.md"))
         response = server.get("/faq.md")
         self.assertEqual((response.body, response.header("Cache-Control")), (whole, "no-cache"))
         self.assertEqual(server.get("/faq.md", {"If-None-Match": response.header("ETag")}).status, 304)
@@ -164,8 +162,7 @@ class Responder(E2E):
     def counters(self, server, **at_least):
         """Wait for a line with at least these counters."""
         def there():
-            with open(server.out_path) as out:
-                lines = out.read().splitlines()
+            lines = read_text(server.out_path).splitlines()
             fields = lines[-1].split() if lines else []
             last = dict(zip(fields[::2], fields[1::2]))
             return all(float(last.get(name, -1)) >= count for name, count in at_least.items())
@@ -233,8 +230,7 @@ class Responder(E2E):
             for _ in range(100):
                 self.assertEqual(conn.get("/").body, self.BODY)
         server.stop()
-        with open(server.out_path) as out:
-            last = out.read().splitlines()[-1]
+        last = read_text(server.out_path).splitlines()[-1]
         self.assertIn("responses 100 ", last, "the last line is printed when it stops")
 
     def test_an_interrupt_stops_it(self):

@@ -10,8 +10,8 @@ import threading
 import time
 import unittest
 
-from harness import (E2E, SANITIZER, WINDOWS, WINE, app_site, in_parallel, many_files, not_on_windows, repeats,
-                     run_program, scratch)
+from harness import (E2E, SANITIZER, WINDOWS, WINE, app_site, beside, in_parallel, many_files, not_on_windows,
+                     read_bytes, repeats, run_program, scratch, write_bytes, write_text)
 
 # Snippets run inside a handler; their results are a JSON list, in which false stands for nil.
 SITE = r"""
@@ -41,8 +41,7 @@ class Files(E2E):
         self.dir = os.path.realpath(tempfile.mkdtemp(prefix="luaserve-files-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
         path = os.path.join(self.dir, "site.lua")
-        with open(path, "w", encoding="utf-8") as out:
-            out.write(site)
+        write_text(path, site)
         self.put("top.txt", b"from the top")
         for name, data in (files or {}).items():
             self.put(name, data)
@@ -52,12 +51,10 @@ class Files(E2E):
         return self.server
 
     def put(self, name, data):
-        with open(os.path.join(self.dir, name), "wb") as out:
-            out.write(data)
+        write_bytes(os.path.join(self.dir, name), data)
 
     def content(self, name):
-        with open(os.path.join(self.dir, name), "rb") as data:
-            return data.read()
+        return read_bytes(os.path.join(self.dir, name))
 
     def run_lua(self, code):
         """The results of pcall with the snippet."""
@@ -477,50 +474,39 @@ READ(pread64)
 @unittest.skipIf(SANITIZER, "a library before that of the sanitizer")
 class SlowDevice(Files):
     def start_slow(self, **kw):
-        where = tempfile.mkdtemp(prefix="luaserve-slow-")
-        self.addCleanup(shutil.rmtree, where, ignore_errors=True)
+        where = self.new_folder()
         source, library = os.path.join(where, "slow.c"), os.path.join(where, "slow.so")
-        with open(source, "w", encoding="utf-8") as out:
-            out.write(SLOW_DISK)
+        write_text(source, SLOW_DISK)
         subprocess.run(["cc", "-std=gnu11", "-O1", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
         self.gate = os.path.join(where, "gate")
         self.start(env={"LD_PRELOAD": library, "SLOW_GATE": self.gate},
                    files={"a.slow": b"slow" * 1000, "lines.slow": b"a\nb\n"}, **kw)
 
     def open_gate(self):
-        with open(self.gate, "wb"):
-            pass
+        write_text(self.gate, "")
 
     def test_readers_that_wait_delay_nobody(self):
         self.start_slow()
         answers = []
-        readers = [threading.Thread(target=lambda: answers.append(self.get("/read/a.slow").body)) for _ in range(200)]
-        for reader in readers:
-            reader.start()
-        self.eventually(lambda: self.server.sockets() >= 200, "the readers are connected")
-        for _ in range(50):
-            began = time.monotonic()
-            self.assertEqual(self.get("/").text, "hello")
-            self.assertLess(time.monotonic() - began, 2)
-        self.assertEqual(answers, [])
-        self.open_gate()
-        for reader in readers:
-            reader.join()
+        with beside(*[lambda: answers.append(self.get("/read/a.slow").body)] * 200):
+            self.eventually(lambda: self.server.sockets() >= 200, "the readers are connected")
+            for _ in range(50):
+                began = time.monotonic()
+                self.assertEqual(self.get("/").text, "hello")
+                self.assertLess(time.monotonic() - began, 2)
+            self.assertEqual(answers, [])
+            self.open_gate()
         self.assertEqual(answers, [b"slow" * 1000] * 200)
 
     def test_a_reload_lets_readers_end(self):
         self.start_slow()
         answers = []
-        readers = [threading.Thread(target=lambda: answers.append(self.get("/read/a.slow").body)) for _ in range(20)]
-        for reader in readers:
-            reader.start()
-        self.eventually(lambda: self.server.sockets() >= 20, "the readers are connected")
-        self.put("top.txt", b"another one")
-        self.server.reload()
-        self.eventually(lambda: self.run_lua("return top")[1] == "another one", "the new site serves")
-        self.open_gate()
-        for reader in readers:
-            reader.join()
+        with beside(*[lambda: answers.append(self.get("/read/a.slow").body)] * 20):
+            self.eventually(lambda: self.server.sockets() >= 20, "the readers are connected")
+            self.put("top.txt", b"another one")
+            self.server.reload()
+            self.eventually(lambda: self.run_lua("return top")[1] == "another one", "the new site serves")
+            self.open_gate()
         self.assertEqual(answers, [b"slow" * 1000] * 20)
 
     def test_a_server_stops_although_a_reader_waits(self):
@@ -634,14 +620,10 @@ class Disturbed(Files):
                     except (OSError, AssertionError):
                         return
 
-            writers = [threading.Thread(target=write) for _ in range(3)]
-            for writer in writers:
-                writer.start()
-            time.sleep(0.15)
-            server.kill()
-            stop.set()
-            for writer in writers:
-                writer.join()
+            with beside(*[write] * 3):
+                time.sleep(0.15)
+                server.kill()
+                stop.set()
             self.server = None
             data = self.content("it")
             self.assertEqual((len(data), data.count(data[:1])), (2000000, 2000000))

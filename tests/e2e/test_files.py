@@ -8,7 +8,7 @@ import socket
 import tempfile
 import urllib.parse
 
-from harness import WINDOWS, E2E, in_parallel, not_on_windows, request
+from harness import E2E, WINDOWS, in_parallel, not_on_windows, request, write_bytes
 
 SITE = r"""
 local ls = require "luaserve"
@@ -92,8 +92,7 @@ class Files(E2E):
 
     @classmethod
     def write(cls, name, data):
-        with open(os.path.join(cls.dir, name), "wb") as out:
-            out.write(data)
+        write_bytes(os.path.join(cls.dir, name), data)
 
     def start(self):
         return self.serve(SITE, args=(self.dir,), flags=("--threads", "2"))
@@ -125,8 +124,7 @@ class Files(E2E):
         server = self.serve(SITE, args=(self.dir,), cwd=self.dir)
         os.makedirs(os.path.join(server.dir, "public"))
         for name in ("beside.txt", os.path.join("public", "a.txt")):
-            with open(os.path.join(server.dir, name), "wb") as file:
-                file.write(name[-5:].encode())
+            write_bytes(os.path.join(server.dir, name), name[-5:].encode())
         self.assertEqual(server.get("/beside").text, "e.txt")
         self.assertEqual(server.get("/joined/a.txt").text, "a.txt")
 

@@ -13,7 +13,7 @@ import time
 import unittest
 import urllib.request
 
-from harness import E2E, ROOT, SANITIZER, needs_terminal, not_on_windows, pty
+from harness import E2E, ROOT, SANITIZER, needs_terminal, not_on_windows, pty, read_text, write_text
 from harness.install import run
 from harness.root import BareRoot, Root
 
@@ -49,7 +49,7 @@ def starting(links):
 
 @not_on_windows("its packages are those of Debian")
 @unittest.skipIf(SANITIZER, "it builds the program itself")
-class FirstCommand(unittest.TestCase):
+class FirstCommand(E2E):
     def in_root(self, *command):
         return run([*self.root.enter, *command])
 
@@ -75,14 +75,12 @@ class FirstCommand(unittest.TestCase):
     def test_t9_a_bare_system_gets_no_network_server(self):
         self.root = BareRoot()
         self.addCleanup(self.root.close)
-        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, where)
+        where = self.new_folder()
         self.tree = copy_of_the_tree(os.path.join(where, "luaserve"))
         self.temporary = os.path.join(where, "tmp")
         os.mkdir(self.temporary)
         self.launcher = os.path.join(where, "not-optimised")
-        with open(self.launcher, "w", encoding="ascii") as script:
-            script.write(NOT_OPTIMISED)
+        write_text(self.launcher, NOT_OPTIMISED)
         os.chmod(self.launcher, 0o755)
         packages, links = self.packages(), self.in_root(*LINKS)
 
@@ -122,8 +120,7 @@ class FirstCommand(unittest.TestCase):
             self.assertIn("error: #error broken by a test", done.stderr)
             log = self.tree + "/build/build.log"
             self.assertTrue(done.stderr.endswith("build: building luaserve: failed; the log is %s\n" % log), done.stderr)
-            with open(log, encoding="utf-8") as text:
-                self.assertIn("#error broken by a test", text.read())
+            self.assertIn("#error broken by a test", read_text(log))
 
     def packages(self):
         return set(self.in_root("dpkg-query", "-W", "-f", "${Package}\n").split())
@@ -132,14 +129,13 @@ class FirstCommand(unittest.TestCase):
 @not_on_windows("its packages are those of Debian")
 @unittest.skipIf(SANITIZER, "it runs no program of the build")
 @unittest.skipUnless(shutil.which("redis-server"), "redis-server is not installed; scripts/setup --test installs it")
-class Services(unittest.TestCase):
+class Services(E2E):
     """scripts/setup installs nginx and HAProxy, which have services, where Redis was installed by the user."""
 
     def setUp(self):
         self.root = Root()
         self.addCleanup(self.root.close)
-        self.where = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, self.where)
+        self.where = self.new_folder()
         os.mkdir(self.where + "/scripts")
         for name in SCRIPTS:
             shutil.copy(os.path.join(ROOT, "scripts", name), self.where + "/scripts")
@@ -173,8 +169,7 @@ class Services(unittest.TestCase):
         self.assertEqual(self.in_root("sh", "-c", "ls /usr/sbin/policy-rc.d 2>&1 || true").count("No such file"), 1)
         if not os.path.exists(self.log):
             return ""
-        with open(self.log, encoding="utf-8") as calls:
-            return calls.read()
+        return read_text(self.log)
 
     def test_with_systemd(self):
         self.in_root("mkdir", "-p", "/run/systemd/system")
@@ -193,14 +188,13 @@ class Services(unittest.TestCase):
 
 @not_on_windows("it has no sudo")
 @unittest.skipIf(SANITIZER, "it runs no program of the build")
-class Question(unittest.TestCase):
+class Question(E2E):
     """scripts/setup of a user who is not root, where the package luaserve-test-package is missing."""
 
     PACKAGE = "luaserve-test-package"
 
     def setUp(self):
-        self.where = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, self.where)
+        self.where = self.new_folder()
         self.log = self.where + "/calls"
         self.program("id", "echo 1000")
         self.program("sudo", 'echo "$*" >>%s' % self.log)
@@ -208,8 +202,7 @@ class Question(unittest.TestCase):
 
     def program(self, name, text):
         path = os.path.join(self.where, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\n%s\n" % text)
+        write_text(path, "#!/bin/sh\n%s\n" % text)
         os.chmod(path, 0o755)
 
     def env(self):
@@ -218,8 +211,7 @@ class Question(unittest.TestCase):
     def calls(self):
         if not os.path.exists(self.log):
             return []
-        with open(self.log, encoding="utf-8") as calls:
-            return calls.read().splitlines()
+        return read_text(self.log).splitlines()
 
     def without_terminal(self, *options):
         return subprocess.run([self.setup, *options], env=self.env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -294,7 +286,7 @@ def on_a_terminal(command, env, typed):
 
 @not_on_windows("it is a script for bash")
 @unittest.skipIf(SANITIZER, "it runs no program of the build")
-class TestCommand(unittest.TestCase):
+class TestCommand(E2E):
     """scripts/test in a tree whose other scripts and tools are these."""
 
     PROGRAMS = {"scripts/setup": "", "scripts/sources": "", "scripts/build": "echo '[1/2] one'; echo '[2/2] two'",
@@ -305,15 +297,13 @@ class TestCommand(unittest.TestCase):
              r"Lua tests +\d+\.\d s  \(422 passed, 0 failed\)", r"release: end-to-end tests +\d+\.\d s  \(3 tests, 1 skipped\)"]
 
     def tree(self, unit):
-        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, where)
+        where = self.new_folder()
         for folder in "scripts", "bin":
             os.mkdir(os.path.join(where, folder))
         for name in "test", "stages":
             shutil.copy(os.path.join(ROOT, "scripts", name), where + "/scripts")
         for name, text in self.PROGRAMS.items():
-            with open(os.path.join(where, name), "w", encoding="utf-8") as script:
-                script.write("#!/bin/sh\n" + text.replace("%s", unit) + "\n")
+            write_text(os.path.join(where, name), "#!/bin/sh\n" + text.replace("%s", unit) + "\n")
             os.chmod(os.path.join(where, name), 0o755)
         return where, dict(os.environ, PATH=where + "/bin:" + os.environ["PATH"])
 
@@ -347,8 +337,7 @@ class PackagedBuild(E2E):
             os.mkdir(where + "/scripts")
             shutil.copy(os.path.join(ROOT, "scripts", "package"), where + "/scripts")
             for name, text in ("setup", "exit 0"), ("build", 'echo "$*"; exit 3'):
-                with open(where + "/scripts/" + name, "w", encoding="utf-8") as script:
-                    script.write("#!/bin/sh\n%s\n" % text)
+                write_text(where + "/scripts/" + name, "#!/bin/sh\n%s\n" % text)
                 os.chmod(where + "/scripts/" + name, 0o755)
             done = subprocess.run([where + "/scripts/package"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (3, "profiled\n", ""))

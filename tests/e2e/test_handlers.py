@@ -2,13 +2,14 @@
 request fails.
 
 After each failure the log must name the request and show a traceback, and the next request must succeed."""
+import contextlib
 import json
 import re
 import socket
 import threading
 import unittest
 
-from harness import Closed, E2E, Framing, SANITIZER, WAIT, app_site, request
+from harness import E2E, SANITIZER, WAIT, Closed, Framing, app_site, beside, request
 
 SITE = app_site(r"""
 ls.config{ max_cpu = 0.4, max_memory = "32m", drain_timeout = 5 }
@@ -303,34 +304,26 @@ ls.tcp("127.0.0.1:0", function(sock) for _ in sock:lines() do turn() end end)
             conn.sock.settimeout(None)
 
             def send():
-                try:
+                with contextlib.suppress(OSError):
                     while not stop.is_set():
                         conn.sock.sendall(bytes_of_a_turn * 100)
-                except OSError:
-                    pass
 
             def receive():
-                try:
+                with contextlib.suppress(OSError):
                     while conn.sock.recv(1 << 16):
                         pass
-                except OSError:
-                    pass
 
-            threads = [threading.Thread(target=fn) for fn in (send, receive)]
-            for thread in threads:
-                thread.start()
-            seen = []
-            with server.connect() as control:
+            with beside(send, receive):
+                seen = []
+                with server.connect() as control:
 
-                def enough():
-                    seen.append(json.loads(control.get("/most").text))
-                    return max(each["turns"] for each in seen) > 20000
+                    def enough():
+                        seen.append(json.loads(control.get("/most").text))
+                        return max(each["turns"] for each in seen) > 20000
 
-                self.eventually(enough, "many turns", timeout=4 * WAIT)
-            stop.set()
-            conn.sock.shutdown(socket.SHUT_RDWR)
-            for thread in threads:
-                thread.join()
+                    self.eventually(enough, "many turns", timeout=4 * WAIT)
+                stop.set()
+                conn.sock.shutdown(socket.SHUT_RDWR)
         server.kill()
         return max(each["most"] for each in seen)
 

@@ -23,14 +23,6 @@ class Close(Http1):
                 self.assertIn(response.status, (400, 413, 414, 505))
                 conn.expect_end()
 
-    def test_close_while_the_client_still_sends(self):
-        with self.connect() as conn:
-            conn.send(request("POST", "/ignore", {"Content-Length": "8000000", "Connection": "close"}))
-            for _ in range(7):
-                conn.send(b"x" * 1000000)
-            response = conn.response()
-            self.assertEqual((response.status, response.text), (200, "ignored"))
-
     def test_truncated(self):
         """No truncated message counts as complete; a handler that reads its body gets an error."""
         before = self.quiet_fds()
@@ -62,16 +54,6 @@ class Close(Http1):
             self.assertNotRegex(line, r"body cut true hel")
         self.assertEqual(self.server.logged("EVIL"), [])
         self.eventually(lambda: self.server.fds() <= before, "the descriptors are closed")
-
-    def test_half_close_after_whole_requests(self):
-        """A client that half-closes after its last request receives every response."""
-        for target in ("/n/1", "/slow/1"):
-            with self.subTest(target), self.server.connect() as conn:
-                conn.send(request("GET", target) * 3)
-                conn.half_close()
-                for _ in range(3):
-                    self.assertEqual(conn.response().text, "1")
-                conn.expect_end()
 
     def test_resets(self):
         """After resets at every stage no descriptor stays open, the server runs, and other clients are served."""

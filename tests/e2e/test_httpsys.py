@@ -11,7 +11,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, app_site, free_port, in_parallel, repeats,
+from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, app_site, free_port, in_parallel, read_text, repeats,
                      run_program, scratch)
 
 RESPONDER = os.path.join(ROOT, "examples", "responder.lua")
@@ -257,7 +257,6 @@ if WINDOWS:
                          "http.sys refuses %s: it is registered already (error 183)" % url, "netsh http show servicestate")
             server = self.serve(HEAD + listen)
             self.refused(listen, "http.sys refuses %s: " % url, "(error 183)")
-            server.stop()
 
         def test_a_port_that_others_have(self):
             with socket.socket() as busy:
@@ -306,8 +305,7 @@ if WINDOWS:
         BODY = (b"0123456789" * 52)[:512]
 
         def start(self):
-            with open(RESPONDER) as program:
-                return self.serve(program.read(), args=("--http.sys", "http://+:%d" % free_port()))
+            return self.serve(read_text(RESPONDER), args=("--http.sys", "http://+:%d" % free_port()))
 
         def test_get_is_answered_and_anything_else_is_not(self):
             server = self.start()
@@ -320,8 +318,7 @@ if WINDOWS:
                     response = conn.ask(method, "/")
                     self.assertEqual((response.status, response.closes), (500, True))
             server.stop()
-            with open(server.out_path) as out:
-                last = out.read().splitlines()[-1]
+            last = read_text(server.out_path).splitlines()[-1]
             self.assertIn("requests 6 ", last)
 
         def test_a_key_stops_it(self):

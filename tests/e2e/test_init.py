@@ -1,7 +1,7 @@
 """What runs once for the server, although each Lua state runs the file: ls.init and the timers at the top."""
 import json
 
-from harness import WINDOWS, E2E, Server, in_parallel, run_program, scratch
+from harness import E2E, WINDOWS, Server, in_parallel, run_program, scratch, write_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -24,8 +24,7 @@ def site(text):
 
 
 def rewrite(server, text):
-    with open(server.site, "w") as out:
-        out.write(text)
+    write_text(server.site, text)
 
 
 class Init(E2E):

@@ -9,7 +9,8 @@ import tempfile
 import unittest
 
 from docs_pages import check_links
-from harness import E2E, LUASERVE, ROOT, SANITIZER, WAIT, not_on_windows, run_program, scratch
+from harness import (E2E, LUASERVE, ROOT, SANITIZER, WAIT, not_on_windows, read_bytes, read_text, run_program, scratch,
+                     write_text)
 from harness.install import HOST, SITE, Installation, run
 
 BUILD = os.path.dirname(LUASERVE)
@@ -33,8 +34,7 @@ class Install(E2E):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as cache:
-            cls.lib = re.search(r"(?m)^CMAKE_INSTALL_LIBDIR:PATH=(.*)$", cache.read()).group(1)
+        cls.lib = re.search(r"(?m)^CMAKE_INSTALL_LIBDIR:PATH=(.*)$", read_text(os.path.join(BUILD, "CMakeCache.txt"))).group(1)
         cls.prefix = tempfile.mkdtemp(prefix="luaserve-e2e-")
         cls.addClassCleanup(shutil.rmtree, cls.prefix)
         run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
@@ -43,12 +43,10 @@ class Install(E2E):
         return os.path.join(self.prefix, name)
 
     def read(self, name):
-        with open(self.path(name), encoding="utf-8") as text:
-            return text.read()
+        return read_text(self.path(name))
 
     def installation(self):
-        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, where)
+        where = self.new_folder()
         return Installation(where, env={"LD_LIBRARY_PATH": self.path(self.lib),
                                         "PKG_CONFIG_PATH": self.path(self.lib + "/pkgconfig"),
                                         "CMAKE_PREFIX_PATH": self.prefix})
@@ -84,8 +82,7 @@ class Install(E2E):
                 shutil.copy(self.path(name), copy)
                 if re.search(r"^bin/|\.a$|\.so", name):
                     run(["strip", "--strip-debug", copy])
-                with open(copy, "rb") as file:
-                    self.assertFalse(ROOT.encode() in file.read(), "%s names %s" % (name, ROOT))
+                self.assertFalse(ROOT.encode() in read_bytes(copy), "%s names %s" % (name, ROOT))
         for name in "bin/luaserve", self.lib + "/libluaserve.so":
             self.assertNotRegex(run(["readelf", "-d", self.path(name)]), "RPATH|RUNPATH")
 
@@ -127,8 +124,7 @@ class Install(E2E):
     @needs_pkg_config
     def test_the_command_lines_of_the_page(self):
         """Those of the table in src/README.md, "In a C program", with the libraries of this build."""
-        with open(os.path.join(ROOT, "src", "README.md"), encoding="utf-8") as page:
-            commands = re.findall(r"`(cc [^`]*program\.c [^`]*-o program)`", page.read())
+        commands = re.findall(r"`(cc [^`]*program\.c [^`]*-o program)`", read_text(os.path.join(ROOT, "src", "README.md")))
         self.assertEqual(len(commands), 4)
         installation = self.installation()
         os.symlink(os.path.join(ROOT, "src"), os.path.join(installation.where, "src"))
@@ -188,8 +184,7 @@ class Install(E2E):
 
             def renew(text, *sites):
                 for name in ("fullchain", "privkey"):
-                    with open(os.path.join(live, name + ".pem"), "w", encoding="ascii") as out:
-                        out.write(name + text)
+                    write_text(os.path.join(live, name + ".pem"), name + text)
                 return subprocess.run(["sh", hook, *sites], capture_output=True, text=True, check=False, env=dict(
                     os.environ, STATE_ROOT=os.path.dirname(state), RENEWED_LINEAGE=live,
                     PATH=os.path.join(folder, "bin") + ":" + os.environ["PATH"]))
@@ -198,8 +193,7 @@ class Install(E2E):
                 self.assertEqual(renew(text, "site").returncode, 0)
                 for name in ("fullchain", "privkey"):
                     path = os.path.join(state, "tls", name + ".pem")
-                    with open(path, encoding="ascii") as copy:
-                        self.assertEqual(copy.read(), name + text)
+                    self.assertEqual(read_text(path), name + text)
                     found = os.stat(path)
                     self.assertEqual((found.st_mode & 0o777, found.st_uid), (0o600, owner))
             self.assertEqual(sorted(os.listdir(os.path.join(state, "tls"))), ["fullchain.pem", "privkey.pem"])
@@ -236,15 +230,13 @@ class Subdirectory(E2E):
     """add_subdirectory(luaserve) in the build of a program. It is configured and not built, which would take minutes."""
 
     def test_a_parent_project(self):
-        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, where)
+        where = self.new_folder()
         installation = Installation(where)
         installation.write("host.c", HOST)
         installation.write("CMakeLists.txt", PARENT % ROOT)
         build = os.path.join(where, "build")
         run(["cmake", "-G", "Ninja", "-S", where, "-B", build])
-        with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as text:
-            cache = dict(re.findall(r"(?m)^([\w-]+):\w+=(.*)$", text.read()))
+        cache = dict(re.findall(r"(?m)^([\w-]+):\w+=(.*)$", read_text(os.path.join(build, "CMakeCache.txt"))))
         self.assertEqual(cache["CMAKE_BUILD_TYPE"], "")
         self.assertNotIn("CMAKE_INSTALL_LIBDIR", cache)
         self.assertEqual((cache["LUASERVE_TESTS"], cache["LUASERVE_FUZZ"]), ("OFF", "OFF"))

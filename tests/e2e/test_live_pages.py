@@ -2,6 +2,7 @@
 cuts connections.
 """
 # sanitizers: none; starts a browser
+import contextlib
 import os
 import shutil
 import socket
@@ -39,26 +40,20 @@ class Relay:
 
     @staticmethod
     def _pass(source, sink):
-        try:
+        with contextlib.suppress(OSError):  # cut
             while data := source.recv(65536):
                 sink.sendall(data)
-        except OSError:
-            pass  # cut
         for sock in (source, sink):
-            try:
+            with contextlib.suppress(OSError):  # cut
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # cut
 
     def cut(self):
         """End all connections, and refuse others until restore()."""
         with self.lock:
             self.refuses = True
             for sock in self.open:
-                try:
+                with contextlib.suppress(OSError):  # ended before
                     sock.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # ended before
             self.open.clear()
 
     def restore(self):

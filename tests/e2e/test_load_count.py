@@ -1,5 +1,6 @@
 """100,000 requests on 1,000 connections and 4 threads: each gets exactly one response, the one to its own request.
 Afterwards the server holds as many descriptors (Windows: handles and sockets) as at the start."""
+import contextlib
 import errno
 import json
 import os
@@ -23,12 +24,10 @@ def handles(server):
         return server.fds()
     wanted = b"WINEPREFIX=" + os.environ["LUASERVE_WINEPREFIX"].encode()
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             with open("/proc/%s/comm" % pid) as comm, open("/proc/%s/environ" % pid, "rb") as environ:
                 if comm.read().startswith("wineserver") and wanted in environ.read().split(b"\0"):
                     return len(os.listdir("/proc/%s/fd" % pid))
-        except OSError:
-            pass  # it has ended, or belongs to another user
     raise AssertionError("no Wine server")
 
 

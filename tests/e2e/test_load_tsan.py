@@ -7,7 +7,7 @@ import random
 import threading
 import time
 
-from harness import Closed, Conn, E2E, SANITIZER, WAIT, app_site, chunked, in_parallel, request
+from harness import E2E, SANITIZER, WAIT, Closed, Conn, app_site, beside, chunked, in_parallel, request
 
 SITE = app_site(r"""
 local shared = ls.buffer(("s"):rep(1000):rep(50))
@@ -127,20 +127,16 @@ class Load(E2E):
     def test_load_then_drain(self):
         server = self.serve(SITE, flags=("--threads", "4"))
         stop, bad, counts = threading.Event(), [], [0]
-        threads = [threading.Thread(target=self.client, args=(server, seed, stop, bad, counts)) for seed in range(16)]
-        for thread in threads:
-            thread.start()
-        begun = time.monotonic()
-        while server.alive() and not bad:
-            elapsed = time.monotonic() - begun
-            if elapsed > WAIT or (elapsed > SECONDS and counts[0] > 50):
-                break
-            time.sleep(0.05)
-        alive = server.alive()
-        stop.set()  # from here on the drain may close any connection
-        server.signal()
-        for thread in threads:
-            thread.join()
+        with beside(*[lambda seed=seed: self.client(server, seed, stop, bad, counts) for seed in range(16)]):
+            begun = time.monotonic()
+            while server.alive() and not bad:
+                elapsed = time.monotonic() - begun
+                if elapsed > WAIT or (elapsed > SECONDS and counts[0] > 50):
+                    break
+                time.sleep(0.05)
+            alive = server.alive()
+            stop.set()  # from here on the drain may close any connection
+            server.signal()
         status = server.wait()
         server.check_reports()
         self.assertTrue(alive, server.log()[-5000:])

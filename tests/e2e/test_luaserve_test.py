@@ -7,7 +7,7 @@ import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from harness import LUASERVE, REPORT, SANITIZER, WAIT, needs_terminal, not_on_windows, pty, scratch
+from harness import LUASERVE, REPORT, SANITIZER, WAIT, needs_terminal, not_on_windows, pty, scratch, write_text
 from harness.server import has_sqlite
 
 HEAD = 'local test, ls = require "luaserve.test", require "luaserve"\n'
@@ -21,8 +21,7 @@ class Folder:
         for name, text in files.items():
             path = os.path.join(where, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as out:
-                out.write(text)
+            write_text(path, text)
 
     def run(self, *args, env=None, status=None, test=None):
         done = subprocess.run([LUASERVE, "test", *args], capture_output=True, text=True, cwd=self.where, timeout=4 * WAIT,
@@ -56,21 +55,10 @@ class Finding(Tests):
                              tests__helper_lua="error('not a test')", other_test_lua="error('not below tests')",
                              test__c_test_lua="it('c', function() end)")
         os.makedirs(os.path.join(folder.where, "tests", ".hidden"))
-        with open(os.path.join(folder.where, "tests", ".hidden", "x_test.lua"), "w", encoding="utf-8") as out:
-            out.write("error('hidden')")
+        write_text(os.path.join(folder.where, "tests", ".hidden", "x_test.lua"), "error('hidden')")
         done = folder.run("--tap", status=0, test=self)
         self.assertEqual(re.findall(r"^ok .*", done.stdout, re.M), [
             "ok 1 - tests/b_test.lua: b", "ok 2 - tests/sub/test_a.lua: a", "ok 3 - test/c_test.lua: c"])
-
-    def test_the_current_folder_when_there_is_no_tests_folder(self):
-        done = self.folder(test_a_lua="it('a', function() end)", src__b_test_lua="it('b', function() end)").run("--tap")
-        self.assertIn("1..2", done.stdout)
-
-    def test_files_and_folders_by_name(self):
-        folder = self.folder(one__a_test_lua="it('a', function() end)", two__b_test_lua="it('b', function() end)",
-                             any_lua="it('any', function() end)")
-        done = folder.run("--tap", "two", "any.lua", status=0, test=self)
-        self.assertEqual(re.findall(r"^ok .*", done.stdout, re.M), ["ok 1 - two/b_test.lua: b", "ok 2 - any.lua: any"])
 
     def test_no_files(self):
         folder = self.folder(tests__helper_lua="")
@@ -108,9 +96,6 @@ class CommandLine(Tests):
     def refuses(self, message, *args):
         done = self.folder(a_test_lua="it('a', function() end)").run(*args, status=2, test=self)
         self.assertIn(message, done.stderr)
-
-    def test_unknown_options(self):
-        self.refuses("luaserve test: unknown option --filtr; did you mean --filter?\nluaserve test --help lists", "--filtr", "x")
 
     def test_values(self):
         self.refuses('--filter: "[" is no Lua pattern: malformed pattern', "--filter", "[")
@@ -337,33 +322,11 @@ it("fails <&>", function() test.equal("a", "b\\1") end)
 it("errors", function() error("x\\ny \\255") end)
 it.skip("skipped", function() end)"""
 
-    def test_tap(self):
-        done = self.folder(x_test_lua=self.TEXT).run("--tap", status=1, test=self)
-        lines = done.stdout.split("\n")
-        self.assertEqual(lines[:3], ["TAP version 14", "# x_test.lua", "ok 1 - x_test.lua: passes \\# 1"])
-        self.assertIn("not ok 2 - x_test.lua: fails <&>\n  ---\n  message: \"expected \\\"b\\\\x01\\\", got \\\"a\\\"\"\n"
-                      "  severity: fail\n  at: \"x_test.lua:4\"\n", done.stdout)
-        self.assertIn('  message: "x\\ny ', done.stdout)
-        self.assertIn("ok 4 - x_test.lua: skipped # SKIP\n1..4\n", done.stdout)
-
     def test_prints_of_tests_do_not_disturb_the_report(self):
         done = self.folder(x_test_lua="print('loaded')\nit('a', function() print('not ok 1') io.write('x') end)").run(
             "--tap", status=0, test=self)
         self.assertNotIn("not ok", done.stdout)
         self.assertIn("loaded\n", done.stderr)
-
-    def test_junit(self):
-        folder = self.folder(x_test_lua=self.TEXT, y_test_lua="it('y', function() end)")
-        folder.run("--junit", "out.xml", status=1, test=self)
-        root = ElementTree.parse(os.path.join(folder.where, "out.xml")).getroot()
-        self.assertEqual((root.get("tests"), root.get("failures"), root.get("errors"), root.get("skipped")), ("5", "1", "1", "1"))
-        cases = root.findall("testsuite/testcase")
-        self.assertEqual([case.get("name") for case in cases], ["passes # 1", "fails <&>", "errors", "skipped", "y"])
-        self.assertEqual((cases[1].get("file"), cases[1].get("line")), ("x_test.lua", "4"))
-        self.assertEqual(cases[1].find("failure").get("message"), 'expected "b\\x01", got "a"')
-        self.assertIn('test.equal("a", "b\\1")', cases[1].find("failure").text)
-        self.assertIn("x\ny ", cases[2].find("error").get("message"))
-        self.assertIsNotNone(cases[3].find("skipped"))
 
     @not_on_windows("pseudo terminals")
     @needs_terminal

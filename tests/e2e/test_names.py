@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import urllib.parse
 
-from harness import E2E, WINDOWS, app_site, run_program, write_text
+from harness import E2E, WINDOWS, app_site, read_text, run_program, write_text
 
 SITE = app_site(r"""
 package.path = "./?.lua;" .. package.path
@@ -73,8 +73,7 @@ class Names(E2E):
         write_text(os.path.join(self.where, name), text)
 
     def read(self, name):
-        with open(os.path.join(self.where, name), encoding="utf-8") as text:
-            return text.read()
+        return read_text(os.path.join(self.where, name))
 
     def test_names(self):
         self.assertEqual(self.get("/arg0").text, "seite ü.lua")

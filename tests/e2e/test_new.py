@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, not_on_windows, scratch, write_text
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, not_on_windows, read_text, scratch, write_text
 from harness.server import has_sqlite
 from harness.websocket import WebSocket
 
@@ -63,8 +63,7 @@ class Templates(E2E):
                 self.assertIn("my-site/" + relative.replace(os.sep, "/"), out)
             for name_of_setting in (".gitignore", ".luarc.json", ".luaserve/luaserve.lua", ".luaserve/test.lua"):
                 self.assertTrue(os.path.isfile(os.path.join(folder, name_of_setting)), name_of_setting)
-            with open(os.path.join(folder, ".luarc.json"), encoding="utf-8") as settings:
-                self.assertEqual(json.load(settings)["workspace.library"], [".luaserve"])
+            self.assertEqual(json.loads(read_text(os.path.join(folder, ".luarc.json")))["workspace.library"], [".luaserve"])
             with open(os.path.join(folder, "README.md"), encoding="utf-8") as page:
                 self.assertEqual(page.readline(), "# my-site\n")
 
@@ -75,17 +74,14 @@ class Templates(E2E):
             self.assertEqual((first.returncode, first.stderr), (0, ""))
             self.assertEqual(sorted(os.listdir(where)), [".luarc.json", ".luaserve", "site.lua"])
             definitions = os.path.join(where, ".luaserve", "luaserve.lua")
-            with open(definitions, encoding="utf-8") as file:
-                text = file.read()
+            text = read_text(definitions)
             write_text(definitions, "-- of another version")
             write_text(os.path.join(where, ".luarc.json"), "{}")
             second = run("new", where, "--definitions", cwd=where)
             self.assertEqual((second.returncode, second.stderr), (0, ""))
             self.assertNotIn(".luarc.json", second.stdout)
-            with open(definitions, encoding="utf-8") as file:
-                self.assertEqual(file.read(), text)
-            with open(os.path.join(where, ".luarc.json"), encoding="utf-8") as file:
-                self.assertEqual(file.read(), "{}")
+            self.assertEqual(read_text(definitions), text)
+            self.assertEqual(read_text(os.path.join(where, ".luarc.json")), "{}")
             for args, message in ((["new", "--definitions", "none"], "none is not a folder; give the folder of a site"),
                                   (["new", "--definitions", "site.lua"], "site.lua is not a folder"),
                                   (["new", "--definitions", "--template", "api", "."], "leave out --template"),

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, SANITIZER, not_on_windows
+from harness import E2E, LUASERVE, ROOT, SANITIZER, not_on_windows, read_text, write_text
 from harness.install import SITE, Installation, run
 from harness.root import Root
 
@@ -50,8 +50,7 @@ class Packages(E2E):
     def root(self):
         root = Root()
         self.addCleanup(root.close)
-        where = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, where)
+        where = self.new_folder()
         installation = Installation(where, enter=root.enter)
         # Else dpkg has the index of all manual pages of the system made anew.
         installation.run(["rm", "-f", "/var/lib/man-db/auto-update"])
@@ -64,10 +63,8 @@ class Packages(E2E):
         """Every log in the directory that the unit may write to; the command tells all sites."""
         with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as where:
             run(["dpkg-deb", "--extract", self.files["luaserve"], where])
-            with open(where + "/etc/logrotate.d/luaserve", encoding="ascii") as text:
-                rotated = text.read()
-            with open(where + "/usr/lib/systemd/system/luaserve@.service", encoding="ascii") as text:
-                self.assertIn("LogsDirectory=luaserve/%i\n", text.read())
+            rotated = read_text(where + "/etc/logrotate.d/luaserve")
+            self.assertIn("LogsDirectory=luaserve/%i\n", read_text(where + "/usr/lib/systemd/system/luaserve@.service"))
             self.assertIn("/var/log/luaserve/*/*.log {", rotated)
             self.assertIn("--signal=SIGUSR1 'luaserve@*.service'", rotated)
             if shutil.which("logrotate"):
@@ -105,8 +102,7 @@ class Packages(E2E):
             dpkg = ["dpkg", "--root=" + where, "--force-script-chrootless", "--force-depends"]
             os.makedirs(where + "/var/lib/dpkg/info")
             os.makedirs(where + "/var/lib/dpkg/updates")
-            with open(where + "/var/lib/dpkg/status", "w", encoding="ascii"):
-                pass
+            write_text(where + "/var/lib/dpkg/status", "")
             run([*dpkg, "--install", *self.files.values()])
             Installation(where).check_program(self, [where + "/usr/bin/luaserve"])
             run([*dpkg, "--purge", *PACKAGES])
@@ -159,11 +155,9 @@ class Packages(E2E):
         log = os.path.join(installation.where, "systemctl.log")
 
         def asked(*dpkg):
-            with open(log, "w"):
-                pass
+            write_text(log, "")
             installation.run(["dpkg", "--no-triggers", *dpkg])
-            with open(log, encoding="utf-8") as lines:
-                return lines.read().splitlines()
+            return read_text(log).splitlines()
 
         systemctl = installation.write("systemctl", SYSTEMCTL.replace("@LOG@", log))
         installation.run(["install", "-m", "755", systemctl, "/usr/bin/systemctl"])

@@ -4,7 +4,7 @@ import os
 import shutil
 import urllib.parse
 
-from harness import E2E, app_site, not_on_windows, temporary_folder
+from harness import E2E, app_site, not_on_windows, temporary_folder, write_text
 
 # The site logs every path that it opens.
 SITE = app_site(r"""
@@ -58,8 +58,7 @@ class Paths(E2E):
         for name, text in (("secret.txt", "secret"), ("public/page.txt", "a page"), ("public/sub/a.txt", "a in sub"),
                            ("public/日本語 ü.txt", "よし"), ("public/long name that is shortened.txt", "long"),
                            ("public/.well-known", "known"), ("public/a~", "tilde"), ("public/%2e", "escape")):
-            with open(os.path.join(cls.where, name), "w", encoding="utf-8") as out:
-                out.write(text)
+            write_text(os.path.join(cls.where, name), text)
         cls.SITE = SITE.replace("PUBLIC", public)
         cls.public = public
         super().setUpClass()
@@ -106,8 +105,7 @@ class Paths(E2E):
                              ("back", "../public/page.txt"), ("inside", os.path.join(self.public, "page.txt"))):
             os.symlink(target, os.path.join(self.public, name))
         os.mkdir(self.public + "-2")
-        with open(self.public + "-2/page.txt", "w") as out:
-            out.write("sibling")
+        write_text(self.public + "-2/page.txt", "sibling")
         since = self.server.mark()
         for name in ("out", "up", "up/secret.txt", "absolute", "root/etc/passwd", "sub/out", "to-sub/out", "chain", "dangling", "dangling/x",
                      "loop", "sibling", "root", "up/none.txt", "up/none/none"):

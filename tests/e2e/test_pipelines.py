@@ -6,13 +6,14 @@ handler begins.
 All requests are answered in order and completely, until a response has Connection: close. Then a drain begins during
 the load. With deadlines that expire all the time the server only has to stay up without sanitizer reports. A run
 prints its seed; PIPELINES_SEED repeats its requests, PIPELINES_SECONDS sets its duration."""
+import contextlib
 import os
 import random
 import socket
 import threading
 import time
 
-from harness import E2E, WAIT, Closed, chunked, request
+from harness import E2E, WAIT, Closed, chunked, request, write_bytes
 
 SITE = r"""
 local ls = require "luaserve"
@@ -133,10 +134,8 @@ def answer(target, n, body):
 
 def ends(conn):
     """Shut the connection down, which ends a sender that waits because the responses are not read."""
-    try:
+    with contextlib.suppress(OSError):  # closed already
         conn.sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # closed already
 
 
 class Asked:
@@ -191,15 +190,13 @@ class Pipelines(E2E):
         with server.connect(rcvbuf=4096 if how == "slow" or dice.random() < 0.2 else None, timeout=WAIT) as conn:
 
             def send():
-                try:
+                with contextlib.suppress(OSError):  # the connection is closed
                     for at in range(0, min(len(data), 100 * step), step):
                         conn.sock.sendall(data[at : at + step])
                         time.sleep(waits)
                     conn.sock.sendall(data[100 * step :])
                     if how in ("half", "cut"):
                         conn.half_close()
-                except OSError:
-                    pass  # the connection is closed
 
             sender = threading.Thread(target=send, daemon=True)
             sender.start()
@@ -244,8 +241,7 @@ class Pipelines(E2E):
         print("PIPELINES_SEED=%d" % seed)
         for drain in range(DRAINS):
             server = self.serve(site, flags=("--threads", "4"))
-            with open(os.path.join(server.dir, "file"), "wb") as out:
-                out.write(FILE)
+            write_bytes(os.path.join(server.dir, "file"), FILE)
             stop, bad = threading.Event(), []
             threads = [
                 threading.Thread(target=self.client, args=(server, random.Random(seed + 1000 * drain + n), stop, bad, patient))

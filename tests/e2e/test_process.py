@@ -5,7 +5,7 @@ import subprocess
 import threading
 import unittest
 
-from harness import Conn, E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, app_site, request, scratch
+from harness import E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, Conn, app_site, request, scratch, write_text
 
 SITE = app_site(r"""
 app:get("/", function() return "root" end)
@@ -124,8 +124,7 @@ class StandardDescriptors(E2E):
         for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
             with self.subTest(closed), scratch() as where:
                 path = os.path.join(where, "site.lua")
-                with open(path, "w") as out:
-                    out.write(site.replace("@DIR@", where))
+                write_text(path, site.replace("@DIR@", where))
                 done = subprocess.run(["sh", "-c", 'exec "$@" ' + closed, "sh", LUASERVE, path], stdin=subprocess.DEVNULL,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=2 * WAIT)
                 self.assertEqual(done.returncode, 0)
@@ -150,8 +149,7 @@ class StalledLog(E2E):
         self.addCleanup(where.__exit__, None, None, None)
         path = os.path.join(directory, "site.lua")
         at = os.path.join(directory, "s")
-        with open(path, "w") as out:
-            out.write(site.replace('host = "127.0.0.1", port = 0', 'host = "unix:%s"' % at))
+        write_text(path, site.replace('host = "127.0.0.1", port = 0', 'host = "unix:%s"' % at))
         process = subprocess.Popen([LUASERVE, path], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
         def end():

@@ -3,7 +3,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -13,8 +12,8 @@ import time
 import unittest
 
 from harness import (E2E, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, WAIT, app_site, fcntl, needs_terminal, pty,
-                     scratch, termios)
-from harness.server import temporary_folder, write_text
+                     scratch, termios, write_text)
+from harness.server import write_text
 
 EDITOR = "line editor: none" not in subprocess.run([LUASERVE, "--version"], capture_output=True, text=True).stdout
 
@@ -211,8 +210,7 @@ class Pipe(E2E):
 @needs_unix_sockets
 class AtTerminal(E2E):
     def terminal(self, *args, env=None):
-        self.state = tempfile.mkdtemp(prefix="luaserve-repl-")
-        self.addCleanup(shutil.rmtree, self.state, True)
+        self.state = self.new_folder()
         terminal = Terminal(*args, env={"XDG_STATE_HOME": self.state, **(env or {})})
         self.addCleanup(terminal.close)
         return terminal
@@ -281,8 +279,7 @@ class AtTerminal(E2E):
 
     @unittest.skipUnless(EDITOR, "a build without libedit")
     def test_the_terminal_edits_lines_where_libedit_cannot_be_loaded(self):
-        folder = temporary_folder()
-        self.addCleanup(shutil.rmtree, folder)
+        folder = self.new_folder()
         write_text(folder + "/libedit.so.2", "no library")
         t = Terminal(env={"XDG_STATE_HOME": folder, "LD_LIBRARY_PATH": folder})
         self.addCleanup(t.close)
@@ -314,8 +311,7 @@ class AtTerminal(E2E):
 @needs_unix_sockets
 class Attach(E2E):
     def controlled(self, site=SITE, **kw):
-        folder = tempfile.mkdtemp(prefix="luaserve-repl-")
-        self.addCleanup(shutil.rmtree, folder, True)
+        folder = self.new_folder()
         self.path = os.path.join(folder, "control")
         return self.serve(site, flags=("--control", self.path), **kw)
 
@@ -356,8 +352,7 @@ class Attach(E2E):
     def test_a_control_socket_that_cannot_be_opened(self):
         with tempfile.TemporaryDirectory() as folder:
             site = os.path.join(folder, "site.lua")
-            with open(site, "w") as file:
-                file.write('require("luaserve").every(1, print)\n')
+            write_text(site, 'require("luaserve").every(1, print)\n')
             for path, why in ((site, "it exists, and is no socket; give another path"),
                               (os.path.join(folder, "x" * 108), "the path has more than 107 bytes"),
                               (os.path.join(folder, "none", "s"), "not found")):
@@ -499,8 +494,7 @@ class Attach(E2E):
         busy = self.session()
         busy.eval("print('begun') ls.sleep(0.2) return double(3)")
         self.assertEqual(busy.receive(), ("out", "begun\n", 0))
-        with open(server.site, "w") as site:
-            site.write(SITE.replace("2 * x", "10 * x"))
+        write_text(server.site, SITE.replace("2 * x", "10 * x"))
         server.signal(signal.SIGHUP)
         self.assertIsNone(session.receive())  # it was idle: it ends at once
         self.assertEqual(busy.receive(), ("value", "6", 1))  # it ends after its line

@@ -5,7 +5,7 @@ import os
 import threading
 import unittest
 
-from harness import E2E, SANITIZER, chunked, not_on_windows, request, system
+from harness import E2E, SANITIZER, chunked, not_on_windows, request, system, write_bytes, write_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -87,13 +87,11 @@ class Scarcity(E2E):
     def serve_with(self, buffers="64m", connections=65536, more=""):
         data = os.urandom(100000)
         server = self.serve((SITE % (buffers, connections, more)).replace("@FILE@", "@DIR@/file"), listeners=2)
-        with open(os.path.join(server.dir, "file"), "wb") as file:
-            file.write(data)
+        write_bytes(os.path.join(server.dir, "file"), data)
         return server, data
 
     def touch(self, server, name):
-        with open(os.path.join(server.dir, name), "w", encoding="ascii"):
-            pass
+        write_text(os.path.join(server.dir, name), "")
 
 
 class SlowUploads(Scarcity):

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, ROOT, WAIT, WINDOWS, WINE, Conn, free_port, not_on_windows, run_program
+from harness import E2E, ROOT, WAIT, WINDOWS, WINE, Conn, free_port, not_on_windows, run_program, write_text
 
 # In front of a program of the system.
 STARTER = [os.path.join(ROOT, "third_party", "windows", "wine")] if WINE else []
@@ -79,8 +79,7 @@ class Service(unittest.TestCase):
 
     @staticmethod
     def write(path, text):
-        with open(path, "w", encoding="utf-8") as out:
-            out.write(text)
+        write_text(path, text)
 
     @staticmethod
     def system(*command):

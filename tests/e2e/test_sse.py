@@ -1,11 +1,9 @@
 """Server-sent events (WHATWG HTML, section 9.2): res:sse, what clients receive, topics, the ends of a stream."""
 import json
-import shutil
-import subprocess
 import threading
 import time
 
-from harness import Conn, E2E, Server, WAIT, WINDOWS, app_site, request
+from harness import Conn, E2E, Server, WINDOWS, app_site, request
 from harness import tls
 
 SITE = r"""
@@ -595,16 +593,3 @@ class Sse(E2E):
         self.assertEqual((got["type"], got["status"]), ("text/event-stream", 200))
         self.assertEqual(got["body"].encode(), EVENTS % b"3")
         self.assertRegex(got["waits"], r"^event: ready\ndata: \d+\n\n$")
-
-    def test_curl(self):
-        if not shutil.which("curl"):
-            self.skipTest("curl is not installed")
-        curl = subprocess.Popen(["curl", "-sN", "http://127.0.0.1:%d/ticker" % self.server.port(), "-H", "Last-Event-ID: 41"],
-                                stdout=subprocess.PIPE)
-        try:
-            self.assertEqual([curl.stdout.readline() for _ in range(3)], [b"id: 42\n", b'data: {"n":42}\n', b"\n"])
-            self.assertEqual(curl.stdout.readline(), b"id: 43\n")
-        finally:
-            curl.kill()
-            curl.wait(WAIT)
-            curl.stdout.close()

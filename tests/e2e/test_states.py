@@ -2,7 +2,7 @@
 import os
 import select
 
-from harness import E2E, request
+from harness import E2E, read_text, request, write_text
 
 # A handler of /hold occupies its state (and its thread) until the file exists; it looks every few milliseconds.
 SITE = r"""
@@ -100,8 +100,7 @@ class OnDemand(E2E):
         conns = self.held(server, 2, path)
         self.assertEqual(server.get("/states").text, "3")
         self.assertEqual(server.log().count("info loading"), 1)
-        with open(server.out_path) as out:
-            self.assertEqual(out.read(), "loading\n")
+        self.assertEqual(read_text(server.out_path), "loading\n")
         self.assertEqual(server.log().count("a line of standard error"), 1)
         self.release(conns, path)
 
@@ -109,8 +108,7 @@ class OnDemand(E2E):
         text = 'local version = 1\n' + SITE % (1, 2, "") + 'app:get("/version", function() return tostring(version) end)\n' + HTTP
         server = self.serve(text)
         path = os.path.join(server.dir, "go")
-        with open(server.site, "w") as site:
-            site.write("this is no Lua")
+        write_text(server.site, "this is no Lua")
         conns = self.held(server, 1, path)
         self.assertEqual(server.get("/version").text, "1")
         self.release(conns, path)
@@ -144,8 +142,7 @@ class OnDemand(E2E):
         for name in ("m.lua", "n.lua"):
             os.remove(os.path.join(server.dir, name))
         for name, text in (("d.lua", "return 'd2'"), ("l.lua", "no Lua")):
-            with open(os.path.join(server.dir, name), "w") as out:
-                out.write(text)
+            write_text(os.path.join(server.dir, name), text)
         conns = self.held(server, 2, path)
         self.assertEqual(server.get("/files").text, "m1 n1 d1 l1")
         self.assertEqual(server.get("/now").text, "d2")
@@ -171,8 +168,7 @@ class OnDemand(E2E):
         path = os.path.join(server.dir, "go")
         views = os.path.join(server.dir, "views")
         for name in ("a.html", "b.html", "t.txt"):
-            with open(os.path.join(views, name), "w") as out:
-                out.write(name + " 2")
+            write_text(os.path.join(views, name), name + " 2")
         os.remove(os.path.join(views, "gone.html"))
         conns = self.held(server, 2, path)
         self.assertEqual(server.get("/pages").text, "a.html 1, b.html 1, gone.html 1, t.txt 2")

@@ -8,7 +8,8 @@ import struct
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, SLOW, WAIT, WINE, fcntl, needs_terminal, pty, run_program, scratch, termios
+from harness import (E2E, LUASERVE, SLOW, WAIT, WINE, fcntl, needs_terminal, pty, read_bytes, read_text, run_program, scratch,
+                     termios, write_text)
 from harness.screen import Screen, drawn_on
 from harness.stress_report import Tree, check_schema, inner_json, strict_json
 
@@ -36,13 +37,11 @@ class Files(E2E):
         page."""
         with scratch() as where:
             names = {kind: os.path.join(where, "run." + kind) for kind in ("json", "csv", "html")}
-            with open(names["html"], "w", encoding="utf-8") as old:
-                old.write("an older report " * 10000)  # the run must replace the file
+            write_text(names["html"], "an older report " * 10000)  # the run must replace the file
             out, err = self.stress(*["--%s=%s" % pair for pair in names.items()], *options, **how)
             texts = {}
             for kind, name in names.items():
-                with open(name, encoding="utf-8", newline="") as file:
-                    texts[kind] = file.read()
+                texts[kind] = read_bytes(name).decode()
         run = strict_json(texts["json"])
         check_schema(self, run)
         tables = [list(csv.DictReader(part.splitlines(), strict=True)) for part in texts["csv"].split("\r\n\r\n")]
@@ -140,8 +139,7 @@ class Files(E2E):
             process.send_signal(signal.SIGINT)
             out = process.stdout.read().decode()
             self.assertEqual(process.wait(2 * WAIT), 0)
-            with open(name, encoding="utf-8") as file:
-                run = strict_json(file.read())
+            run = strict_json(read_text(name))
         check_schema(self, run)
         self.assertTrue(run["interrupted"])
         self.assertGreater(run["totals"]["requests"], 0)

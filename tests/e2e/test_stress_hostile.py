@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 
-from harness import WAIT, WINDOWS, run_program, scratch, not_on_windows
+from harness import WAIT, WINDOWS, beside, not_on_windows, read_text, run_program, scratch
 from harness.stress import FIRST, OK, Stress, head_of, stress
 
 
@@ -253,8 +253,7 @@ class Wrong(Stress):
                                              WAIT, cwd=where)
                 self.assertEqual((status, "connection refused" in err), (1, True), err)
             self.assertEqual(os.listdir(where), ["old.json"])
-            with open(os.path.join(where, "old.json")) as file:
-                self.assertEqual(file.read(), "an older report")
+            self.assertEqual(read_text(os.path.join(where, "old.json")), "an older report")
         closed.close()
 
     def test_requests_without_a_response_at_the_end(self):
@@ -304,10 +303,8 @@ return { connections = 4, threads = 1, duration = "1s", pipeline = 2,
                 conn.sendall(OK)
             done.set()
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        ran = stress("-c", "1", "-n", "4", "http://127.0.0.1:%d/" % listener.getsockname()[1])
-        thread.join()
+        with beside(serve):
+            ran = stress("-c", "1", "-n", "4", "http://127.0.0.1:%d/" % listener.getsockname()[1])
         self.assertTrue(done.is_set())
         self.assertEqual(ran.totals["requests"], 1, ran)
         self.assertEqual(ran.errors["total"], 3, ran)

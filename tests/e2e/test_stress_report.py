@@ -8,13 +8,12 @@ import os
 import re
 import unittest
 
-from harness import ROOT
+from harness import ROOT, read_text
 from harness.stress_report import KINDS, SCHEMA, Tree, check_schema, inner_json, report, run_of
 
 class Json(unittest.TestCase):
     def test_names_and_types_are_those_documented(self):
-        with open(os.path.join(ROOT, "src", "stress", "REPORTS.md"), encoding="utf-8") as file:
-            documented = set(re.findall(r"`([A-Za-z_0-9.\s]+)`", file.read()))
+        documented = set(re.findall(r"`([A-Za-z_0-9.\s]+)`", read_text(os.path.join(ROOT, "src", "stress", "REPORTS.md"))))
         documented = {word for words in documented for part in words.split() for word in [part, *part.split(".")]}
 
         def names(schema):
@@ -190,8 +189,7 @@ class Page(unittest.TestCase):
         in a browser."""
         files = {}
         for name in ("report.html", "report.css", "report.js"):
-            with open(os.path.join(ROOT, "src", "stress", "page", name), encoding="utf-8") as file:
-                files[name] = file.read()
+            files[name] = read_text(os.path.join(ROOT, "src", "stress", "page", name))
         page = files["report.html"].replace("@STYLE@", files["report.css"]).replace("@SCRIPT@", files["report.js"])
         parts = re.split(r"@(?:TITLE|TEXT|RUN)@", page)
         self.assertEqual(len(parts), 4)

@@ -1,5 +1,6 @@
 """luaserve stress against ws and wss targets: echoes, idle connections, compression, scripts. The server is a raw one of a few
 lines, which can break the protocol."""
+import contextlib
 import os
 import ssl
 import zlib
@@ -447,10 +448,8 @@ class Encrypted(WebSockets):
                         return
                     wrapped.sendall(upgrade(head))
                     peer = Peer(wrapped, head)
-                    try:
+                    with contextlib.suppress(EOFError):
                         peer.echo() if peer.path == "/echo" else hub(peer, number)
-                    except EOFError:
-                        pass
             server = self.small(handle)
             url = "wss://127.0.0.1:%d" % server.port
             ran = self.good(stress("-t", "1", "-c", "2", "-n", "10", "--size", "20000", "--insecure", url + "/echo"), 10)

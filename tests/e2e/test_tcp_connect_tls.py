@@ -1,4 +1,5 @@
 """ls.connect with tls: the trust of certificates and names, the options, errors, and servers that are no TLS servers."""
+import contextlib
 import os
 import shutil
 import socket
@@ -77,7 +78,7 @@ class Peer:
             except OSError:
                 return
             conn.settimeout(WAIT)
-            try:
+            with contextlib.suppress(OSError):  # a handshake that the client ended
                 with self.context.wrap_socket(conn, server_side=True) as tls:
                     self.protocols.append(tls.selected_alpn_protocol())
                     self.versions.append(tls.version())
@@ -87,8 +88,6 @@ class Peer:
                         if not line:
                             break
                         tls.sendall(line)
-            except OSError:  # a handshake that the client ended
-                pass
 
     def close(self):
         self.listener.close()

@@ -3,18 +3,17 @@ import os
 import re
 import signal
 import subprocess
-import threading
 import time
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, in_parallel, needs_terminal, pty, repeats, system
+from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, beside, in_parallel, needs_terminal, pty, read_text,
+                     repeats, system)
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
 
 class Example(E2E):
     def example(self, name, *args, listeners=1, **kw):
-        with open(os.path.join(EXAMPLES, name)) as text:
-            return self.serve(text.read(), args=[str(arg) for arg in args], listeners=listeners, **kw)
+        return self.serve(read_text(os.path.join(EXAMPLES, name)), args=[str(arg) for arg in args], listeners=listeners, **kw)
 
     def script(self, name, *args, timeout=6 * WAIT):
         """Run an example that ends by itself; returns its exit status, its output, and its log."""
@@ -23,8 +22,7 @@ class Example(E2E):
         return done.returncode, done.stdout, done.stderr
 
     def printed(self, server):
-        with open(server.out_path) as out:
-            return out.read()
+        return read_text(server.out_path)
 
 
 class Echo(Example):
@@ -63,11 +61,9 @@ class Echo(Example):
         server = self.example("echo.lua", "127.0.0.1:0", "quiet")
         data = os.urandom(1 << 20) * 8
         conn = self.connect(server=server, rcvbuf=4096)
-        sender = threading.Thread(target=lambda: conn.try_send(data))
-        sender.start()
-        time.sleep(0.5)  # neither side proceeds until the client reads
-        self.assertTrue(conn.take(len(data)) == data)
-        sender.join()
+        with beside(lambda: conn.try_send(data)):
+            time.sleep(0.5)  # neither side proceeds until the client reads
+            self.assertTrue(conn.take(len(data)) == data)
 
     def test_signal_with_clients_connected(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -274,14 +270,12 @@ class KeyValue(Example):
         server = self.example("kv.lua", 0, listeners=2)
         conn = self.connect(server=server)
         value = os.urandom(1 << 20)
-        sender = threading.Thread(target=lambda: conn.send(b"set big %d\n%s\n" % (len(value), value) + b"get big\n" * 5))
-        sender.start()
-        self.assertEqual(conn.line(), b"STORED")
-        for _ in range(5):
-            self.assertEqual(conn.line(), b"VALUE big %d" % len(value))
-            self.assertTrue(conn.take(len(value)) == value)
-            self.assertEqual(conn.line() + conn.line(), b"END")
-        sender.join()
+        with beside(lambda: conn.send(b"set big %d\n%s\n" % (len(value), value) + b"get big\n" * 5)):
+            self.assertEqual(conn.line(), b"STORED")
+            for _ in range(5):
+                self.assertEqual(conn.line(), b"VALUE big %d" % len(value))
+                self.assertTrue(conn.take(len(value)) == value)
+                self.assertEqual(conn.line() + conn.line(), b"END")
         conn.send(b"x" * 600 + b"\n")  # longer than any command
         self.assertEqual(conn.rest(), b"")
 
@@ -298,10 +292,8 @@ class Proxy(Example):
         def client(n):
             data = os.urandom(200_000 + n)
             with Conn(proxy.at()) as conn:
-                sender = threading.Thread(target=lambda: (conn.send(data), conn.half_close()))
-                sender.start()
-                self.assertTrue(conn.rest() == data)
-                sender.join()
+                with beside(lambda: (conn.send(data), conn.half_close())):
+                    self.assertTrue(conn.rest() == data)
 
         in_parallel([lambda n=n: client(n) for n in range(16)])
 

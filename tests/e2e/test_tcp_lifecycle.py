@@ -5,7 +5,7 @@ import socket
 import time
 import unittest
 
-from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, fcntl, not_on_windows, termios
+from harness import E2E, HAS_UNIX_SOCKETS, SANITIZER, WAIT, fcntl, not_on_windows, read_text, termios
 
 
 class Lifecycle(E2E):
@@ -66,67 +66,14 @@ end)""")
     def test_check_and_log(self):
         server = self.serve("require 'luaserve'.tcp('127.0.0.1:0', print)", flags=("--check",), listeners=0)
         self.assertEqual(server.wait(), 0)
-        with open(server.out_path) as out:
-            self.assertIn("listener: tcp 127.0.0.1", out.read())
+        self.assertIn("listener: tcp 127.0.0.1", read_text(server.out_path))
         server = self.serve("require 'luaserve'.tcp('127.0.0.1:0', print)")
         server.wait_log(r"listening on tcp://127\.0\.0\.1:\d+")
-
-    def test_mistakes_in_the_site(self):
-        taken = socket.create_server(("127.0.0.1", 0))
-        self.addCleanup(taken.close)
-        for text, says in (
-                ("ls.tcp(7000)", "the function is missing"), ("ls.tcp('x', print)", "invalid address"),
-                ("ls.tcp({ host = 'example.org', port = 1 }, print)", "not looked up"),
-                ("ls.connect('127.0.0.1', 80)", "cannot wait while the site loads"),
-                ("ls.tcp('127.0.0.1:%d', print)" % taken.getsockname()[1], "address in use")):
-            server = self.serve("local ls = require 'luaserve'\n" + text, listeners=0)
-            self.assertNotEqual(server.wait(), 0, text)
-            self.assertIn(says, server.log())
-            self.assertIn("site.lua:2", server.log())
 
     def test_after_loading(self):
         server = self.serve("local ls = require 'luaserve' ls.tcp('127.0.0.1:0', function(s) "
                             "s:send(select(2, pcall(ls.tcp, 1, print))) end)")
         self.assertIn(b"while the site loads", self.connect(server=server).rest())
-
-    def test_tcp_beside_http(self):
-        server = self.serve("local ls = require 'luaserve' local app = ls.app() app:get('/', function() return 'web' end) "
-                            "ls.listen('127.0.0.1:0', app) ls.tcp('127.0.0.1:0', function(s) s:send('raw') end)",
-                            listeners=2)
-        self.assertEqual(server.get("/").text, "web")
-        self.assertEqual(self.connect(1, server=server).rest(), b"raw")
-
-    def test_drain_ends_receivers(self):
-        site = r"""
-local ls = require 'luaserve'
-ls.config { drain_timeout = 10 }
-ls.tcp('127.0.0.1:0', function(sock)
-  sock:send('ready')
-  local data, err, code = sock:receive('*l')
-  sock:send(tostring(data), ' ', tostring(err), ' ', tostring(code))
-end)"""
-        server = self.serve(site)
-        conns = [self.connect(server=server) for _ in range(20)]
-        for conn in conns:
-            self.assertEqual(conn.take(5), b"ready")
-        conns[0].send(b"half a li")
-        time.sleep(0.2)
-        server.signal()
-        for conn in conns[1:]:
-            self.assertEqual(conn.rest(), b"nil draining ECLOSED")
-        conns[0].send(b"ne\n")  # a line that has begun may still arrive
-        self.assertEqual(conns[0].rest(), b"half a line nil nil")
-        self.assertEqual(server.wait(), 0)
-
-    def test_drain_cuts_after_its_time(self):
-        server = self.serve("local ls = require 'luaserve' ls.config { drain_timeout = 0.3 } "
-                            "ls.tcp('127.0.0.1:0', function(s) s:send('x') ls.sleep(30) end)")
-        conn = self.connect(server=server)
-        self.assertEqual(conn.take(1), b"x")
-        server.signal()
-        server.wait_log("the drain took longer than 0.3 s; ended connections: HTTP 0, TCP [1-9]")
-        self.assertEqual(conn.rest(), b"")
-        self.assertNotEqual(server.wait(), 0)  # long before the end of the handler's sleep
 
     def test_a_site_may_leave_clients_open(self):
         peer = socket.create_server(("127.0.0.1", 0))
@@ -135,16 +82,6 @@ end)"""
                             "kept = ls.connect('127.0.0.1', %d) kept:settimeouts(nil, nil, 0.05) kept:receive(1) "
                             "ls.log.info('kept') end)" % peer.getsockname()[1])
         server.wait_log("kept")
-
-    def test_connection_limit(self):
-        server = self.serve("local ls = require 'luaserve' ls.config { max_connections = 2 } "
-                            "ls.tcp('127.0.0.1:0', function(s) s:send('in') s:receive(1) end)")
-        first, second = (self.connect(server=server) for _ in range(2))
-        self.assertEqual(first.take(2) + second.take(2), b"inin")
-        third = self.connect(server=server)
-        self.assertTrue(third.silent())
-        first.close()
-        self.assertEqual(third.take(2), b"in")
 
     def test_connections_of_the_sites_own_are_not_counted(self):
         """max_connections limits accepted connections; connections that the site opens do not count."""

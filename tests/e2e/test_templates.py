@@ -4,12 +4,11 @@ import html.parser
 import json
 import os
 import re
-import shutil
 import urllib.parse
 
 from harness import E2E, LUASERVE, app_site, not_on_windows
 from harness.browser import Browser, needs_browser
-from harness.server import temporary_folder, write_text
+from harness.server import write_text
 
 SITE = app_site(r"""
 local views = ls.templates("views", { globals = { encode = ls.url.encode } })
@@ -90,8 +89,7 @@ class Page(html.parser.HTMLParser):
 
 class TemplateCase(E2E):
     def start(self, views=None, site=SITE, **kw):
-        self.folder = temporary_folder()
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = self.new_folder()
         for name, text in (views or VIEWS).items():
             path = os.path.join(self.folder, "views", name)
             os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, WAIT, WINDOWS, Server, run_program
+from harness import E2E, WAIT, WINDOWS, Server, read_bytes, read_text, run_program, write_bytes
 from harness import tls
 
 APP = """
@@ -22,8 +22,6 @@ local function text(t)
 end
 app:get("/", function(req) return req.scheme .. "|" .. tostring(req.secure) .. "|" .. text(req.tls) end)
 app:get("/same", function(req) return tostring(req.tls == req.tls) end)
-app:get("/big", function() return ("0123456789"):rep(100000) end)
-app:post("/echo", function(req) return req:body() end)
 """
 SITE = APP + """
 ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "one.pem", key = "one.key" } }
@@ -98,13 +96,6 @@ class Served(TlsCase):
         with self.assertRaises(ssl.SSLError):  # min = "1.3"
             tls.get(self.port(TWO), made=tls.context(version=ssl.TLSVersion.TLSv1_2))
 
-    def test_s_client(self):
-        for flag in ("-tls1_2", "-tls1_3"):
-            done = subprocess.run(["openssl", "s_client", "-quiet", "-connect", "127.0.0.1:%d" % self.port(), flag, "-CAfile",
-                                   self.path("one.pem"), "-verify_return_error", "-ign_eof"],
-                                  input=b"GET /same HTTP/1.0\r\n\r\n", capture_output=True, timeout=WAIT, check=True)
-            self.assertTrue(done.stdout.endswith(b"\r\n\r\ntrue"), done.stdout)
-
     @unittest.skipUnless(shutil.which("gnutls-cli"), "gnutls-cli is not installed")
     def test_gnutls(self):
         done = subprocess.run(["gnutls-cli", "--x509cafile", self.path("one.pem"), "-p", str(self.port()), "localhost", "--logfile",
@@ -129,8 +120,7 @@ class Served(TlsCase):
             self.assertIsNone(conn.selected_alpn_protocol())
 
     def test_clients_with_certificates(self):
-        with open(self.path("client.pem")) as pem:
-            own = tls.fingerprint(ssl.PEM_cert_to_DER_cert(pem.read()))
+        own = tls.fingerprint(ssl.PEM_cert_to_DER_cert(read_text(self.path("client.pem"))))
         for index in (REQUIRED, OPTIONAL):
             answer = tls.get(self.port(index), made=tls.context(cert=self.path("client")))
             self.assertEqual(answer.split("|")[6:], ["CN=client", "CN=ca", own])
@@ -144,13 +134,6 @@ class Served(TlsCase):
 
     def test_an_encrypted_key(self):
         self.assertTrue(tls.get(self.port(LOCKED), made=tls.context(self.path("locked.pem"))).startswith("https|"))
-
-    def test_many_bytes(self):
-        self.assertEqual(tls.get(self.port(), "/big"), "0123456789" * 100000)
-        body = os.urandom(3000000)
-        with tls.client(self.port()) as conn:
-            conn.sendall(b"POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            self.assertEqual(tls.read_all(conn).partition(b"\r\n\r\n")[2], body)
 
     def test_pipelined_requests(self):
         with tls.client(self.port()) as conn:
@@ -172,18 +155,6 @@ class Served(TlsCase):
                 data += part
         return data
 
-    def test_bytes_that_are_not_tls(self):
-        for name, bytes_ in {"garbage": b"\x01\x02" + os.urandom(199),  # a 3 would be the version of a record, which may go on
-                             "an oversized record": b"\x16\x03\x01\xff\xff" + bytes(100),
-                             "SSL 2": b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + bytes(40)}.items():
-            with self.subTest(name):
-                since = self.server.mark()
-                with tls.client(self.port()) as other:
-                    self.assertRegex(self.answer_to(bytes_), rb"(?s)^\x15\x03[\x01-\x03]\0\x02\x02.$")  # a fatal alert
-                    other.sendall(b"GET /same HTTP/1.0\r\n\r\n")
-                    self.assertIn(b"true", tls.read_all(other))
-                self.server.wait_log("info refused 127.0.0.1 TLS handshake: ", since)
-
     def test_invalid_records_behind_the_handshake(self):
         for record, alert, why in (
                 (b"\x17\x03\x03\0\x40" + os.urandom(64), "BAD_RECORD_MAC", "forged or damaged record"),
@@ -200,13 +171,6 @@ class Served(TlsCase):
                     self.server.wait_log("debug TLS with 127.0.0.1:[0-9]+: " + why, since)
                     self.assertIn("true", tls.get(self.port(), "/same"))
                     self.assertEqual(sum(" TLS with " in line for line in self.server.lines[since:]), 1)
-
-    def test_plain_bytes_for_a_tcp_server(self):
-        """It need not speak HTTP over TLS: there is no HTTP response."""
-        for text in (b"EHLO a\r\n", b"GET / HTTP/1.0\r\n\r\n"):
-            since = self.server.mark()
-            self.assertEqual(self.answer_to(text, TCP), b"\x15\x03\x03\0\x02\x02\x0a")
-            self.server.wait_log("info refused 127.0.0.1 TLS handshake: the peer does not speak TLS", since)
 
     def test_a_tcp_server(self):
         with tls.client(self.port(TCP)) as conn:
@@ -264,8 +228,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "one.pem"
             return conn.session_reused, conn.session
 
     def test_tickets(self):
-        with open(self.path("keys.bin"), "wb") as out:
-            out.write(os.urandom(80))
+        write_bytes(self.path("keys.bin"), os.urandom(80))
         one, two = [self.serve_here(self.TEXT, name, listeners=2) for name in ("one.lua", "two.lua")]
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             made = tls.context(version=version)
@@ -295,8 +258,7 @@ class Changed(TlsCase):
                             "the failure is logged")
             self.assertEqual(self.served(server), "one")
             for name in ("cert.key", "cert.pem"):
-                with open(self.path("two" + name[4:]), "rb") as new:
-                    self.replace(name, new.read())
+                self.replace(name, read_bytes(self.path("two" + name[4:])))
             self.eventually(lambda: self.served(server) == "two", "the new certificate is used")
             before.sendall(b"GET /same HTTP/1.0\r\n\r\n")
             self.assertIn(b"true", tls.read_all(before))
@@ -320,10 +282,8 @@ class Changed(TlsCase):
 
         def renew(source):
             for end in (".key", ".pem"):
-                with open(self.path(source + end), "rb") as new:
-                    self.replace("b" + end, new.read())
-            with open(self.path(source + ".pem")) as pem:
-                return ssl.PEM_cert_to_DER_cert(pem.read())
+                self.replace("b" + end, read_bytes(self.path(source + end)))
+            return ssl.PEM_cert_to_DER_cert(read_text(self.path(source + ".pem")))
 
         first = served("one.example")
         self.replace("a.pem", b"-----BEGIN CERTIFICATE-----\nbroken\n")
@@ -346,23 +306,20 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "live.pem
         for name in ("live.pem", "live.key"):
             shutil.copy(self.path("one" + name[4:]), self.path(name))
         server = self.serve(site, site_path=self.path("site.lua"), flags=["--pid", Server.PID_FILE] if WINDOWS else [])
-        with open(self.path("two.pem"), "rb") as new:
-            self.replace("live.pem", new.read())  # the key is still the old one
+        self.replace("live.pem", read_bytes(self.path("two.pem")))  # the key is still the old one
         self.replace("site.lua", site.replace("site 1", "site 2").encode())
         since = server.mark()
         server.reload()
         server.wait_log(r"error reload failed: .*site\.lua:\d+: tls: .*live\.key.*; the previous site continues", since)
         self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("one", "site 1"))
-        with open(self.path("two.key"), "rb") as new:
-            self.replace("live.key", new.read())
+        self.replace("live.key", read_bytes(self.path("two.key")))
         since = server.mark()
         server.reload()
         server.wait_log("reloaded ", since)
         self.assertEqual((self.served(server), tls.get(server.port(), "/site")), ("two", "site 2"))
 
     def replace(self, name, text):
-        with open(self.path("new"), "wb") as out:
-            out.write(text)
+        write_bytes(self.path("new"), text)
         os.replace(self.path("new"), self.path(name))
 
     def served(self, server):

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, run_program, scratch
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, read_text, run_program, scratch, write_text
 
 SITE = 'local ls = require "luaserve"\nlocal app = ls.app()\n'
 LISTEN = '\nls.listen("127.0.0.1:0", app)\n'
@@ -26,8 +26,7 @@ def native(path):
 class OneBaseForPaths(E2E):
     def test_t13_the_page_about_an_upload_works_from_another_directory(self):
         """luaserve sub/site.lua, then an upload: the file is beside the site."""
-        with open(os.path.join(ROOT, "lua/docs/upload.md"), encoding="utf-8") as page:
-            text = page.read()
+        text = read_text(os.path.join(ROOT, "lua/docs/upload.md"))
         with scratch() as where:
             os.makedirs(os.path.join(where, "sub/views"))
             for pattern, name in ((r"```html.*?\n(.*?)```", "views/pictures.html"), (r"```lua\n(.*?)```", "site.lua")):
@@ -59,8 +58,7 @@ app:static("/static", ls.dir)""" + LISTEN
             where = os.path.realpath(where)
             folder = os.path.join(where, "sub")
             os.mkdir(folder)
-            with open(os.path.join(folder, "site.lua"), "w") as out:
-                out.write(site)
+            write_text(os.path.join(folder, "site.lua"), site)
             server = self.serve(None, cwd=where, site_path="./sub/../sub/site.lua")
             self.assertEqual(server.get("/").text, "%s|beside the site|beside the site" % native(folder))
             self.assertEqual([server.get("/file").text, server.get("/static/data.txt").text], ["beside the site"] * 2)
@@ -124,8 +122,7 @@ end)
         site = SITE + 'local store = require "store"\napp:get("/", function() return store.file end)\nls.listen(8080, app)'
         with scratch(site_lua=site, store_lua=self.MODULE) as where:
             os.mkdir(os.path.join(where, "tests"))
-            with open(os.path.join(where, "tests/store_test.lua"), "w") as out:
-                out.write(self.TEST)
+            write_text(os.path.join(where, "tests/store_test.lua"), self.TEST)
             for env in ({}, {"LUASERVE_ENV": "production"}):
                 status, out, err = run_program(["test"], cwd=where, env=env)
                 self.assertEqual((status, "1 passed" in out), (0, True), out + err)
@@ -161,8 +158,7 @@ end)""" + LISTEN
 class ForgottenArguments(E2E):
     def test_t22_a_forgotten_second_value_fails(self):
         with scratch() as where:
-            with open(os.path.join(where, "equal_test.lua"), "w") as out:
-                out.write("""
+            write_text(os.path.join(where, "equal_test.lua"), """
 local test = require "luaserve.test"
 it("forgets", function() test.equal(nil) end)
 it("forgets that", function() test.contains("text") end)
@@ -225,5 +221,4 @@ end)""" + LISTEN)
         server.wait_log(r"info \{ n = 1, self = \{ <cycle> \} \}$")
         server.wait_log(r'warn todo\t\{ tags = \{ "a", "b" \}, title = "tea" \}\tnil\ttext$')
         server.stop()
-        with open(server.out_path) as out:
-            self.assertEqual(out.read(), '{ tags = { "a", "b" }, title = "tea" }\n')
+        self.assertEqual(read_text(server.out_path), '{ tags = { "a", "b" }, title = "tea" }\n')

@@ -3,7 +3,7 @@ import os
 import re
 import subprocess
 
-from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, pty, request, scratch
+from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, pty, read_text, request, scratch
 from harness.browser import Browser, needs_browser
 
 DEV = (LUASERVE, "dev")
@@ -42,8 +42,7 @@ end)""")
         self.assertRegex("\n".join(server.warnings()),
                          r"^\S+ warn \S*site\.lua:7: print shows the address of a table: write print\(ls\.inspect\(t\)\)\n"
                          r"\S+ warn \S*site\.lua:9: print shows the address of a table: write print\(ls\.inspect\(t\)\)$")
-        with open(server.out_path) as out:
-            lines = out.read().splitlines()
+        lines = read_text(server.out_path).splitlines()
         self.assertEqual([re.sub("table: .+", "table", line) for line in lines], ["t is\ttable", "named\t{ n = 1 }", "table"] * 4)
 
     def test_t2_with_the_advice(self):

@@ -9,7 +9,7 @@ import sqlite3
 
 from docs_e2e import Run
 from docs_pages import DOCS, blocks_of, scopes_of
-from harness import E2E, ROOT, WAIT, in_parallel, not_on_windows, repeats, request
+from harness import E2E, ROOT, WAIT, in_parallel, not_on_windows, read_bytes, read_text, repeats, request
 from harness.websocket import WebSocket
 
 COOKBOOK = os.path.join(DOCS, "cookbook")
@@ -54,8 +54,7 @@ end
 class Traps(E2E):
     def recipe(self, title, change=None, page=JOBS, flags=()):
         """The program of a section, served. `change`: a function of the text of its site."""
-        with open(os.path.join(ROOT, page), encoding="utf-8") as lines:
-            text = lines.read()
+        text = read_text(os.path.join(ROOT, page))
         first = text[:re.search("(?m)^##? %s$" % re.escape(title), text).start()].count("\n") + 1
         scope = next(scope for scope in scopes_of(blocks_of(page, text)) if scope.site and scope.site.line > first)
         if change:
@@ -327,8 +326,7 @@ ls.listen("""), os.path.join(DOCS, "reference", "file.md"))
             return visit()
 
         self.assertEqual(in_parallel([visit, second]), [204, 204])
-        with open(os.path.join(run.folder, "visits"), encoding="utf-8") as file:
-            self.assertEqual(file.read(), "2")
+        self.assertEqual(read_text(os.path.join(run.folder, "visits")), "2")
         run.stop(server)
 
     def test_two_uploads_of_one_name_do_not_mix(self):
@@ -360,8 +358,7 @@ ls.listen("""), os.path.join(DOCS, "tutorial.md"))
         written(3 * half)
         leaver.close()
         written(2 * half)
-        with open(os.path.join(run.folder, "public", "same"), "rb") as file:
-            self.assertEqual(file.read(), b"A" * 2 * half)
+        self.assertEqual(read_bytes(os.path.join(run.folder, "public", "same")), b"A" * 2 * half)
         run.stop(server)
 
     def test_a_delivery_that_no_job_takes_is_not_known(self):

@@ -1,11 +1,12 @@
 """UDP handlers, connected sockets, raw sockets and notifications at once on 16 threads, then a drain.
 
 Meant for the ThreadSanitizer build; in other builds it is an ordinary test."""
+import contextlib
 import socket
 import threading
 import time
 
-from harness import WAIT
+from harness import WAIT, beside
 from harness.udp import Udp, UdpClient
 
 
@@ -53,7 +54,7 @@ class Load(Udp):
                 n = number
                 while not stop.is_set():
                     sent = set()
-                    try:
+                    with contextlib.suppress(socket.timeout, ConnectionRefusedError):
                         for _ in range(8):
                             n += 1
                             data = bytes([n % 240]) + b"%d.%d" % (number, n)
@@ -64,27 +65,20 @@ class Load(Udp):
                             answers[number] += 1
                             if got not in sent and got != b"\xff" and b"%d." % number not in got:
                                 bad.append(got)
-                    except (socket.timeout, ConnectionRefusedError):
-                        pass
             finally:
                 peer.close()
 
-        threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        begun = time.monotonic()
-        while server.alive():
-            elapsed = time.monotonic() - begun
-            if elapsed > WAIT or (elapsed > 2 and sum(answers) > 200):
-                break
-            time.sleep(0.05)
-        alive = server.alive()
-        server.signal()
-        status = server.wait()
-        stop.set()
-        for thread in threads:
-            thread.join()
-        server.check_reports()
+        with beside(*[lambda number=number: client(number) for number in range(8)]):
+            begun = time.monotonic()
+            while server.alive():
+                elapsed = time.monotonic() - begun
+                if elapsed > WAIT or (elapsed > 2 and sum(answers) > 200):
+                    break
+                time.sleep(0.05)
+            alive = server.alive()
+            server.signal()
+            status = server.wait()
+            stop.set()
         self.assertTrue(alive, server.log()[-5000:])
         self.assertEqual((status, bad[:3]), (0, []), server.log()[-3000:])
         self.assertGreater(sum(answers), 200)

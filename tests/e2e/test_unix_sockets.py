@@ -4,7 +4,7 @@ import socket
 import stat
 import unittest
 
-from harness import E2E, WINDOWS, Conn, fcntl, grp, pwd, scratch
+from harness import E2E, WINDOWS, Conn, fcntl, grp, pwd, scratch, write_text
 
 SITE = """
 local ls = require "luaserve"
@@ -94,8 +94,7 @@ class UnixSockets(E2E):
             os.unlink(self.path)
 
     def test_a_file(self):
-        with open(self.path, "w"):
-            pass
+        write_text(self.path, "")
         self.fails(SITE % ("listen('unix:%s', app)" % self.path), "cannot listen on unix:%s: already exists" % self.path)
 
     def test_the_path_of_a_successor_stays(self):

@@ -1,8 +1,7 @@
 """res:upgrade: protocols of a site's own after 101, and CONNECT tunnels."""
 import socket
-import threading
 
-from harness import E2E, Server, WAIT, WINDOWS, app_site, free_port, request
+from harness import E2E, WAIT, WINDOWS, Server, app_site, beside, free_port, request
 from harness import tls
 from harness.websocket import WebSocket
 
@@ -167,10 +166,8 @@ class Upgrade(E2E):
         self.assertEqual(conn.take(21), b"right behind the head")
         for n in (1, 100, 70000, 1 << 20):
             data = bytes(n)
-            sender = threading.Thread(target=conn.send, args=(data,))
-            sender.start()
-            self.assertEqual(conn.take(n), data)
-            sender.join()
+            with beside(lambda: conn.send(data)):
+                self.assertEqual(conn.take(n), data)
         conn.half_close()
         conn.expect_end()
 

@@ -3,12 +3,11 @@
 import hashlib
 import json
 import os
-import shutil
 import socket
 from random import Random
 
-from harness import SANITIZER, E2E, not_on_windows
-from harness.server import temporary_folder, write_text
+from harness import E2E, SANITIZER, not_on_windows, read_bytes, read_text
+from harness.server import write_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -68,8 +67,7 @@ def part(head, data):
 class Uploads(E2E):
     def setUp(self):
         super().setUp()
-        self.folder = temporary_folder()
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = self.new_folder()
         write_text(self.folder + "/site.lua", SITE)
         self.server = self.serve(None, site_path=self.folder + "/site.lua")
 
@@ -110,19 +108,16 @@ class Uploads(E2E):
         body = part(b"name=big; filename=a", data) + part(b"name=empty; filename=b", b"") + b"--b--\r\n"
         self.assertEqual(self.parts(body, "/save"), [{"ok": True, "result": len(data)}, {"ok": True, "result": 0}])
         self.assertEqual(self.files(), ["big", "empty", "site.lua"])
-        with open(self.folder + "/big", "rb") as file:
-            self.assertEqual(hashlib.sha256(file.read()).digest(), hashlib.sha256(data).digest())
+        self.assertEqual(hashlib.sha256(read_bytes(self.folder + "/big")).digest(), hashlib.sha256(data).digest())
         self.assertEqual(self.parts(part(b"name=big", b"new") + b"--b--", "/save?max=3"), [{"ok": True, "result": 3}])
-        with open(self.folder + "/big", "rb") as file:
-            self.assertEqual(file.read(), b"new")
+        self.assertEqual(read_bytes(self.folder + "/big"), b"new")
         self.assertEqual(self.parts(part(b"name=a", b"x") + part(b"name=b", b"y") + b"--b--", "/save?path=none/x"),
                          2 * [{"ok": False, "result": "none/x: not found", "code": "ENOENT"}])
         self.assertEqual(self.parts(part(b"name=a", b"x") + b"--b--", "/save?path=.")[0]["ok"], False)
         self.assertEqual(self.files(), ["big", "empty", "site.lua"])
 
     def content(self, name):
-        with open(self.folder + "/" + name, "rb") as file:
-            return file.read()
+        return read_bytes(self.folder + "/" + name)
 
     def test_a_saved_part_has_every_byte_wherever_the_body_is_cut(self):
         traps = b"\r\n--bx\r\r\n--\r\n-\r\n--b-x\r\n--b \t\n\r\n--b--x\r"
@@ -170,8 +165,7 @@ class Uploads(E2E):
             conn = self.begin(b"/save?path=kept")
             getattr(conn, leave)()
             self.eventually(lambda: self.files() == ["kept", "site.lua"], "nothing is left: " + leave)
-        with open(self.folder + "/kept", encoding="utf-8") as file:
-            self.assertEqual(file.read(), "old")
+        self.assertEqual(read_text(self.folder + "/kept"), "old")
         self.assertEqual(self.get("/").text, "hello")
         self.assertNotIn(" error ", self.server.log())
 

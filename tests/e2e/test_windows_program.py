@@ -2,13 +2,12 @@
 and shutdown. probe.exe: what this Windows does in doubtful cases."""
 # sanitizers: none; tests the program for Windows
 import os
-import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, Server, WAIT, WINDOWS, WINE, app_site, needs_terminal, pty, run_program
+from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, Server, app_site, needs_terminal, pty, read_bytes,
+                     read_text, run_program, write_text)
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95). user32.dll and
 # gdi32.dll are not among them: Windows does not tell a console program that loads them of a log-off or a shutdown
@@ -52,8 +51,7 @@ def imports_of(image):
 class File(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with open(LUASERVE if LUASERVE.endswith(".exe") else LUASERVE + ".exe", "rb") as file:
-            cls.image = file.read()
+        cls.image = read_bytes(LUASERVE if LUASERVE.endswith(".exe") else LUASERVE + ".exe")
 
     def test_one_small_file(self):
         self.assertLess(len(self.image), BYTES_MAX)
@@ -85,10 +83,9 @@ class Probe(unittest.TestCase):
 
 
 @unittest.skipUnless(WINDOWS, "tests luaserve.exe")
-class LongPath(unittest.TestCase):
+class LongPath(E2E):
     def test_a_site_whose_path_is_too_long_for_the_system(self):
-        folder = tempfile.mkdtemp(prefix="luaserve-e2e-")
-        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        folder = self.new_folder()
         deep = os.path.join(folder, *["d" * 60] * 5)
         os.makedirs(deep)
         hint = "longer than 259 characters, which Windows opens only if LongPathsEnabled is 1"
@@ -97,8 +94,7 @@ class LongPath(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertIn(hint, err)
             self.assertNotIn(hint, run_program([*command, os.path.join(folder, "none.lua")])[2])
-        with open(os.path.join(deep, "site.lua"), "w", encoding="utf-8") as site:
-            site.write('require("luaserve").init(print)')
+        write_text(os.path.join(deep, "site.lua"), 'require("luaserve").init(print)')
         self.assertEqual(run_program(["--check", os.path.join(deep, "site.lua")])[0], 0)  # where the system opens it
 
 
@@ -147,7 +143,6 @@ class Console(E2E):
         for event, why in (2, "the console window was closed"), (5, "the user logs off"), (6, "the system shuts down"):
             with self.subTest(why):
                 server = self.serve(HELD, flags=("--pid", Server.PID_FILE))
-                with open(server.pid_file(), encoding="ascii") as file:
-                    pid = file.read().strip()
+                pid = read_text(server.pid_file()).strip()
                 self.drains(server, lambda pid=pid, event=event: self.tell(pid, event))
                 self.assertTrue(server.logged(why + ": Windows ends this program after a few seconds, drained or not"))

@@ -7,7 +7,7 @@ import json
 import os
 import unittest
 
-from harness import E2E
+from harness import E2E, read_text
 
 SITE = r"""
 local ls = require "luaserve"
@@ -89,8 +89,7 @@ class Wycheproof(E2E):
 
     @staticmethod
     def groups(name):
-        with open(os.path.join(FOLDER, name + "_test.json"), encoding="utf-8") as file:
-            return json.load(file)["testGroups"]
+        return json.loads(read_text(os.path.join(FOLDER, name + "_test.json")))["testGroups"]
 
     def test_hmac(self):
         for algorithm in "sha1", "sha256", "sha384", "sha512":

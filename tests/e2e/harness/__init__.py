@@ -15,19 +15,20 @@ Fixtures of one subject are modules of their own: harness.http1, harness.udp, ha
 harness.stress_report, harness.stress_sockets, harness.screen, harness.websocket, harness.websocket_site,
 harness.browser, harness.proxies, harness.fault, harness.program, harness.chunks.
 """
-from harness.case import E2E, in_parallel, table
+from harness.case import E2E, beside, in_parallel, table
 from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, request
 from harness.environment import (ENGINE, EXIT_STATUS_LOST, HAS_UNIX_SOCKETS, LUASERVE, OTHER_SYSTEM, ROOT, SANITIZER,
                                  SLEEP, SLOW, WAIT, WINDOWS, WINE, free_port, has_ipv6, no_refusals, not_on_windows,
                                  repeats, system)
 from harness.terminal import fcntl, grp, needs_terminal, pty, pwd, termios
-from harness.server import (REPORT, Server, app_site, has_sqlite, lua_paths, many_files, run_program, scratch,
-                            temporary_folder, write_text)
+from harness.server import (REPORT, Server, app_site, has_sqlite, lua_paths, many_files, read_bytes, read_text, run_program,
+                            scratch, temporary_folder, write_bytes, write_text)
 
 __all__ = [
     "Closed", "Conn", "E2E", "ENGINE", "EXIT_STATUS_LOST", "Framing", "HAS_UNIX_SOCKETS", "LUASERVE",
     "OTHER_SYSTEM", "REPORT", "ROOT", "Response", "SANITIZER", "SLEEP", "SLOW", "Server", "TimedOut", "WAIT",
-    "WINDOWS", "WINE", "app_site", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "has_sqlite", "in_parallel",
-    "lua_paths", "many_files", "needs_terminal", "no_refusals", "not_on_windows", "pty", "pwd", "repeats",
-    "request", "run_program", "scratch", "system", "table", "temporary_folder", "termios", "write_text",
+    "WINDOWS", "WINE", "app_site", "beside", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "has_sqlite", "in_parallel",
+    "lua_paths", "many_files", "needs_terminal", "no_refusals", "not_on_windows", "pty", "pwd", "read_bytes",
+    "read_text", "repeats", "request", "run_program", "scratch", "system", "table", "temporary_folder", "termios",
+    "write_bytes", "write_text",
 ]

@@ -1,10 +1,13 @@
 """E2E, the test case of the end-to-end tests, and tests in parallel."""
 import concurrent.futures
+import contextlib
+import shutil
+import threading
 import time
 import unittest
 
 from harness.environment import OTHER_SYSTEM, WAIT, WINE
-from harness.server import Server
+from harness.server import Server, temporary_folder
 
 
 class E2E(unittest.TestCase):
@@ -49,6 +52,12 @@ class E2E(unittest.TestCase):
         self.addCleanup(server.cleanup)
         self.own_servers = [*self.own_servers, server]
         return server
+
+    def new_folder(self):
+        """A temporary folder, which the end of the test removes."""
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     def connect(self, index=0, server=None, **kw):
         conn = (server or self.server).connect(index, **kw)
@@ -110,6 +119,18 @@ def in_parallel(jobs, workers=16):
         futures = [pool.submit(job) for job in jobs]
         concurrent.futures.wait(futures)
     return [future.result() for future in futures]
+
+
+@contextlib.contextmanager
+def beside(*functions):
+    """Run functions in threads beside the body of the statement, which waits for them at its end. A body that fails does
+    not: they may wait for what it has not done."""
+    threads = [threading.Thread(target=function, daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join()
 
 
 def table(test, cases, check, workers=16):

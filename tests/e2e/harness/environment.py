@@ -7,6 +7,7 @@ Environment variables:
                         is luaserve.exe without this variable
     LUASERVE_SANITIZER  asan or tsan: fewer repeats, fewer modules (run.py), no memory assertions, no LD_PRELOAD
 """
+import contextlib
 import os
 import random
 import socket
@@ -57,11 +58,9 @@ def free_port():
     while True:
         port = random.randrange(10240, 32768)
         with socket.socket() as probe:
-            try:
+            with contextlib.suppress(OSError):  # taken
                 probe.bind(("0.0.0.0", port))
                 return port
-            except OSError:
-                pass  # taken
 
 
 def has_ipv6():

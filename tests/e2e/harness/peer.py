@@ -1,4 +1,5 @@
 """Peer: a server of raw sockets for clients of HTTP, which reads requests and sends any bytes."""
+import contextlib
 import socket
 import struct
 
@@ -45,10 +46,8 @@ class PeerConn:
         return self
 
     def try_send(self, data):
-        try:
+        with contextlib.suppress(OSError):
             self.sock.sendall(data)
-        except OSError:
-            pass
         return self
 
     def reset(self):
@@ -57,11 +56,9 @@ class PeerConn:
 
     def ends(self):
         """The client closes the connection, perhaps by a reset."""
-        try:
+        with contextlib.suppress(ConnectionResetError):
             while self.sock.recv(65536):
                 pass
-        except ConnectionResetError:
-            pass
 
 
 class Peer:

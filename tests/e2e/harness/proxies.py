@@ -1,5 +1,6 @@
 """A proxy between a strict client and a strict server: what each of them reads of a message. start() runs nginx, HAProxy and
 nghttpx with the settings that pass on the most, to compare."""
+import contextlib
 import os
 import re
 import shutil
@@ -89,7 +90,7 @@ class Upstream:
 
     def _serve(self, conn):
         with conn:
-            try:
+            with contextlib.suppress(Closed, OSError):
                 while conn.begins():
                     self._count(1)
                     try:
@@ -109,8 +110,6 @@ class Upstream:
                         conn.reset()
                     if then != "keep":
                         return
-            except (Closed, OSError):
-                pass
 
 
 class Request(Conn):
@@ -163,11 +162,9 @@ def strictly(data, read=Request.read):
         near.sendall(data)
         near.shutdown(socket.SHUT_WR)
         messages = []
-        try:
+        with contextlib.suppress(Closed, Framing):
             while conn.begins():
                 messages.append(read(conn))
-        except (Closed, Framing):
-            pass
         return messages
 
 

@@ -36,6 +36,21 @@ def write_text(path, text):
         out.write(text)
 
 
+def write_bytes(path, data):
+    with open(path, "wb") as out:
+        out.write(data)
+
+
+def read_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def read_text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def lua_paths(text):
     """A Lua source with forward slashes in the paths of the tree and of temporary files: a backslash begins an escape."""
     for start in {ROOT, tempfile.gettempdir()}:

@@ -1,5 +1,6 @@
 """Stress, the test case of `luaserve stress`: runs of the load generator, against a luaserve site or a server of a few
 lines."""
+import contextlib
 import json
 import os
 import re
@@ -113,10 +114,8 @@ class Small:
 
     def _serve(self, conn, number):
         with conn:
-            try:
+            with contextlib.suppress(OSError):  # the client closed: it does so at the end of its run
                 self.handle(conn, number)
-            except OSError:
-                pass  # the client closed: it does so at the end of its run
 
     def close(self):
         self.ended = True

@@ -2,7 +2,6 @@
 from harness.case import E2E
 from harness.websocket import WebSocket
 
-LIMIT = 1000  # bytes: max_message of the routes with "small"
 MIB = 1 << 20
 
 SITE = r"""
@@ -35,13 +34,9 @@ local function route(name, options)
 end
 
 route("echo", {})
-route("small", { max_message = 1000 })
 route("deflate", { max_message = 1000, compress = true })
-route("takeover", { max_message = 1000, compress = { context = true } })
 route("bomb", { compress = true })
 route("quick", { message_timeout = 1, close_timeout = 1, ping = 60 })
-route("chat", { protocols = { "chat.v2", "chat.v1" } })
-route("listed", { origins = { "https://a.example", "http://b.example:81" } })
 route("any", { origins = "*" })
 
 -- The number of messages and their bytes, at the message "count".
