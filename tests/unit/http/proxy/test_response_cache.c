@@ -3,11 +3,6 @@
 /* sanitizers: asan; no thread starts */
 #include "support.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/err.h"
 #include "codec/http1/http1_parse.h"
 #include "http/proxy/response_cache.h"
 
