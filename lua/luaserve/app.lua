@@ -52,9 +52,7 @@ local function check_can_define(fname, app)
 end
 
 local function check_function(fname, fn, signature)
-  if type(fn) ~= "function" then
-    usage.error("%s needs a function(%s); got %s", fname, signature, usage.quote(fn))
-  end
+  usage.check(fn, "function", "%s needs a function(%s)", fname, signature)
 end
 
 local route_options = {

@@ -76,11 +76,8 @@ local function new(...)
   local _, given = options.only("basic_auth", basic_auth.calls.basic_auth, "{ users = { ada = hash } }", ...)
   local check, users = given.check, given.users
   if (check == nil) == (users == nil) then usage.error("basic_auth: give one of users and check") end
-  if check ~= nil and type(check) ~= "function" then
-    usage.error("basic_auth: check must be a function; got %s", usage.quote(check))
-  elseif users ~= nil and type(users) ~= "table" then
-    usage.error("basic_auth: users must be a table from names to passwords; got %s", usage.quote(users))
-  end
+  usage.check(check, "function?", "basic_auth: check must be a function")
+  usage.check(users, "table?", "basic_auth: users must be a table from names to passwords")
   if users and not core.crypto_built() then
     usage.error("basic_auth: users needs OpenSSL, without which this luaserve was built; use check")
   end

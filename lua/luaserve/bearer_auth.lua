@@ -74,9 +74,8 @@ local function new(...)
     end
   end
   local check = given.check
-  if check ~= nil and type(check) ~= "function" then
-    usage.error("bearer_auth: check must be a function; got %s", usage.quote(check))
-  elseif not check and not core.crypto_built() then
+  usage.check(check, "function?", "bearer_auth: check must be a function")
+  if not check and not core.crypto_built() then
     usage.error("bearer_auth: %s needs OpenSSL, without which this luaserve was built", given.jwt and "jwt" or "tokens")
   end
   if given.jwt ~= nil then

@@ -39,9 +39,7 @@ end
 function channel.channel(name, given, ...)
   usage.no_more("ls.channel(name, options)", given, ...)
   check_name("ls.channel", name)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("ls.channel: options must be a table such as { capacity = 100 }; got %s", usage.quote(given))
-  end
+  usage.check(given, "table?", "ls.channel: options must be a table such as { capacity = 100 }")
   local out = options.take("ls.channel", given or {}, channel.calls["ls.channel"], {})
   local found, before = core.channel(name, given and given.capacity and out.capacity, usage.where())
   if not found then conflict("ls.channel", name, "capacity", before) end
@@ -71,9 +69,7 @@ function channel.semaphore(name, permits, given, ...)
     usage.error("ls.semaphore: the number of permits must be a whole number from 1 to %d; got %s", permits_max,
       usage.quote(permits))
   end
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("ls.semaphore: options must be a table such as { redis = true }; got %s", usage.quote(given))
-  end
+  usage.check(given, "table?", "ls.semaphore: options must be a table such as { redis = true }")
   options.check_names("ls.semaphore", given or {}, semaphore_options)
   if given and given.redis then return semaphore_in_redis(name, number, given.redis) end
   if in_redis[name] then conflict("ls.semaphore", name, "redis", "another line") end

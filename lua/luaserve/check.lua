@@ -331,10 +331,7 @@ end
 -- type Schema: string|table - such as `"integer?"`, `{ name = "string" }`, `{ "string" }`, `{ is = "string", max = 80 }`
 function check.new(schema, given, ...)
   usage.no_more("ls.check(schema, options)", given, ...)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error('ls.check: the second argument is a table of options, such as { unknown = "refuse" }; got %s',
-      usage.quote(given))
-  end
+  usage.check(given, "table?", 'ls.check: the second argument is a table of options, such as { unknown = "refuse" }')
   local settings = options.take("ls.check", given or {}, check.calls["ls.check"], {})
   return new("ls.check", schema, settings.unknown, settings.convert)
 end
@@ -355,10 +352,7 @@ end
 -- read_body("json"|"form", req, schema [, options]) -> value | given, errors: for req:json and req:form with a schema.
 function check.read_body(kind, req, schema, given)
   local call = "req:" .. kind
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("%s: the second argument is a table of options, such as { refuse = false }; got %s", call,
-      usage.quote(given))
-  end
+  usage.check(given, "table?", "%s: the second argument is a table of options, such as { refuse = false }", call)
   local settings = options.take(call, given or {}, check.calls["req:json"], {})
   local self = check.is(schema) and schema or new(call, schema)
   local body = self.node.kind

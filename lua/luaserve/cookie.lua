@@ -57,9 +57,8 @@ function cookie.line(name, value, given)
   elseif value:find("[^!-~]") or value:find('[",;\\]') then
     usage.error("invalid value of cookie '%s': it contains a space, '\"', ',', ';', '\\' or a control character; encode "
       .. "it first, for instance with ls.url.encode", name)
-  elseif given ~= nil and type(given) ~= "table" then
-    usage.error('%s: options must be a table such as { path = "/" }; got %s', fname, usage.quote(given))
   end
+  usage.check(given, "table?", '%s: options must be a table such as { path = "/" }', fname)
   local own = {} -- without a metatable
   for key, option in next, core.dict_content(given or {}) do own[key] = option end
   given = own

@@ -95,9 +95,7 @@ end
 local function new(...)
   local _, given = options.only("csrf", csrf.calls.csrf, '{ origins = { "https://app.example" } }', ...)
   local origins = {}
-  if given.origins ~= nil and type(given.origins) ~= "table" then
-    usage.error('csrf: origins must be a list such as { "https://app.example" }; got %s', usage.quote(given.origins))
-  end
+  usage.check(given.origins, "table?", 'csrf: origins must be a list such as { "https://app.example" }')
   for _, origin in ipairs(given.origins or {}) do
     if type(origin) ~= "string" or not host_of(origin) then
       usage.error('csrf: origins must be such as "https://app.example", without a path; got %s', usage.quote(origin))

@@ -60,10 +60,7 @@ end
 
 local function check_options(call, given)
   if given == nil then return {} end
-  if type(given) ~= "table" then
-    usage.error("%s: options must be a table, such as { %s = true }; got %s", call, next(file.calls[call][1]),
-      usage.quote(given))
-  end
+  usage.check(given, "table", "%s: options must be a table, such as { %s = true }", call, next(file.calls[call][1]))
   return options.take(call, given, file.calls[call], {})
 end
 

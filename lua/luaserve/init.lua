@@ -185,9 +185,8 @@ function ls.on(name, fn, ...)
     usage.error("ls.on: unknown event %s%s", usage.quote(name), suggestion ~= "" and suggestion
       or '; the events are "start", "drain" (the server stops), "log" (a response was sent) and "host" (the program '
         .. 'posts)')
-  elseif type(fn) ~= "function" then
-    usage.error("ls.on: %s needs a function; got %s", name, usage.quote(fn))
   end
+  usage.check(fn, "function", "ls.on: %s needs a function", name)
   usage.no_more("ls.on(event, fn)", fn, ...)
   local ok, err
   if name == "host" then ok, err = pcall(core.on_host, fn) else ok, err = pcall(core.on, name, fn) end

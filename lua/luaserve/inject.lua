@@ -27,10 +27,9 @@ local encoded = {
 }
 
 local function check_header(name)
-  if type(name) ~= "string" then
-    usage.error('app:inject: headers must be a table such as { ["Content-Type"] = "text/plain" }; got the key %s',
-      usage.quote(name))
-  end
+  if type(name) == "string" then return end
+  usage.error('app:inject: headers must be a table such as { ["Content-Type"] = "text/plain" }; got the key %s',
+    usage.quote(name))
 end
 
 -- The names and values of the fields of a request, in turn.
@@ -51,9 +50,7 @@ end
 
 -- run(compile, app, request) -> response | nil, message, code. compile(app) returns the compiled router of the app.
 function inject.run(compile, app, request)
-  if type(request) ~= "table" then
-    usage.error('app:inject takes a table: app:inject{ method = "GET", path = "/" }; got %s', usage.quote(request))
-  end
+  usage.check(request, "table", 'app:inject takes a table: app:inject{ method = "GET", path = "/" }')
   options.take("app:inject", request, inject.calls["app:inject"], {})
   local method, path, text, content_type = request.method or "GET", request.path or "/", request.body, nil
   for name, kind in pairs(encoded) do
@@ -65,13 +62,9 @@ function inject.run(compile, app, request)
     end
   end
   for name, value in pairs { method = method, path = path, body = text } do
-    if type(value) ~= "string" then
-      usage.error("app:inject: %s must be a string; got %s", name, usage.quote(value))
-    end
+    usage.check(value, "string", "app:inject: %s must be a string", name)
   end
-  if request.headers ~= nil and type(request.headers) ~= "table" then
-    usage.error("app:inject: headers must be a table; got %s", usage.quote(request.headers))
-  end
+  usage.check(request.headers, "table?", "app:inject: headers must be a table")
   local dispatcher = compile(app)
   local status, fields, body, after = core.inject(dispatcher.dispatch, dispatcher.failed,
     method, path, fields_of(request.headers, text, content_type), text, options.max_body_default())

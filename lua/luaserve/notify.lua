@@ -46,9 +46,7 @@ end
 -- commas or `|`: `"in"`, `"out"`, `"hangup"`, `"err"`. Not while the site loads.
 function notify.notify(fd, events, given)
   local filter = notify.filter_of("ls.notify", events)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("ls.notify: options must be a table; got %s", usage.quote(given))
-  end
+  usage.check(given, "table?", "ls.notify: options must be a table")
   local out = options.take("ls.notify", given or {}, notify.calls["ls.notify"], {})
   local ok, n, message, code = pcall(core.notify, fd, filter, out.trigger == "edge", out.oneshot)
   if not ok then

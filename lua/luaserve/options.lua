@@ -236,9 +236,7 @@ end
 -- may be nil where `tables` is optional. `example` is shown for another value: "{ level = 6 }".
 function options.only(fname, tables, example, given, ...)
   if given == nil and tables.optional then given = {} end
-  if type(given) ~= "table" then
-    usage.error("%s takes a table of options: %s%s; got %s", fname, fname, example, usage.quote(given))
-  end
+  usage.check(given, "table", "%s takes a table of options: %s%s", fname, fname, example)
   usage.no_more(fname .. "(options)", given, ...)
   return options.take(fname, given, tables, {}), given
 end
@@ -327,9 +325,7 @@ end
 
 local function address_of_table(fname, given, no_paths)
   local host, port, path = given.host, given.port, given.path
-  if host ~= nil and type(host) ~= "string" then
-    usage.error('%s: host must be a string such as "127.0.0.1", "::1" or "*"; got %s', fname, usage.quote(host))
-  end
+  usage.check(host, "string?", '%s: host must be a string such as "127.0.0.1", "::1" or "*"', fname)
   if host and not no_paths and host:match("^unix:") then
     if path ~= nil then usage.error("%s: host and path both name a Unix socket; give only one of them", fname) end
     path, host = host:sub(6), nil
@@ -418,10 +414,7 @@ local function check_engine(fname, engine, supported)
 end
 
 local function check_url(fname, url)
-  if type(url) ~= "string" then
-    usage.error('%s: url must be a string such as "http://+:8080/", or a list of URLs; got %s', fname,
-      usage.quote(url))
-  end
+  usage.check(url, "string", '%s: url must be a string such as "http://+:8080/", or a list of URLs', fname)
   local port = url:match("^https?://[^/:%[%]%s%c]+:(%d+)/[^?#%c]*$")
     or url:match("^https?://%[[%x:.]+%]:(%d+)/[^?#%c]*$")
   port = tonumber(port)
@@ -554,10 +547,7 @@ end
 -- config(given, listeners) -> settings of the process, defaults of listeners; both with names of the core. `listeners`:
 -- { given =, out = } of the calls of ls.listen so far; a default that comes too late for one of them raises. Raises.
 function options.config(given, listeners)
-  if type(given) ~= "table" then
-    usage.error("ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }; got %s",
-      usage.quote(given))
-  end
+  usage.check(given, "table", "ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }")
   options.check_names("ls.config", given, options.merged(options.calls["ls.config"]))
   local settings, http = {}, {}
   for name, value in pairs(given) do

@@ -34,10 +34,8 @@ process.calls = {
 }
 
 local function check_argv(argv)
-  if type(argv) ~= "table" then
-    usage.error('ls.process takes a list of the program and its arguments, such as { "git", "log", "-1" }; got %s',
-      usage.quote(argv))
-  end
+  usage.check(argv, "table",
+    'ls.process takes a list of the program and its arguments, such as { "git", "log", "-1" }')
   local list, count = {}, 0
   for name in pairs(argv) do
     count = count + 1
@@ -60,9 +58,7 @@ end
 -- The variables as "NAME=value", sorted; nil: those of the server.
 local function environment(env, clear)
   if env == nil and not clear then return nil end
-  if env ~= nil and type(env) ~= "table" then
-    usage.error('ls.process: env must be a table such as { LANG = "C" }; got %s', usage.quote(env))
-  end
+  usage.check(env, "table?", 'ls.process: env must be a table such as { LANG = "C" }')
   local list, given = {}, {}
   for name, value in pairs(env or {}) do
     if type(name) ~= "string" or name == "" or find(name, "[=\0]") then
@@ -184,23 +180,14 @@ end
 -- result.err: string - its messages, from the standard error
 function process.run(argv, given, ...)
   local list = check_argv(argv)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("ls.process: the second argument is a table of options, such as { timeout = 5 }; got %s",
-      usage.quote(given))
-  end
+  usage.check(given, "table?", "ls.process: the second argument is a table of options, such as { timeout = 5 }")
   usage.no_more("ls.process(argv, options)", given, ...)
   given = given or {}
   local settings = options.take("ls.process", given, process.calls["ls.process"], {})
   local input = given.stdin
-  if input ~= nil and type(input) ~= "string" then
-    if not core.is_buffer(input) then
-      usage.error("ls.process: stdin must be a string or a buffer; got %s", usage.quote(input))
-    end
-    input = input:tostring()
-  end
-  if given.output ~= nil and type(given.output) ~= "function" then
-    usage.error("ls.process: output must be a function, which gets each line; got %s", usage.quote(given.output))
-  end
+  if core.is_buffer(input) then input = input:tostring() end
+  usage.check(input, "string?", "ls.process: stdin must be a string or a buffer")
+  usage.check(given.output, "function?", "ls.process: output must be a function, which gets each line")
   return run(list, environment(given.env, settings.clear_env), input, settings, given.output)
 end
 

@@ -57,12 +57,8 @@ end
 local function new(...)
   local out, given = options.only("rate_limit", rate_limit.calls.rate_limit, "{ limit = 100, per = 60 }", ...)
   if not out.limit then usage.error("rate_limit: limit is missing: rate_limit{ limit = 100, per = 60 }") end
-  if given.key ~= nil and type(given.key) ~= "function" then
-    usage.error("rate_limit: key must be a function of the request; got %s", usage.quote(given.key))
-  end
-  if given.name ~= nil and type(given.name) ~= "string" then
-    usage.error("rate_limit: name must be a string; got %s", usage.quote(given.name))
-  end
+  usage.check(given.key, "function?", "rate_limit: key must be a function of the request")
+  usage.check(given.name, "string?", "rate_limit: name must be a string")
   local dict = given.dict
   if dict == nil then
     dict = dicts.open("luaserve.rate_limit", { size = "16m", evict = true })

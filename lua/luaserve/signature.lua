@@ -140,9 +140,7 @@ function signature.jwt_sign(claims, key, given, ...)
   local one, out = key_of(call, key), options.take(call, given or {}, signature.calls[call], {})
   local header, all = { typ = "JWT", alg = one.algorithm }, claims
   local more = given and given.header
-  if more ~= nil and type(more) ~= "table" then
-    usage.error("%s: header must be a table; got %s", call, usage.quote(more))
-  end
+  usage.check(more, "table?", "%s: header must be a table", call)
   for name, value in pairs(more or {}) do
     if name == "alg" then usage.error("%s: header: alg follows from the key", call) end
     header[name] = value

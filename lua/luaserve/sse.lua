@@ -26,13 +26,10 @@ function sse.options(given)
   if given == nil then
     default_options = default_options or options.take(where, {}, sse.calls[where], {})
     return default_options
-  elseif type(given) ~= "table" then
-    usage.error("%s takes a table of options, such as { retry = 2 }; got %s", where, usage.quote(given))
   end
+  usage.check(given, "table", "%s takes a table of options, such as { retry = 2 }", where)
   local out = options.take(where, given, sse.calls[where], {})
-  if given.headers ~= nil and type(given.headers) ~= "table" then
-    usage.error('%s: headers must be a table such as { ["X-A"] = "b" }; got %s', where, usage.quote(given.headers))
-  end
+  usage.check(given.headers, "table?", '%s: headers must be a table such as { ["X-A"] = "b" }', where)
   out.skip, out.headers = out.overflow == "skip", given.headers
   return out
 end

@@ -125,15 +125,11 @@ function static.new(prefix, folder, opts)
     usage.error('%s takes the prefix of the paths and a folder: app:static("/assets", "public"); got %s and %s', fname,
       usage.quote(prefix), usage.quote(folder))
   end
-  if opts ~= nil and type(opts) ~= "table" then
-    usage.error("%s: options must be a table such as { max_age = 3600 }; got %s", fname, usage.quote(opts))
-  end
+  usage.check(opts, "table?", "%s: options must be a table such as { max_age = 3600 }", fname)
   opts = opts or {}
   local out = options.take(fname, opts, static.calls[fname], {})
-  if opts.headers ~= nil and type(opts.headers) ~= "function" then
-    usage.error("%s: headers must be a function(path) that returns a table of header lines; got %s", fname,
-      usage.quote(opts.headers))
-  end
+  usage.check(opts.headers, "function?",
+    "%s: headers must be a function(path) that returns a table of header lines", fname)
   local index = opts.index
   if index == nil then index = "index.html" end
   out.index, out.fallback = file_name("index", index), file_name("fallback", opts.fallback)

@@ -64,9 +64,7 @@ function tcp.listen(at, handler, given, ...)
     usage.error('ls.tcp: the first argument must be an address: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
       .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.quote(at))
   end
-  if type(handler) ~= "function" then
-    usage.error("ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end); got %s", usage.quote(handler))
-  end
+  usage.check(handler, "function", "ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end)")
   out.serve = handler
   local ok, err = pcall(core.tcp, out)
   if not ok then usage.error("ls.tcp: %s", tostring(err)) end
@@ -112,9 +110,7 @@ function tcp.connect(host, port, opts, ...)
       usage.quote(host))
   end
   if opts ~= nil then
-    if type(opts) ~= "table" then
-      usage.error("ls.connect: options must be a table such as { read_timeout = 5 }; got %s", usage.quote(opts))
-    end
+    usage.check(opts, "table", "ls.connect: options must be a table such as { read_timeout = 5 }")
     limit = options.take("ls.connect", opts, tcp.calls["ls.connect"], {})
     if opts.tls ~= nil then limit.tls = require("luaserve.tls").client("ls.connect", opts.tls) end
   end

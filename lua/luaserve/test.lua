@@ -3,6 +3,7 @@
 
 local clock = require "luaserve.test.clock"
 local diff = require "luaserve.test.diff"
+local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
@@ -42,16 +43,12 @@ local function named(call, name, a, b)
   if type(a) == "function" then given, fn = b, a end
   if type(name) ~= "string" or name == "" then
     usage.error('%s: the name is missing: %s("name", function() ... end); got %s', call, call, usage.quote(name))
-  elseif type(fn) ~= "function" then
-    usage.error('%s: the function is missing: %s("name", function() ... end); got %s', call, call, usage.quote(fn))
-  elseif given ~= nil and type(given) ~= "table" then
-    usage.error("%s: the options must be a table such as { timeout = 30 }; got %s", call, usage.quote(given))
   end
-  for option, value in pairs(given or {}) do
-    if not block_options[option] then
-      usage.error("%s: unknown option %s%s", call, usage.quote(option),
-        usage.suggest(tostring(option), block_options))
-    elseif type(value) ~= "number" or value ~= value or value <= 0 then
+  usage.check(fn, "function", '%s: the function is missing: %s("name", function() ... end)', call, call)
+  usage.check(given, "table?", "%s: the options must be a table such as { timeout = 30 }", call)
+  options.check_names(call, given or {}, block_options)
+  for _, value in pairs(given or {}) do
+    if type(value) ~= "number" or value ~= value or value <= 0 then
       usage.error("%s: timeout must be a number of seconds above 0; got %s", call, usage.quote(value))
     end
   end
@@ -129,9 +126,7 @@ end
 for _, hook in ipairs { "before", "after", "before_each", "after_each" } do
   test[hook] = function(fn)
     check_collecting(hook)
-    if type(fn) ~= "function" then
-      usage.error("%s: the function is missing: %s(function() ... end); got %s", hook, hook, usage.quote(fn))
-    end
+    usage.check(fn, "function", "%s: the function is missing: %s(function() ... end)", hook, hook)
     table.insert(collecting[hook], fn)
   end
 end
@@ -230,9 +225,8 @@ end
 -- test.match(text, pattern [, note]) -> ...: string|integer
 -- Fails unless the string has a part that matches the Lua pattern. Returns the captures.
 function test.match(text, pattern, note)
-  if type(pattern) ~= "string" then
-    usage.error("test.match: the pattern must be a string; got %s", usage.quote(pattern))
-  elseif type(text) ~= "string" then
+  usage.check(pattern, "string", "test.match: the pattern must be a string")
+  if type(text) ~= "string" then
     fail(note, "expected a string that matches " .. diff.show(pattern) .. ", got " .. diff.show(text))
   end
   local found = table.pack(text:match(pattern))
@@ -257,9 +251,7 @@ end
 -- test.raises(fn: fun() [, pattern [, note]]) -> err: any
 -- Fails unless the function raises an error, whose text matches the Lua pattern. Returns the error.
 function test.raises(fn, pattern, note)
-  if type(fn) ~= "function" then
-    usage.error("test.raises: give a function: test.raises(function() ... end, \"pattern\"); got %s", usage.quote(fn))
-  end
+  usage.check(fn, "function", "test.raises: give a function: test.raises(function() ... end, \"pattern\")")
   local ok, err = pcall(fn)
   if ok then fail(note, "expected an error, got none") end
   if pattern ~= nil and not tostring(err):match(pattern) then

@@ -92,9 +92,7 @@ local function certificates(where, list, named)
   end
   for i, one in ipairs(list) do
     local place = string.format("%s%s[%d]", where, where:find(": ", 1, true) and "" or ": options", i)
-    if type(one) ~= "table" then
-      usage.error('%s must be a table such as { cert = "cert.pem", key = "key.pem" }; got %s', place, usage.quote(one))
-    end
+    usage.check(one, "table", '%s must be a table such as { cert = "cert.pem", key = "key.pem" }', place)
     out[i] = check_cert(place, take(place, one, one_certificate))
   end
   return out
@@ -163,9 +161,7 @@ function tls.client(fname, given)
   local where = fname .. ": tls"
   if given == false then return nil end
   if given == true then given = {} end
-  if type(given) ~= "table" then
-    usage.error('%s must be true or a table such as { ca = "ca.pem" }; got %s', where, usage.quote(given))
-  end
+  usage.check(given, "table", '%s must be true or a table such as { ca = "ca.pem" }', where)
   return client_settings(where, given, tls.calls["ls.connect: tls"])
 end
 

@@ -54,10 +54,8 @@ end
 -- multicast = "239.1.2.3", or { group = "..." | { ... }, interface =, ttl =, loop = }
 local function read_multicast(fname, value, out)
   if type(value) == "string" then value = { group = value } end
-  if type(value) ~= "table" then
-    usage.error('%s: multicast must be a group such as "239.1.2.3" or { group =, interface =, ttl =, loop = }; got %s',
-      fname, usage.quote(value))
-  end
+  usage.check(value, "table",
+    '%s: multicast must be a group such as "239.1.2.3" or { group =, interface =, ttl =, loop = }', fname)
   options.take(fname, value, udp.calls["ls.udp: multicast"], out, "multicast.")
   out.loop_set = value.loop ~= nil
   local groups = value.group
@@ -114,9 +112,7 @@ function udp.listen(at, handler, given, ...)
   if not setup.host then
     usage.error("ls.udp: the first argument must be an address: %s; got %s", listen_forms, usage.quote(at))
   end
-  if type(handler) ~= "function" then
-    usage.error("ls.udp: the handler is missing: %s, with fn(data, peer); got %s", listen_forms, usage.quote(handler))
-  end
+  usage.check(handler, "function", "ls.udp: the handler is missing: %s, with fn(data, peer)", listen_forms)
   setup.where = usage.where()
   local ok, sock = pcall(core.udp, setup, handler)
   if not ok then usage.error("ls.udp: %s", tostring(sock)) end
@@ -128,15 +124,11 @@ end
 -- Makes a socket that sends to one peer, an address and a port or `"host:port"`, and receives from it only. Not while
 -- the site loads.
 function udp.connect(host, port, given)
-  if type(host) ~= "string" then
-    usage.error('ls.udp_connect: host must be an address such as "127.0.0.1" or "::1"; got %s', usage.quote(host))
-  end
+  usage.check(host, "string", 'ls.udp_connect: host must be an address such as "127.0.0.1" or "::1"')
   local alone, its_port = options.host_port(host)
   if alone and (port == nil or type(port) == "table") and given == nil then host, port, given = alone, its_port, port end
   port = options.port("ls.udp_connect", port, 1)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("ls.udp_connect: options must be a table; got %s", usage.quote(given))
-  end
+  usage.check(given, "table?", "ls.udp_connect: options must be a table")
   local setup = read("ls.udp_connect", given or {}, { gather = true })
   if setup.groups then usage.error("ls.udp_connect: multicast.group is an option of ls.udp only") end
   local ok, sock, message, code = pcall(core.udp_connect, host:match("^%[(.*)%]$") or host, port, setup)

@@ -36,9 +36,7 @@ end
 -- Makes a query string: "a=1&b=x%20y&b=z" of { a = 1, b = { "x y", "z" } }. The names are sorted: equal tables give equal
 -- strings.
 function url.query(values, ...)
-  if type(values) ~= "table" then
-    usage.error("ls.url.query takes a table such as { page = 2 }; got %s", usage.quote(values))
-  end
+  usage.check(values, "table", "ls.url.query takes a table such as { page = 2 }")
   usage.no_more("ls.url.query(values)", values, ...)
   local names, parts = {}, {}
   for name in pairs(values) do
@@ -138,10 +136,8 @@ function url.build(parts, ...)
   local function wrong(name, expected)
     usage.error("ls.url.build: %s must be %s; got %s", name, expected, usage.quote(parts[name]))
   end
-  if type(parts) ~= "table" then
-    usage.error('ls.url.build takes a table such as { scheme = "https", host = "a.example", path = "/" }; got %s',
-      usage.quote(parts))
-  end
+  usage.check(parts, "table",
+    'ls.url.build takes a table such as { scheme = "https", host = "a.example", path = "/" }')
   usage.no_more("ls.url.build(parts)", parts, ...)
   for name in pairs(parts) do
     if not part_names[name] then

@@ -93,4 +93,11 @@ function usage.quote(value)
   return "a " .. type(value)
 end
 
+-- check(value, kind, format, ...): raises the message and what was given instead, unless the value has the type `kind`:
+-- "table", or, for a value that may be nil, "table?".
+function usage.check(value, kind, format, ...)
+  if type(value) == kind or value == nil and kind:sub(-1) == "?" or type(value) .. "?" == kind then return end
+  usage.error("%s; got %s", string.format(format, ...), usage.quote(value))
+end
+
 return usage

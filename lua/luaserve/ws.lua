@@ -137,11 +137,8 @@ function ws.route(pattern, where, opts, handler)
     usage.error("app:ws needs a function(ws, req), or a table { message = function(ws, data, kind) end }; got %s",
       usage.quote(handler))
   end
-  if given == nil then
-    given = {}
-  elseif type(given) ~= "table" then
-    usage.error('app:ws: options must be a table such as { max_message = "64k" }; got %s', usage.quote(given))
-  end
+  usage.check(given, "table?", 'app:ws: options must be a table such as { max_message = "64k" }')
+  given = given or {}
   options.take(fname, given, ws.calls[out.serve and "app:ws" or "app:ws: events"], out)
   if given.protocols ~= nil then out.protocols = ws.read_protocols(fname, given.protocols) end
   if given.origins ~= nil then read_origins(fname, given.origins, out) end
@@ -150,9 +147,7 @@ function ws.route(pattern, where, opts, handler)
   if not out.serve then
     for name, signature in pairs(signatures) do
       local fn = given[name]
-      if fn ~= nil and type(fn) ~= "function" then
-        usage.error("app:ws: %s must be a function(%s); got %s", name, signature, usage.quote(fn))
-      end
+      usage.check(fn, "function?", "app:ws: %s must be a function(%s)", name, signature)
       out[name] = fn
     end
     if not (out.open or out.message or out.close) then

@@ -40,10 +40,7 @@ end
 
 -- read_url(text) -> host, port, value of Host, target, whether it is wss (RFC 6455 section 3). Raises.
 local function read_url(url)
-  if type(url) ~= "string" then
-    usage.error('ls.websocket: the first argument must be a URL such as "wss://example.org/feed"; got %s',
-      usage.quote(url))
-  end
+  usage.check(url, "string", 'ls.websocket: the first argument must be a URL such as "wss://example.org/feed"')
   local scheme, authority, target = url:match("^(%a[%w+.-]*)://([^/?#]*)(.*)$")
   scheme = scheme and scheme:lower()
   if not default_ports[scheme] then invalid_url(url, 'it must begin with "ws://" or "wss://"') end
@@ -70,10 +67,8 @@ end
 
 local function field(lines, name, value)
   if type(value) == "number" then value = tostring(value) end
-  if type(value) ~= "string" then
-    usage.error("%s: the value of the header %q must be a string, a number or a list of them; got %s", fname, name,
-      usage.quote(value))
-  elseif value:find("[\0-\8\10-\31\127]") then
+  usage.check(value, "string", "%s: the value of the header %q must be a string, a number or a list of them", fname, name)
+  if value:find("[\0-\8\10-\31\127]") then
     usage.error("%s: the value of the header %q contains a control character: %s", fname, name, usage.quote(value))
   end
   lines[#lines + 1] = name .. ": " .. value .. "\r\n"
@@ -91,10 +86,7 @@ local function check_header(name)
 end
 
 local function read_headers(lines, headers)
-  if type(headers) ~= "table" then
-    usage.error('%s: headers must be a table such as { Authorization = "Bearer 1" }; got %s', fname,
-      usage.quote(headers))
-  end
+  usage.check(headers, "table", '%s: headers must be a table such as { Authorization = "Bearer 1" }', fname)
   for _, header in ipairs(options.fields(headers, check_header)) do field(lines, header[1], header[2]) end
 end
 
@@ -145,11 +137,8 @@ function client.connect(url, opts, ...)
   end
   local host, port, name, target, secure = read_url(url)
   local out, lines = { host = name, target = target }, {}
-  if opts == nil then
-    opts = {}
-  elseif type(opts) ~= "table" then
-    usage.error("ls.websocket: options must be a table such as { timeout = 5 }; got %s", usage.quote(opts))
-  end
+  usage.check(opts, "table?", "ls.websocket: options must be a table such as { timeout = 5 }")
+  opts = opts or {}
   options.take(fname, opts, client.calls[fname], out)
   if opts.protocols ~= nil then out.protocols = ws.read_protocols(fname, opts.protocols) end
   ws.read_compression(fname, opts.compress == nil or opts.compress, out)

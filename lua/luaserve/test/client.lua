@@ -3,7 +3,7 @@
 local json = require "luaserve.json"
 local reply = require "luaserve.reply"
 local usage = require "luaserve.usage"
-local fields_of = require("luaserve.options").fields
+local options_of = require "luaserve.options"
 local form_query = require("luaserve.url").query
 usage.mark_internal()
 
@@ -17,25 +17,15 @@ local request_options = { headers = true, json = true, form = true, body = true,
 function client.check(call, path, options)
   if type(path) ~= "string" or path:sub(1, 1) ~= "/" or path:find("[%s%c]") then
     usage.error('%s: the path must begin with "/" and have no spaces; got %s', call, usage.quote(path))
-  elseif type(options) ~= "table" then
-    usage.error("%s: the options must be a table such as { json = { ... } }; got %s", call, usage.quote(options))
   end
-  for name in pairs(options) do
-    if not request_options[name] then
-      usage.error("%s: unknown option %s%s", call, usage.quote(name), usage.suggest(tostring(name), request_options))
-    end
-  end
+  usage.check(options, "table", "%s: the options must be a table such as { json = { ... } }", call)
+  options_of.check_names(call, options, request_options)
   local bodies = 0
   for _, name in ipairs { "json", "form", "body" } do if options[name] ~= nil then bodies = bodies + 1 end end
   if bodies > 1 then usage.error("%s: give one of json, form and body", call) end
-  if options.body ~= nil and type(options.body) ~= "string" then
-    usage.error("%s: body must be a string; got %s", call, usage.quote(options.body))
-  elseif options.form ~= nil and type(options.form) ~= "table" then
-    usage.error("%s: form must be a table of fields; got %s", call, usage.quote(options.form))
-  elseif options.headers ~= nil and type(options.headers) ~= "table" then
-    usage.error('%s: headers must be a table such as { ["X-Token"] = "secret" }; got %s', call,
-      usage.quote(options.headers))
-  end
+  usage.check(options.body, "string?", "%s: body must be a string", call)
+  usage.check(options.form, "table?", "%s: form must be a table of fields", call)
+  usage.check(options.headers, "table?", '%s: headers must be a table such as { ["X-Token"] = "secret" }', call)
   for name in pairs(options.headers or {}) do
     if type(name) ~= "string" then
       usage.error('%s: headers must be a table such as { ["X-Token"] = "secret" }; got the key %s', call, usage.quote(name))
@@ -53,7 +43,7 @@ local function request_text(method, path, host, options)
   end
   local lines, given = { method .. " " .. path .. " HTTP/1.1" }, {}
   for name in pairs(options.headers or {}) do given[name:lower()] = true end
-  for _, field in ipairs(fields_of(options.headers or {})) do
+  for _, field in ipairs(options_of.fields(options.headers or {})) do
     lines[#lines + 1] = field[1] .. ": " .. tostring(field[2])
   end
   if not given.host then table.insert(lines, 2, "Host: " .. host) end

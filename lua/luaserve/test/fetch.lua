@@ -16,10 +16,8 @@ local answer_fields = { status = true, headers = true, body = true, json = true,
 
 local function check_answer(key, answer)
   if type(answer) == "string" then return { body = answer } end
-  if type(answer) ~= "table" then
-    usage.error("test.fetch: the answer for %s must be a table such as { status = 200, json = {} }, a string or a "
-      .. "function; got %s", usage.quote(key), usage.quote(answer))
-  end
+  usage.check(answer, "table", "test.fetch: the answer for %s must be a table such as { status = 200, json = {} }, a "
+    .. "string or a function", usage.quote(key))
   options.check_names("test.fetch", answer, answer_fields)
   return answer
 end
@@ -94,10 +92,7 @@ end
 -- asked.body: string? - the body
 function fake.answers(answers, ...)
   usage.no_more('test.fetch{ ["https://example.org/"] = { status = 200 } }', answers, ...)
-  if type(answers) ~= "table" then
-    usage.error('test.fetch takes a table: test.fetch{ ["https://example.org/"] = { status = 200 } }; got %s',
-      usage.quote(answers))
-  end
+  usage.check(answers, "table", 'test.fetch takes a table: test.fetch{ ["https://example.org/"] = { status = 200 } }')
   for key, answer in pairs(answers) do
     local url = type(key) == "string" and key:match("^%u+ (.*)$") or key
     if type(url) ~= "string" or not url:find("^https?://[^/]+/") then

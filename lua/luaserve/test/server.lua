@@ -4,6 +4,7 @@
 -- "error MESSAGE". It drains when its standard input ends, so it does not outlive the process of the test file.
 
 local child = require "luaserve.test.child"
+local check_names = require("luaserve.options").check_names
 local client = require "luaserve.test.client"
 local system = require "luaserve.test.system"
 local tcp = require "luaserve.tcp"
@@ -48,17 +49,11 @@ function server.start(site, given, ...)
   usage.no_more('test.serve("site.lua", { args = { ... } })', given, ...)
   if type(site) ~= "string" or site == "" then
     usage.error('test.serve: the file is missing: test.serve("site.lua"); got %s', usage.quote(site))
-  elseif type(given) ~= "table" then
-    usage.error("test.serve: the options must be a table such as { args = { ... } }; got %s", usage.quote(given))
   end
-  for name in pairs(given) do
-    if not serve_options[name] then
-      usage.error("test.serve: unknown option %s%s", usage.quote(name), usage.suggest(tostring(name), serve_options))
-    end
-  end
-  if given.args ~= nil and type(given.args) ~= "table" then
-    usage.error("test.serve: args must be a list of strings; got %s", usage.quote(given.args))
-  elseif given.threads ~= nil and (math.type(given.threads) ~= "integer" or given.threads < 1) then
+  usage.check(given, "table", "test.serve: the options must be a table such as { args = { ... } }")
+  check_names("test.serve", given, serve_options)
+  usage.check(given.args, "table?", "test.serve: args must be a list of strings")
+  if given.threads ~= nil and (math.type(given.threads) ~= "integer" or given.threads < 1) then
     usage.error("test.serve: threads must be a number from 1; got %s", usage.quote(given.threads))
   end
   local file = site
