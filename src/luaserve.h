@@ -223,9 +223,10 @@ LS_PUBLIC void ls_server_interrupt(ls_server *server);
 LS_PUBLIC void ls_server_close(ls_server *server);
 
 /* Pass `bytes` bytes to Lua: each function of ls.on("host", fn) is called with them as a string, fn(data), in one Lua
- * state that is free, in a task of its own, which may wait. The bytes are copied. Posts begin in any order and at the
- * same time; the results of the functions are ignored, their errors logged. Before ls_server_run serves, posts are
- * kept until then. A post is unfinished until its functions have ended; the drain waits for the unfinished ones.
+ * state that is free, in a task of its own, which may wait. The bytes are copied. Posts begin in the order of the calls:
+ * each when the functions of the one before have ended or wait. The results of the functions are ignored, their errors
+ * logged. Before ls_server_run serves, posts are kept until then. A post is unfinished until its functions have ended;
+ * the drain waits for the unfinished ones.
  * LS_OK, or at once, without waiting:
  *   LS_EAGAIN   LS_SERVER_POSTS_MAX posts are unfinished: try again later
  *   LS_ECLOSED  the server drains or has ended
@@ -235,6 +236,21 @@ LS_PUBLIC void ls_server_close(ls_server *server);
  * not inside a signal handler. */
 enum { LS_SERVER_POSTS_MAX = 1024 };
 LS_PUBLIC int ls_server_post(ls_server *server, const void *data, size_t bytes);
+
+/* Receives the result of ls_server_call: LS_OK, and `bytes` bytes of `data`, which are valid during the call: the value
+ * that the function has returned, a string as it is, another value as JSON; NULL: it returned nil. Of several functions
+ * the first one that returns another value or raises. Or, with the reason as `data`:
+ *   LS_ESCRIPT    the function raised this error
+ *   LS_ECANCELED  its task was ended by a stop or a reload, or the server was closed before
+ *   LS_ENOENT     a reload has meanwhile brought a site without ls.on("host")
+ *   LS_ENOMEM
+ * Called on a thread of the server, or by ls_server_close: it must not wait, nor close or reload the server. */
+typedef void ls_server_answer_fn(void *user, int result, const char *data, size_t bytes);
+
+/* As ls_server_post, with the same results, and in one order with its calls; and with LS_OK `answered` is called once,
+ * with `user`, also before this call returns. */
+LS_PUBLIC int ls_server_call(ls_server *server, const void *data, size_t bytes, ls_server_answer_fn *answered,
+                             void *user);
 
 /* A C function that waits. A function that options.open has defined suspends the task that calls it (a handler, a
  * timer, whatever the site runs), hands the task to a thread of the program, and the thread resumes it with the

@@ -176,7 +176,7 @@ local events = { start = true, drain = true, log = true, host = true }
 
 -- ls.on(event: "start"|"drain", fn: fun())
 -- ls.on(event: "log", fn: fun(req: Request, res: Response, info: LogInfo))
--- ls.on(event: "host", fn: fun(data: string))
+-- ls.on(event: "host", fn: fun(data: string): any)
 -- Calls a function when the server starts to serve or to drain; after each response ("log", which cannot wait); or in one
 -- state for each message of the program that embeds luaserve ("host"). Only while the site loads.
 function ls.on(name, fn, ...)

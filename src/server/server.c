@@ -103,9 +103,14 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     }
 }
 
+int ls_server_call(ls_server *server, const void *data, size_t bytes, ls_server_answer_fn *answered, void *user)
+{
+    return ls_posts_add(&server->posts, data, bytes, answered, user);
+}
+
 int ls_server_post(ls_server *server, const void *data, size_t bytes)
 {
-    return ls_posts_add(&server->posts, data, bytes);
+    return ls_posts_add(&server->posts, data, bytes, NULL, NULL);
 }
 
 int ls_server_publish(ls_server *server, const char *topic, const void *data, size_t bytes)
@@ -536,7 +541,11 @@ static void close_sites(ls_server *server)
 
 void ls_server_close(ls_server *server)
 {
-    if (server == NULL || (server->ended_early && !ls_server_end(server))) return;
+    if (server == NULL) return;
+    if (server->ended_early && !ls_server_end(server)) {
+        ls_posts_cancel(&server->posts);
+        return;
+    }
     if (server->dev != NULL) ls_dev_stop(server->dev);
     if (server->signals != NULL) ls_signals_close(server->signals);
     ls_endpoint_plan_end(&server->plan); /* of a server that never ran; it refers to the endpoints */

@@ -4,6 +4,7 @@
 #include <locale.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio_ext.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "base/clock.h"
 #include "base/os/thread.h"
 #include "support.h"
 
@@ -771,12 +773,128 @@ TEST_IN(place, p, posts_reach_lua, "")
 
 enum { POSTERS = 4, POSTS_EACH = 500 };
 
+typedef struct poster {
+    ls_server *server;
+    int number;
+} poster;
+
 static void post_many(void *arg)
 {
     for (int n = 0; n < POSTS_EACH; n++) {
         int result;
         while ((result = ls_server_post(arg, "x", 1)) == LS_EAGAIN) continue;
         assert_int_equal(result, 0);
+    }
+}
+
+static void post_numbers(void *arg)
+{
+    const poster *p = arg;
+    char text[20];
+    for (int n = 1; n <= POSTS_EACH; n++) {
+        const int bytes = snprintf(text, sizeof text, "%d %d", p->number, n);
+        while (ls_server_post(p->server, text, (size_t)bytes) == LS_EAGAIN) continue;
+    }
+}
+
+/* Those of one thread arrive in the order of its calls, also when the functions wait and run in two states. */
+TEST(posts_arrive_in_order)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "local last = ls.dict('last') "
+                               "ls.on('host', function(data) "
+                               "  local poster, n = data:match('(%d+) (%d+)') "
+                               "  if (last:get(poster) or 0) == n - 1 then hit() end "
+                               "  last:set(poster, tonumber(n)) ls.sleep(n % 3 / 1000) end) ";
+    ls_thread threads[POSTERS];
+    poster posters[POSTERS];
+    running r;
+    hits = 0;
+    open_text(&r.server, text, NULL);
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    for (int n = 0; n < POSTERS; n++) {
+        posters[n] = (poster){r.server, n};
+        assert_int_equal(ls_thread_start(&threads[n], "poster", post_numbers, &posters[n]), 0);
+    }
+    for (int n = 0; n < POSTERS; n++) ls_thread_join(&threads[n]);
+    stop(&r);
+    assert_int_equal(hits, POSTERS * POSTS_EACH);
+}
+
+typedef struct answer {
+    _Atomic int times;
+    int result;
+    char text[80];
+} answer;
+
+static void keep_answer(void *user, int result, const char *data, size_t bytes)
+{
+    answer *a = user;
+    a->result = result;
+    snprintf(a->text, sizeof a->text, "%.*s", data != NULL ? (int)bytes : 3, data != NULL ? data : "nil");
+    atomic_fetch_add(&a->times, 1);
+}
+
+TEST(calls_have_results)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.on('host', function(code) return load(code)() end) "
+                               "ls.on('host', function() ls.sleep(0.01) return 'second' end) "
+                               "ls.init(function() end)";
+    static const struct {
+        const char *code;
+        int result;
+        const char *answer;
+    } calls[] = {
+        {"return 'a text'", LS_OK, "a text"},
+        {"return ''", LS_OK, ""},
+        {"return { n = 1.5, { true } }, 2", LS_OK, NULL},
+        {"require 'luaserve'.sleep(0) return false", LS_OK, "false"},
+        {"return", LS_OK, "second"},
+        {"error 'no luck'", LS_ESCRIPT, "[string \"error 'no luck'\"]:1: no luck"},
+        {"return print", LS_ESCRIPT, NULL},
+    };
+    enum { CALLS = sizeof calls / sizeof calls[0] };
+    answer answers[CALLS] = {{0}};
+    running r;
+    open_text(&r.server, text, NULL);
+    for (int n = 0; n < CALLS; n++) { /* of each call its own `user` */
+        const char *code = calls[n].code;
+        assert_int_equal(ls_server_call(r.server, code, strlen(code), keep_answer, &answers[n]), LS_OK);
+    }
+    assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+    for (int n = 0; n < CALLS; n++)
+        while (atomic_load(&answers[n].times) == 0) ls_clock_sleep_ms(1);
+    stop(&r);
+    for (int n = 0; n < CALLS; n++) {
+        assert_int_equal(answers[n].times, 1);
+        assert_int_equal(answers[n].result, calls[n].result);
+        if (calls[n].answer != NULL) assert_string_equal(answers[n].text, calls[n].answer);
+    }
+}
+
+/* A server that never ran, one whose stop ends the task, and one that is abandoned. */
+TEST(a_call_that_is_ended_is_answered)
+{
+    static const char text[] = "local ls = require 'luaserve' "
+                               "ls.config { drain_timeout = 0.05 } "
+                               "ls.on('host', function() hit() ls.sleep(60) end) ";
+    for (int round = 0; round < 2; round++) {
+        answer a = {0};
+        running r;
+        hits = 0;
+        open_text(&r.server, text, NULL);
+        assert_int_equal(ls_server_call(r.server, "", 0, keep_answer, &a), LS_OK);
+        if (round == 1) {
+            assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
+            while (hits == 0) ls_clock_sleep_ms(1);
+            ls_server_stop(r.server);
+            ls_thread_join(&r.thread);
+            assert_int_equal(r.result, LS_ETIMEDOUT);
+        }
+        ls_server_close(r.server);
+        assert_int_equal(a.times, 1);
+        assert_int_equal(a.result, LS_ECANCELED);
     }
 }
 
@@ -799,6 +917,7 @@ TEST(many_threads_post_and_the_drain_waits)
     assert_int_equal(r.result, 0);
     assert_int_equal(hits, 2 * POSTERS * POSTS_EACH);
     assert_int_equal(ls_server_post(r.server, "x", 1), LS_ECLOSED);
+    assert_int_equal(ls_server_call(r.server, "x", 1, keep_answer, NULL), LS_ECLOSED);
     ls_server_close(r.server);
 }
 

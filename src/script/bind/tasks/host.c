@@ -1,12 +1,15 @@
 /* host.c - ls.on("host"): see host.h. */
 #include "script/bind/tasks/host.h"
 
+#include <string.h>
+
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
+#include "script/bind/value/json.h"
 #include "script/core/state.h"
 #include "script/core/task.h"
 
-enum { FUNCTIONS_MAX = 16 };
+enum { FUNCTIONS_MAX = 16, WHY_BYTES = 1024 };
 
 typedef struct host_data {
     int refs[FUNCTIONS_MAX]; /* registry references to the functions */
@@ -30,24 +33,43 @@ static int core_on_host(lua_State *L)
     return 0;
 }
 
-static int host_main(lua_State *L) /* (function, post as light userdata) */
+/* A string is the answer as it is, another value as JSON. */
+static int host_returned(lua_State *L, int status, lua_KContext context)
 {
-    const ls_host_post *post = lua_touserdata(L, 2);
-    lua_settop(L, 1);
+    const ls_host_post *post = lua_touserdata(L, 1);
+    ls_slice text;
+    if (post->answered == NULL || lua_isnil(L, 2)) return 0;
+    if (lua_type(L, 2) != LUA_TSTRING && ls_json_encode_in(L, 2, "ls.on(\"host\")", &text))
+        lua_pushlstring(L, text.ptr, text.len);
+    return 1;
+}
+
+static int host_main(lua_State *L) /* (post as light userdata, function) */
+{
+    const ls_host_post *post = lua_touserdata(L, 1);
     lua_pushlstring(L, post->data, post->bytes);
-    lua_callk(L, 1, 0, 0, ls_task_no_results);
-    return 0;
+    lua_callk(L, 1, 1, 0, host_returned);
+    return host_returned(L, LUA_OK, 0);
 }
 
 static void host_unhold(ls_host_post *post)
 {
-    if (--post->unfinished == 0) post->ended(post);
+    if (--post->unfinished == 0) post->ops->ended(post);
 }
 
 static void host_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_host_post *post = task->owner;
-    if (status != LUA_OK) ls_task_log_error(ctx, task, "in a \"host\" hook");
+    char why[WHY_BYTES] = "the task was ended";
+    size_t bytes;
+    if (status != LUA_OK) {
+        const int result = ls_task_is_canceled(task) ? LS_ECANCELED : LS_ESCRIPT;
+        ls_task_log_error_to(ctx, task, "in a \"host\" hook", why, sizeof why);
+        post->ops->answer(post, result, why, strlen(why));
+    } else if (count > 0) {
+        const char *text = lua_tolstring(task->co, -1, &bytes);
+        post->ops->answer(post, LS_OK, text, bytes);
+    }
     ls_task_release(ctx, task, status == LUA_OK);
     host_unhold(post);
 }
@@ -55,11 +77,14 @@ static void host_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 static void run(ls_thread_ctx *ctx, ls_state *state, ls_host_post *post, int ref)
 {
     ls_task *task = ls_task_begin(state, ctx, LS_SCOPE_JOB, host_ended, post, "in a \"host\" hook");
-    if (task == NULL) return;
+    if (task == NULL) {
+        post->ops->answer(post, LS_ENOMEM, "", 0);
+        return;
+    }
     post->unfinished++;
     lua_pushcfunction(task->co, host_main);
-    lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
     lua_pushlightuserdata(task->co, post);
+    lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
     ls_task_run(ctx, task, 2);
 }
 
@@ -70,6 +95,8 @@ static void run_all(ls_thread_ctx *ctx, ls_state *state, ls_host_post *post)
     const unsigned count = ls_definition_count(state->generation, LS_SLOT_host);
     post->unfinished = 1; /* until all have begun */
     for (unsigned n = 0; n < count; n++) run(ctx, state, post, data->refs[n]);
+    if (count == 0) post->ops->answer(post, LS_ENOENT, "", 0); /* of a site that a reload has brought */
+    post->ops->begun(post);
     host_unhold(post);
 }
 
