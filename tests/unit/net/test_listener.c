@@ -261,32 +261,29 @@ TEST(a_unix_path_is_removed_with_its_listener)
 }
 
 /* The file of another listener, which was made after the first one's had been removed. */
-TEST(the_path_of_a_successor_is_kept)
+TEST_IN(server_fixture, h, the_path_of_a_successor_is_kept, 4)
 {
-    server_fixture h;
     char dir[] = TEST_SCRATCH_PATH, host[64];
     if (!system_has_unix_sockets()) return;
     assert_non_null(mkdtemp(dir));
     snprintf(host, sizeof host, "unix:%s/s", dir);
-    server_fixture_open(&h, 4);
-    ls_listener *first = listen_at(&h, host, 2);
-    ls_listener_start(&h.place.ctx, first);
+    ls_listener *first = listen_at(h, host, 2);
+    ls_listener_start(&h->place.ctx, first);
     assert_int_equal(unlink(host + 5), 0);
-    ls_listener *second = listen_at(&h, host, 2);
-    ls_listener_start(&h.place.ctx, second);
-    ls_listener_stop(&h.place.ctx, first);
-    pump(&h);
+    ls_listener *second = listen_at(h, host, 2);
+    ls_listener_start(&h->place.ctx, second);
+    ls_listener_stop(&h->place.ctx, first);
+    pump(h);
     ls_sockaddr to;
     ls_addr_to(ls_listener_addr(second), &to);
     const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(client, (const struct sockaddr *)to.bytes, to.len), 0);
-    pump(&h);
-    assert_int_equal(h.count, 1);
+    pump(h);
+    assert_int_equal(h->count, 1);
     close(client);
-    ls_listener_stop(&h.place.ctx, second);
-    pump(&h);
+    ls_listener_stop(&h->place.ctx, second);
+    pump(h);
     assert_int_equal(rmdir(dir), 0);
-    server_fixture_close(&h);
 }
 
 TEST_IN(server_fixture, h, a_failed_open_leaves_nothing_open, 4)

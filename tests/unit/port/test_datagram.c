@@ -86,22 +86,20 @@ TEST(a_datagram_comes_with_its_address)
     }
 }
 
-TEST(many_come_in_few_batches_and_few_blocks)
+TEST_IN(net_place, place, many_come_in_few_batches_and_few_blocks)
 {
     enum { SENT = 100 };
-    net_place place;
     ls_sockaddr at, from;
     ls_op op = op_new();
     char text[16];
     int got = 0, batches = 0;
-    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
-    ls_sock *sock = net_attach(&place, fd, false);
+    ls_sock *sock = net_attach(place, fd, false);
     for (int i = 0; i < SENT; i++) send_one(client, &at, text, (size_t)snprintf(text, sizeof text, "number %d", i));
     while (got < SENT) {
-        const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, LS_DATAGRAMS_MAX, 1500));
+        const int64_t n = outcome(place, &op, ls_op_recv_from(&place->ctx, sock, &op, LS_DATAGRAMS_MAX, 1500));
         assert_in_range(n, 1, LS_DATAGRAMS_MAX);
-        assert_int_equal(blocks_live(&place), 1);
+        assert_int_equal(blocks_live(place), 1);
         ls_datagrams *batch = op.recv_from.batch;
         assert_int_equal(batch->count, n);
         for (int i = 0; i < n; i++, got++)
@@ -110,56 +108,50 @@ TEST(many_come_in_few_batches_and_few_blocks)
         batches++;
     }
     assert_in_range(batches, 1, 4);
-    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 8, 100), LS_PENDING);
-    ls_sock_close(&place.ctx, sock);
-    assert_int_equal(net_next(&place).result, LS_ECANCELED);
+    assert_int_equal(ls_op_recv_from(&place->ctx, sock, &op, 8, 100), LS_PENDING);
+    ls_sock_close(&place->ctx, sock);
+    assert_int_equal(net_next(place).result, LS_ECANCELED);
     close(client);
-    net_place_close(&place);
 }
 
 /* Large ones: fewer fit into a batch than were asked for. A batch that is full of what fits has not taken all there
  * is. */
-TEST(large_ones_come_in_several_batches)
+TEST_IN(net_place, place, large_ones_come_in_several_batches)
 {
     enum { SENT = 20 };
-    net_place place;
     ls_sockaddr at, from;
     ls_op op = op_new();
     char text[16];
-    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
-    ls_sock *sock = net_attach(&place, fd, false);
+    ls_sock *sock = net_attach(place, fd, false);
     for (int i = 0; i < SENT; i++) send_one(client, &at, text, (size_t)snprintf(text, sizeof text, "number %d", i));
     for (int got = 0; got < SENT;) {
-        const int posted = ls_op_recv_from(&place.ctx, sock, &op, LS_DATAGRAMS_MAX, LS_DATAGRAM_BYTES_MAX);
-        const int64_t n = outcome(&place, &op, posted);
+        const int posted = ls_op_recv_from(&place->ctx, sock, &op, LS_DATAGRAMS_MAX, LS_DATAGRAM_BYTES_MAX);
+        const int64_t n = outcome(place, &op, posted);
         assert_in_range(n, 1, LS_DATAGRAM_BLOCKS_MAX);
         ls_datagrams *batch = op.recv_from.batch;
         for (int i = 0; i < n; i++, got++)
             expect_datagram(&batch->at[i], text, (size_t)snprintf(text, sizeof text, "number %d", got), &from);
         ls_datagrams_drop(batch);
     }
-    ls_sock_close(&place.ctx, sock);
+    ls_sock_close(&place->ctx, sock);
     close(client);
-    net_place_close(&place);
 }
 
-TEST(what_was_cut_off_is_said)
+TEST_IN(net_place, place, what_was_cut_off_is_said)
 {
     enum { ROOM = 100 };
-    net_place place;
     ls_sockaddr at, from;
     ls_op op = op_new();
     char bytes[ROOM + 1];
-    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
-    ls_sock *sock = net_attach(&place, fd, false);
+    ls_sock *sock = net_attach(place, fd, false);
     for (int i = 0; i <= ROOM; i++) bytes[i] = (char)i;
     send_one(client, &at, bytes, ROOM);
     send_one(client, &at, bytes, ROOM + 1);
     send_one(client, &at, bytes, 0);
     send_one(client, &at, bytes, 1);
-    assert_int_equal(outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, 8, ROOM)), 4);
+    assert_int_equal(outcome(place, &op, ls_op_recv_from(&place->ctx, sock, &op, 8, ROOM)), 4);
     ls_datagrams *batch = op.recv_from.batch;
     expect_datagram(&batch->at[0], bytes, ROOM, &from);
     assert_true(batch->at[1].truncated);
@@ -168,9 +160,8 @@ TEST(what_was_cut_off_is_said)
     expect_datagram(&batch->at[2], bytes, 0, &from);
     expect_datagram(&batch->at[3], bytes, 1, &from);
     ls_datagrams_drop(batch);
-    ls_sock_close(&place.ctx, sock);
+    ls_sock_close(&place->ctx, sock);
     close(client);
-    net_place_close(&place);
 }
 
 /* Datagrams of every size up to the largest, with room for exactly that much. */
@@ -211,54 +202,48 @@ TEST(the_largest_fit)
         }
 }
 
-TEST(a_batch_takes_a_few_blocks_at_most)
+TEST_IN(net_place, place, a_batch_takes_a_few_blocks_at_most)
 {
     enum { SENT = 12, BYTES = 20000 };
     static char bytes[BYTES];
-    net_place place;
     int fds[2];
     ls_op op = op_new();
-    net_place_open(&place);
     /* Unix datagrams are as reliable as they look; a queue of them holds ten or so. */
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-    ls_sock *sock = net_attach(&place, fds[0], true);
+    ls_sock *sock = net_attach(place, fds[0], true);
     int sent = 0, got = 0;
     while (sent < SENT && send(fds[1], bytes, BYTES, 0) == BYTES) sent++;
     assert_in_range(sent, 8, SENT);
     while (got < sent) {
-        const int64_t n = outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, LS_DATAGRAMS_MAX, BYTES));
+        const int64_t n = outcome(place, &op, ls_op_recv_from(&place->ctx, sock, &op, LS_DATAGRAMS_MAX, BYTES));
         assert_in_range(n, 1, sent - got);
-        assert_in_range(blocks_live(&place), 1, LS_DATAGRAM_BLOCKS_MAX + 1);
+        assert_in_range(blocks_live(place), 1, LS_DATAGRAM_BLOCKS_MAX + 1);
         got += (int)n;
         ls_datagrams_drop(op.recv_from.batch);
-        assert_int_equal(blocks_live(&place), 0);
+        assert_int_equal(blocks_live(place), 0);
     }
-    ls_sock_close(&place.ctx, sock);
+    ls_sock_close(&place->ctx, sock);
     close(fds[1]);
-    net_place_close(&place);
 }
 
-TEST(without_memory_nothing_is_lost)
+TEST_IN(net_place, place, without_memory_nothing_is_lost)
 {
-    net_place place;
     ls_sockaddr at, from;
     ls_op op = op_new();
     ls_block *taken[1024];
     int n = 0;
-    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
-    ls_sock *sock = net_attach(&place, fd, false);
-    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &op, 4, 1000), LS_PENDING);
-    while (n < 1024 && (taken[n] = ls_block_get(place.ctx.pool, LS_BLOCK_LARGE)) != NULL) n++;
+    ls_sock *sock = net_attach(place, fd, false);
+    assert_int_equal(ls_op_recv_from(&place->ctx, sock, &op, 4, 1000), LS_PENDING);
+    while (n < 1024 && (taken[n] = ls_block_get(place->ctx.pool, LS_BLOCK_LARGE)) != NULL) n++;
     send_one(client, &at, "x", 1);
-    assert_int_equal(net_next(&place).result, LS_ENOMEM);
+    assert_int_equal(net_next(place).result, LS_ENOMEM);
     while (n > 0) ls_block_drop(taken[--n]);
-    assert_int_equal(outcome(&place, &op, ls_op_recv_from(&place.ctx, sock, &op, 4, 1000)), 1);
+    assert_int_equal(outcome(place, &op, ls_op_recv_from(&place->ctx, sock, &op, 4, 1000)), 1);
     expect_datagram(&op.recv_from.batch->at[0], "x", 1, &from);
     ls_datagrams_drop(op.recv_from.batch);
-    ls_sock_close(&place.ctx, sock);
+    ls_sock_close(&place->ctx, sock);
     close(client);
-    net_place_close(&place);
 }
 
 TEST(a_receive_can_be_cancelled)
@@ -589,31 +574,29 @@ TEST(a_bad_one_costs_no_other)
     net_conn_close(&place, sock, -1);
 }
 
-TEST(what_does_not_fit_goes_on_when_it_does)
+TEST_IN(net_place, place, what_does_not_fit_goes_on_when_it_does)
 {
     enum { SENT = 100 };
-    net_place place;
     int fds[2], numbers[SENT], got = 0;
     ls_op op = op_new();
     ls_datagram batch[SENT];
     ls_packet packet;
     need_datagrams_that_wait();
-    net_place_open(&place);
     assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int)), 0); /* the least there is */
-    ls_sock *sock = net_attach(&place, fds[0], false);
+    ls_sock *sock = net_attach(place, fds[0], false);
     for (int i = 0; i < SENT; i++) {
         numbers[i] = i;
         batch[i] = datagram_to(NULL, &numbers[i], sizeof numbers[i]);
     }
-    assert_int_equal(ls_op_send_to(&place.ctx, sock, &op, batch, SENT), LS_PENDING);
+    assert_int_equal(ls_op_send_to(&place->ctx, sock, &op, batch, SENT), LS_PENDING);
     const uint64_t progress_ms = ls_sock_progress_ms(sock);
-    while (ls_clock_coarse_ms() <= progress_ms) (void)ls_port_wait(place.port, &place.ctx, &packet, 1, 1);
+    while (ls_clock_coarse_ms() <= progress_ms) (void)ls_port_wait(place->port, &place->ctx, &packet, 1, 1);
     assert_in_range(atomic_load(&op.result), 1, SENT - 1);
     for (int n = 0; n == 0;) {
         int number;
         for (; recv(fds[1], &number, sizeof number, 0) == sizeof number; got++) assert_int_equal(number, got);
-        n = ls_port_wait(place.port, &place.ctx, &packet, 1, 20);
+        n = ls_port_wait(place->port, &place->ctx, &packet, 1, 20);
     }
     assert_int_equal(packet.result, SENT);
     assert_true(ls_sock_progress_ms(sock) > progress_ms);
@@ -621,12 +604,11 @@ TEST(what_does_not_fit_goes_on_when_it_does)
     assert_int_equal(got, SENT);
 
     /* One that is cancelled half-way. */
-    assert_int_equal(ls_op_send_to(&place.ctx, sock, &op, batch, SENT), LS_PENDING);
-    ls_op_cancel(place.port, sock, &op);
-    assert_int_equal(net_next(&place).result, LS_ECANCELED);
-    ls_sock_close(&place.ctx, sock);
+    assert_int_equal(ls_op_send_to(&place->ctx, sock, &op, batch, SENT), LS_PENDING);
+    ls_op_cancel(place->port, sock, &op);
+    assert_int_equal(net_next(place).result, LS_ECANCELED);
+    ls_sock_close(&place->ctx, sock);
     close(fds[1]);
-    net_place_close(&place);
 }
 
 /* ---- refusals
@@ -639,66 +621,60 @@ static ls_sockaddr nobody(void) /* an address at which nobody is any more */
     return at;
 }
 
-TEST(a_refusal_does_not_reach_an_unconnected_socket)
+TEST_IN(net_place, place, a_refusal_does_not_reach_an_unconnected_socket)
 {
-    net_place place;
     ls_sockaddr at, from;
     const ls_sockaddr gone = nobody();
     ls_op in = op_new(), out = op_new();
-    net_place_open(&place);
     const int fd = udp(AF_INET, &at), client = udp(AF_INET, &from);
     /* Linux then does what other systems do anyway: it lets the refusal fail the next call. */
     assert_int_equal(setsockopt(fd, IPPROTO_IP, 11 /* IP_RECVERR */, &(int){1}, sizeof(int)), 0);
-    ls_sock *sock = net_attach(&place, fd, false);
-    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &in, 4, 1000), LS_PENDING);
+    ls_sock *sock = net_attach(place, fd, false);
+    assert_int_equal(ls_op_recv_from(&place->ctx, sock, &in, 4, 1000), LS_PENDING);
     for (int i = 0; i < 20; i++) {
         ls_datagram batch[] = {datagram_to(&gone, "anybody?", 8), datagram_to(&from, "you", 3),
                                datagram_to(&gone, "anybody?", 8), datagram_to(&from, "you", 3)};
         char room[8];
-        assert_int_equal(ls_op_send_to(&place.ctx, sock, &out, batch, 4), LS_DONE);
+        assert_int_equal(ls_op_send_to(&place->ctx, sock, &out, batch, 4), LS_DONE);
         assert_int_equal(atomic_load(&out.result), 4);
         assert_int_equal(recv(client, room, sizeof room, 0), 3);
         assert_int_equal(recv(client, room, sizeof room, 0), 3);
-        net_quiet(&place, 0);
+        net_quiet(place, 0);
     }
     send_one(client, &at, "hello", 5);
-    assert_int_equal(net_next(&place).result, 1);
+    assert_int_equal(net_next(place).result, 1);
     expect_datagram(&in.recv_from.batch->at[0], "hello", 5, &from);
     ls_datagrams_drop(in.recv_from.batch);
-    ls_sock_close(&place.ctx, sock);
+    ls_sock_close(&place->ctx, sock);
     close(client);
-    net_place_close(&place);
 }
 
-TEST(a_refusal_reaches_a_connected_socket)
+TEST_IN(net_place, place, a_refusal_reaches_a_connected_socket)
 {
-    net_place place;
     ls_sockaddr at, peer_at;
     ls_op in = op_new(), out = op_new();
-    net_place_open(&place);
     const int fd = udp(AF_INET, &at);
     int peer = udp(AF_INET, &peer_at);
     assert_int_equal(connect(fd, (struct sockaddr *)peer_at.bytes, peer_at.len), 0);
     close(peer);
-    ls_sock *sock = net_attach(&place, fd, false);
+    ls_sock *sock = net_attach(place, fd, false);
     ls_datagram ask = datagram_to(NULL, "anybody?", 8);
-    assert_int_equal(ls_op_recv_from(&place.ctx, sock, &in, 4, 1000), LS_PENDING);
-    assert_int_equal(ls_op_send_to(&place.ctx, sock, &out, &ask, 1), LS_DONE);
-    assert_int_equal(net_next(&place).result, LS_EREFUSED);
+    assert_int_equal(ls_op_recv_from(&place->ctx, sock, &in, 4, 1000), LS_PENDING);
+    assert_int_equal(ls_op_send_to(&place->ctx, sock, &out, &ask, 1), LS_DONE);
+    assert_int_equal(net_next(place).result, LS_EREFUSED);
 
     /* It goes on all the same: somebody is there now. */
     peer = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(peer, (struct sockaddr *)peer_at.bytes, peer_at.len), 0);
     if (system_keeps_errors()) {
-        const int posted = ls_op_recv_from(&place.ctx, sock, &in, 4, 1000);
+        const int posted = ls_op_recv_from(&place->ctx, sock, &in, 4, 1000);
         send_one(peer, &at, "I am", 4);
-        assert_int_equal(outcome(&place, &in, posted), 1);
+        assert_int_equal(outcome(place, &in, posted), 1);
         expect_datagram(&in.recv_from.batch->at[0], "I am", 4, &peer_at);
         ls_datagrams_drop(in.recv_from.batch);
     } else {
         print_message("left out: after the refusal the system brings nothing more\n");
     }
-    ls_sock_close(&place.ctx, sock);
+    ls_sock_close(&place->ctx, sock);
     close(peer);
-    net_place_close(&place);
 }

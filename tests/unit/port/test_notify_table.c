@@ -302,7 +302,7 @@ TEST(each_row)
 }
 
 /* Several registrations in one call that also waits: each has its own result, and the packets come with them. */
-TEST(results_and_packets_of_one_call)
+TEST_IN(net_place, place, results_and_packets_of_one_call)
 {
     enum { SOCKETS = 3, CALLS = 4 };
     static const struct {
@@ -321,10 +321,8 @@ TEST(results_and_packets_of_one_call)
          {IN, REM, 0}},
         {{{LS_NOTIFY_REMOVE, 0, 0, 0}, {LS_NOTIFY_REMOVE, 0, 0, LS_ENOENT}, {LS_NOTIFY_NONE, 0, 0, 0}}, {REM, 0, 0}},
     };
-    net_place place;
     pair p[SOCKETS];
     int keys[SOCKETS];
-    net_place_open(&place);
     for (int i = 0; i < SOCKETS; i++) {
         pair_open(&p[i], false);
         in_begin(&p[i]);
@@ -344,7 +342,7 @@ TEST(results_and_packets_of_one_call)
                                          .result = 99};
             if (calls[c].told[i] != 0) left++;
         }
-        int n = ls_port_notify(place.port, &place.ctx, asked, SOCKETS, packets, LS_WAIT_PACKETS_MAX, PATIENCE_MS);
+        int n = ls_port_notify(place->port, &place->ctx, asked, SOCKETS, packets, LS_WAIT_PACKETS_MAX, PATIENCE_MS);
         for (int i = 0; i < SOCKETS; i++) assert_int_equal(asked[i].result, calls[c].asked[i].result);
         for (;;) {
             for (int k = 0; k < n; k++) {
@@ -354,14 +352,13 @@ TEST(results_and_packets_of_one_call)
                 told[i] |= packets[k].events;
             }
             if (left == 0) break;
-            packets[0] = net_next(&place);
+            packets[0] = net_next(place);
             n = 1;
         }
         for (int i = 0; i < SOCKETS; i++) assert_int_equal(told[i], calls[c].told[i]);
     }
     for (int i = 0; i < SOCKETS; i++) {
-        ls_port_unregister(place.port, p[i].ours);
+        ls_port_unregister(place->port, p[i].ours);
         pair_close(&p[i]);
     }
-    net_place_close(&place);
 }

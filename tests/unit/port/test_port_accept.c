@@ -107,24 +107,21 @@ TEST(accepts_survive_running_out_of_descriptors)
     }
 }
 
-TEST(closing_a_listener_that_is_out_of_descriptors)
+TEST_IN(net_place, place, closing_a_listener_that_is_out_of_descriptors)
 {
-    net_place place;
     ls_sockaddr at;
     descriptors_before before;
     ls_op op = op_new();
-    net_place_open(&place);
-    ls_sock *listener = net_attach(&place, net_listen(&at), false);
+    ls_sock *listener = net_attach(place, net_listen(&at), false);
     const int fd = net_dial(&at);
     exhaust_descriptors(&before);
-    assert_int_equal(ls_op_accept(&place.ctx, listener, &op, NULL), LS_PENDING);
-    net_quiet(&place, 20);
-    ls_sock_close(&place.ctx, listener);
-    expect_packet(&place, &op, LS_ECANCELED);
-    net_quiet(&place, 150);
+    assert_int_equal(ls_op_accept(&place->ctx, listener, &op, NULL), LS_PENDING);
+    net_quiet(place, 20);
+    ls_sock_close(&place->ctx, listener);
+    expect_packet(place, &op, LS_ECANCELED);
+    net_quiet(place, 150);
     restore_descriptors(&before);
     close(fd);
-    net_place_close(&place);
 }
 
 TEST(connect_succeeds_or_is_refused)

@@ -73,36 +73,33 @@ TEST(a_port_closes_with_the_packets_of_closed_sockets)
 }
 
 /* An event that was on its way when the socket was closed does not reach the next user of slot and descriptor. */
-TEST(a_late_event_does_not_reach_the_next_socket)
+TEST_IN(net_place, place, a_late_event_does_not_reach_the_next_socket)
 {
-    net_place place;
     char room[8];
     int ours, theirs;
     ls_op op = op_new();
-    net_place_open(&place);
     for (int round = 0; round < 50; round++) {
         net_pair(&ours, &theirs);
-        ls_sock *sock = net_attach(&place, ours, false);
+        ls_sock *sock = net_attach(place, ours, false);
         const int held = dup(ours); /* keeps the open file, and with it the registration, alive */
-        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
+        assert_int_equal(ls_op_recv(&place->ctx, sock, &op, room, sizeof room), LS_PENDING);
         net_write(theirs, "late", 4);
-        ls_sock_close(&place.ctx, sock);
-        expect_packet(&place, &op, LS_ECANCELED);
+        ls_sock_close(&place->ctx, sock);
+        expect_packet(place, &op, LS_ECANCELED);
 
         int next_ours, next_theirs;
         net_pair(&next_ours, &next_theirs);
-        sock = net_attach(&place, next_ours, false);
-        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
-        net_quiet(&place, 0);
+        sock = net_attach(place, next_ours, false);
+        assert_int_equal(ls_op_recv(&place->ctx, sock, &op, room, sizeof room), LS_PENDING);
+        net_quiet(place, 0);
         net_write(next_theirs, "mine", 4);
-        expect_packet(&place, &op, 4);
+        expect_packet(place, &op, 4);
         assert_memory_equal(room, "mine", 4);
-        ls_sock_close(&place.ctx, sock);
+        ls_sock_close(&place->ctx, sock);
         close(held);
         close(theirs);
         close(next_theirs);
     }
-    net_place_close(&place);
 }
 
 /* As the deadlines of a connection use it: from any thread, by the life of the socket. */

@@ -129,39 +129,36 @@ static void talk(net_place *place, ls_sock *sock, ls_op *op, int theirs, int mes
 }
 
 /* Last bytes and the end in one moment: of a reset the bytes may be lost, the end may not. */
-TEST(an_end_right_behind_data_is_reported)
+TEST_IN(net_place, place, an_end_right_behind_data_is_reported)
 {
-    net_place place;
     ls_thread thread;
     char room[8];
     int ours, theirs;
     ls_op op = op_new();
-    net_place_open(&place);
     for (int round = 0; round < 600 / SYSTEM_SLOWNESS; round++) {
         const struct linger hard = {.l_onoff = round % 3 > 0, .l_linger = 0};
         net_tcp_pair(&ours, &theirs);
         assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
-        ls_sock *sock = net_attach(&place, ours, true);
-        talk(&place, sock, &op, theirs, round % 2 ? 4 : 0);
-        assert_int_equal(ls_op_recv(&place.ctx, sock, &op, room, sizeof room), LS_PENDING);
-        net_quiet(&place, 0);
+        ls_sock *sock = net_attach(place, ours, true);
+        talk(place, sock, &op, theirs, round % 2 ? 4 : 0);
+        assert_int_equal(ls_op_recv(&place->ctx, sock, &op, room, sizeof room), LS_PENDING);
+        net_quiet(place, 0);
         assert_int_equal(ls_thread_start(&thread, "reset", say_and_reset, &theirs), LS_OK);
         int64_t result = 1;
         for (int taken = 0; result > 0; taken++) {
             if (taken > 0) {
-                const int how = ls_op_recv(&place.ctx, sock, &op, room, sizeof room);
+                const int how = ls_op_recv(&place->ctx, sock, &op, room, sizeof room);
                 if (how < 0) break;
                 if (how == LS_DONE) {
                     result = atomic_load(&op.result);
                     continue;
                 }
             }
-            result = net_next(&place).result;
+            result = net_next(place).result;
         }
         ls_thread_join(&thread);
-        ls_sock_close(&place.ctx, sock);
+        ls_sock_close(&place->ctx, sock);
     }
-    net_place_close(&place);
 }
 
 enum { STREAM_BYTES = 4 << 20 };
@@ -293,24 +290,21 @@ TEST(a_batch_fits_into_the_cache)
 }
 
 /* What came for nobody goes with the socket: the next one, which has its place, does not see it. */
-TEST(what_nobody_received_is_not_the_next_sockets)
+TEST_IN(net_place, place, what_nobody_received_is_not_the_next_sockets)
 {
-    net_place place;
     char room[8];
     ls_op op = op_new();
-    net_place_open(&place);
     for (int round = 0; round < 20; round++) {
         int ours, theirs;
         net_tcp_pair(&ours, &theirs);
-        ls_sock *sock = net_attach(&place, ours, true);
-        talk(&place, sock, &op, theirs, 4);
+        ls_sock *sock = net_attach(place, ours, true);
+        talk(place, sock, &op, theirs, 4);
         net_write(theirs, "nobody", 6);
-        if (round % 2) net_quiet(&place, 0);
-        ls_sock_close(&place.ctx, sock);
+        if (round % 2) net_quiet(place, 0);
+        ls_sock_close(&place->ctx, sock);
         while (read(theirs, room, sizeof room) > 0) continue;
         close(theirs);
     }
-    net_place_close(&place);
 }
 
 TEST(data_before_the_end_is_not_lost)

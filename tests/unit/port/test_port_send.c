@@ -75,79 +75,73 @@ TEST(a_long_gather_send_goes_on_when_there_is_room)
     }
 }
 
-TEST(a_file_range_follows_its_head)
+TEST_IN(net_place, place, a_file_range_follows_its_head)
 {
     enum { FILE_LEN = 3 << 20, FROM = 12345, LEN = FILE_LEN - 2 * FROM };
-    net_place place;
     int ours, theirs;
     ls_op op = op_new();
     ls_thread thread;
-    net_place_open(&place);
     net_tcp_pair(&ours, &theirs);
     char *bytes = pattern(FILE_LEN, 2);
     FILE *file = tmpfile();
     assert_non_null(file);
     net_write(fileno(file), bytes, FILE_LEN);
-    ls_sock *sock = net_attach(&place, ours, false);
+    ls_sock *sock = net_attach(place, ours, false);
     ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
     const ls_file_range range = {fileno(file), FROM, LEN, NULL};
     reader r = {theirs, 4 + LEN, malloc(4 + LEN)};
     for (int heads = 2; heads >= 0; heads -= 2) { /* with a head, and without */
         r.len = (size_t)heads * 2 + LEN;
-        assert_int_equal(ls_op_send(&place.ctx, sock, &op, heads ? head : NULL, (uint16_t)heads, &range), LS_PENDING);
+        assert_int_equal(ls_op_send(&place->ctx, sock, &op, heads ? head : NULL, (uint16_t)heads, &range), LS_PENDING);
         assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
-        expect_packet(&place, &op, (int64_t)r.len);
+        expect_packet(place, &op, (int64_t)r.len);
         ls_thread_join(&thread);
         if (heads) assert_memory_equal(r.bytes, "head", 4);
         assert_memory_equal(r.bytes + heads * 2, bytes + FROM, LEN);
     }
     const ls_file_range small = {fileno(file), FILE_LEN - 5, 5, NULL}, empty = {fileno(file), 0, 0, NULL};
-    if (ls_op_send(&place.ctx, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(&place, &op, 9);
+    if (ls_op_send(&place->ctx, sock, &op, head, 2, &small) == LS_PENDING) expect_packet(place, &op, 9);
     assert_int_equal(atomic_load(&op.result), 9);
-    assert_int_equal(ls_op_send(&place.ctx, sock, &op, head, 2, &empty), LS_DONE);
+    assert_int_equal(ls_op_send(&place->ctx, sock, &op, head, 2, &empty), LS_DONE);
     assert_int_equal(atomic_load(&op.result), 4);
     net_read(theirs, r.bytes, 13);
     assert_memory_equal(r.bytes + 4, bytes + FILE_LEN - 5, 5);
 
     const ls_file_range past = {fileno(file), FILE_LEN - 5, 6, NULL}; /* the file ends within the range: an error */
-    const int how = ls_op_send(&place.ctx, sock, &op, head, 1, &past);
-    assert_true(how < 0 || (how == LS_PENDING && net_next(&place).result < 0));
-    ls_sock_close(&place.ctx, sock);
+    const int how = ls_op_send(&place->ctx, sock, &op, head, 1, &past);
+    assert_true(how < 0 || (how == LS_PENDING && net_next(place).result < 0));
+    ls_sock_close(&place->ctx, sock);
     fclose(file);
     close(theirs);
     free(r.bytes);
     free(bytes);
-    net_place_close(&place);
 }
 
-TEST(a_peer_that_has_gone_is_an_error_not_a_signal)
+TEST_IN(net_place, place, a_peer_that_has_gone_is_an_error_not_a_signal)
 {
-    net_place place;
     int ours, theirs;
     ls_op op = op_new();
-    net_place_open(&place);
     net_pair(&ours, &theirs);
     close(theirs);
-    ls_sock *sock = net_attach(&place, ours, false);
+    ls_sock *sock = net_attach(place, ours, false);
     ls_slice slice = ls_slice_static("x", 1);
     int how;
-    do how = ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL); /* over TCP the first is lost before that is known */
+    do how = ls_op_send(&place->ctx, sock, &op, &slice, 1, NULL); /* over TCP the first is lost before that is known */
     while (how == LS_DONE);
     assert_true(how == LS_EPIPE || how == LS_ERESET);
-    net_quiet(&place, 5);
-    ls_sock_close(&place.ctx, sock);
+    net_quiet(place, 5);
+    ls_sock_close(&place->ctx, sock);
 
     /* And while the send waits. */
     char *bytes = pattern(6 << 20, 3);
     net_pair(&ours, &theirs);
-    sock = net_attach(&place, ours, false);
+    sock = net_attach(place, ours, false);
     slice = ls_slice_static(bytes, 6 << 20);
-    assert_int_equal(ls_op_send(&place.ctx, sock, &op, &slice, 1, NULL), LS_PENDING);
+    assert_int_equal(ls_op_send(&place->ctx, sock, &op, &slice, 1, NULL), LS_PENDING);
     close(theirs);
-    assert_true(net_next(&place).result < 0);
-    ls_sock_close(&place.ctx, sock);
+    assert_true(net_next(place).result < 0);
+    ls_sock_close(&place->ctx, sock);
     free(bytes);
-    net_place_close(&place);
 }
 
 TEST(both_directions_complete_when_one_packet_fits)

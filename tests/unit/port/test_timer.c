@@ -12,58 +12,49 @@ static void check_heap(const ls_heap *heap)
     }
 }
 
-TEST(an_empty_heap_has_no_deadline)
+TEST_IN(ls_heap, heap, an_empty_heap_has_no_deadline)
 {
-    ls_heap heap;
     ls_timer timer;
     memset(&timer, 0, sizeof timer);
-    ls_heap_open(&heap);
-    assert_true(ls_heap_next_ns(&heap) == UINT64_MAX);
-    assert_null(ls_heap_pop_due(&heap, UINT64_MAX));
-    assert_false(ls_heap_remove(&heap, &timer));
-    ls_heap_close(&heap);
+    assert_true(ls_heap_next_ns(heap) == UINT64_MAX);
+    assert_null(ls_heap_pop_due(heap, UINT64_MAX));
+    assert_false(ls_heap_remove(heap, &timer));
 }
 
-TEST(a_timer_is_due_at_its_time_and_not_before)
+TEST_IN(ls_heap, heap, a_timer_is_due_at_its_time_and_not_before)
 {
-    ls_heap heap;
     ls_timer timer;
     memset(&timer, 0, sizeof timer);
-    ls_heap_open(&heap);
-    assert_int_equal(ls_heap_set(&heap, &timer, 100), LS_OK);
+    assert_int_equal(ls_heap_set(heap, &timer, 100), LS_OK);
     timer.slot++;
-    assert_false(ls_heap_check(&heap, 0));
+    assert_false(ls_heap_check(heap, 0));
     timer.slot--;
-    assert_null(ls_heap_pop_due(&heap, 99));
-    assert_ptr_equal(ls_heap_pop_due(&heap, 100), &timer);
+    assert_null(ls_heap_pop_due(heap, 99));
+    assert_ptr_equal(ls_heap_pop_due(heap, 100), &timer);
     assert_int_equal(timer.slot, 0);
-    assert_null(ls_heap_pop_due(&heap, 100));
-    ls_heap_close(&heap);
+    assert_null(ls_heap_pop_due(heap, 100));
 }
 
-TEST(timers_come_in_the_order_of_their_deadlines)
+TEST_IN(ls_heap, heap, timers_come_in_the_order_of_their_deadlines)
 {
     enum { N = 1000 };
     static ls_timer timers[N];
-    ls_heap heap;
     memset(timers, 0, sizeof timers);
-    ls_heap_open(&heap);
     srand(1);
     for (int i = 0; i < N; i++) {
-        assert_int_equal(ls_heap_set(&heap, &timers[i], (uint64_t)(rand() % 500)), LS_OK);
-        check_heap(&heap);
+        assert_int_equal(ls_heap_set(heap, &timers[i], (uint64_t)(rand() % 500)), LS_OK);
+        check_heap(heap);
     }
     uint64_t before = 0;
     for (int i = 0; i < N; i++) {
-        const uint64_t next = ls_heap_next_ns(&heap);
-        ls_timer *timer = ls_heap_pop_due(&heap, UINT64_MAX);
+        const uint64_t next = ls_heap_next_ns(heap);
+        ls_timer *timer = ls_heap_pop_due(heap, UINT64_MAX);
         assert_non_null(timer);
         assert_true(timer->at_ns == next && next >= before);
         before = next;
-        check_heap(&heap);
+        check_heap(heap);
     }
-    assert_int_equal(heap.count, 0);
-    ls_heap_close(&heap);
+    assert_int_equal(heap->count, 0);
 }
 
 /* Against a model that has no structure at all: a plain array that is searched. */

@@ -16,6 +16,7 @@ typedef struct sock_fixture {
     test_site *t;
     ls_conn_limit conn_limit;
     ls_tcp_server *server;
+    int peer; /* of `served` */
 } sock_fixture;
 
 enum { FIXTURE_CONNECTIONS_MAX = 100, FIXTURE_PATIENCE_MS = 10000 };
@@ -33,6 +34,7 @@ static inline void fixture_open(sock_fixture *fixture, const char *options, cons
     char *text = malloc(room);
     assert_non_null(text);
     (void)snprintf(text, room, frame, serve, options);
+    fixture->peer = -1;
     fixture->t = test_site_open(text);
     free(text);
     if (fixture->t->opened != LS_OK) fail_msg("the site does not load: %s", fixture->t->message);
@@ -152,13 +154,14 @@ static inline size_t fixture_read(const sock_fixture *fixture, int peer, char *t
 }
 
 /* The peer shuts down its direction; all bytes it then receives must equal `expected`. */
-static inline void fixture_ends_with(const sock_fixture *fixture, int peer, const char *expected)
+static inline void fixture_ends_with(sock_fixture *fixture, int peer, const char *expected)
 {
     char got[8192];
     (void)shutdown(peer, SHUT_WR); /* fails if our end has closed already */
     got[fixture_read(fixture, peer, got, sizeof got - 1)] = '\0';
     if (strcmp(got, expected) != 0) fail_msg("got      %s\nexpected %s\n%s", got, expected, fixture->t->log);
     close(peer);
+    if (peer == fixture->peer) fixture->peer = -1;
 }
 
 /* Close the site. No connection may be open, no error logged, no block in use, and the limit must be 0. */
@@ -185,6 +188,20 @@ static inline void fixture_close(sock_fixture *fixture)
 static inline void fixture_leave(sock_fixture *fixture, int peer)
 {
     close(peer);
+    fixture_close(fixture);
+}
+
+typedef sock_fixture served; /* with one connection, to `peer` */
+
+static inline void served_open(served *fixture, const char *options, const char *serve)
+{
+    fixture_open(fixture, options, serve);
+    fixture->peer = fixture_connect(fixture);
+}
+
+static inline void served_close(served *fixture)
+{
+    if (fixture->peer >= 0) close(fixture->peer);
     fixture_close(fixture);
 }
 

@@ -30,7 +30,7 @@ static void reload(void *server, ls_reload_wait *wait)
     wait->ended(wait, reload_fails == NULL ? LS_OK : LS_ESCRIPT, reload_fails == NULL ? "" : reload_fails);
 }
 
-static void place_open(control_place *p)
+static void control_place_open(control_place *p)
 {
     memset(p, 0, sizeof *p);
     net_place_open(&p->net);
@@ -63,7 +63,7 @@ static void stop(control_place *p)
     ls_control_close(p->control, &p->net.ctx);
 }
 
-static void place_close(control_place *p)
+static void control_place_close(control_place *p)
 {
     assert_int_equal(rmdir(p->dir), 0); /* the path was removed */
     ls_site_runtime_close(p->runtime);
@@ -101,90 +101,72 @@ static void check_reply(control_place *p, const char *line, const char *expected
     close(fd);
 }
 
-TEST(it_replies_and_closes)
+TEST_IN(control_place, p, it_replies_and_closes)
 {
-    control_place p;
-    place_open(&p);
-    start(&p);
-    check_reply(&p, "stats\n", "one 1\nhalf 0.5\n");
-    check_reply(&p, "interrupt 1\n", ""); /* no session has this number */
-    check_reply(&p, "interrupt 0\n", "");
-    check_reply(&p, "interrupt x\n", "");
-    check_reply(&p, "unknown\n", "");
-    check_reply(&p, "stats", ""); /* the line has no end */
-    check_reply(&p, "stats 1\n", "");
-    stop(&p);
-    place_close(&p);
+    start(p);
+    check_reply(p, "stats\n", "one 1\nhalf 0.5\n");
+    check_reply(p, "interrupt 1\n", ""); /* no session has this number */
+    check_reply(p, "interrupt 0\n", "");
+    check_reply(p, "interrupt x\n", "");
+    check_reply(p, "unknown\n", "");
+    check_reply(p, "stats", ""); /* the line has no end */
+    check_reply(p, "stats 1\n", "");
+    stop(p);
 }
 
-TEST(a_reload_is_answered_with_its_result)
+TEST_IN(control_place, p, a_reload_is_answered_with_its_result)
 {
-    control_place p;
-    place_open(&p);
-    start(&p);
-    check_reply(&p, "reload\n", "ok");
+    start(p);
+    check_reply(p, "reload\n", "ok");
     reload_fails = "site.lua:3: no";
-    check_reply(&p, "reload\n", "failed site.lua:3: no");
+    check_reply(p, "reload\n", "failed site.lua:3: no");
     reload_fails = NULL;
-    stop(&p);
-    place_close(&p);
+    stop(p);
 }
 
 /* A line of 63 bytes is looked at; one of 64 is too long. Neither is known. */
-TEST(long_lines_are_refused)
+TEST_IN(control_place, p, long_lines_are_refused)
 {
-    control_place p;
     char line[66];
-    place_open(&p);
-    start(&p);
+    start(p);
     for (size_t len = 63; len <= 64; len++) {
         memset(line, 'x', len);
         strcpy(line + len, "\n");
-        check_reply(&p, line, "");
+        check_reply(p, line, "");
     }
-    check_reply(&p, "stats\n", "one 1\nhalf 0.5\n");
-    stop(&p);
-    place_close(&p);
+    check_reply(p, "stats\n", "one 1\nhalf 0.5\n");
+    stop(p);
 }
 
-TEST(only_the_owner_may_connect)
+TEST_IN(control_place, p, only_the_owner_may_connect)
 {
-    control_place p;
     struct stat found;
-    place_open(&p);
-    start(&p);
-    assert_int_equal(stat(p.path, &found), 0);
+    start(p);
+    assert_int_equal(stat(p->path, &found), 0);
     assert_int_equal(found.st_mode & 0777, 0600);
-    stop(&p);
-    place_close(&p);
+    stop(p);
 }
 
-TEST(invalid_paths_leave_nothing_open)
+TEST_IN(control_place, p, invalid_paths_leave_nothing_open)
 {
-    control_place p;
     ls_control *control;
     char path[300];
     const size_t longest = sizeof((ls_addr *)NULL)->bytes;
-    place_open(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, "", &control), LS_EINVAL);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, "", &control), LS_EINVAL);
     memset(path, 'x', longest);
     path[longest] = '\0';
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, path, &control), LS_ELIMIT);
-    (void)snprintf(path, sizeof path, "%s/none/control", p.dir);
-    assert_true(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, path, &control) < 0);
-    start(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, p.path, &control), LS_EADDRINUSE);
-    check_reply(&p, "stats\n", "one 1\nhalf 0.5\n"); /* the first one goes on */
-    stop(&p);
-    place_close(&p);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, path, &control), LS_ELIMIT);
+    (void)snprintf(path, sizeof path, "%s/none/control", p->dir);
+    assert_true(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, path, &control) < 0);
+    start(p);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, p->path, &control), LS_EADDRINUSE);
+    check_reply(p, "stats\n", "one 1\nhalf 0.5\n"); /* the first one goes on */
+    stop(p);
 }
 
 /* A server that is closed without a run. */
-TEST(one_that_never_started_is_closed)
+TEST_IN(control_place, p, one_that_never_started_is_closed)
 {
-    control_place p;
-    place_open(&p);
-    assert_int_equal(ls_control_open(p.net.port, p.deadlines, p.runtime, reload, p.path, &p.control), LS_OK);
-    ls_control_close(p.control, &p.net.ctx);
-    place_close(&p);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, p->path, &p->control), LS_OK);
+    ls_control_close(p->control, &p->net.ctx);
 }

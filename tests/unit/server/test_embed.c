@@ -295,7 +295,7 @@ static int define_answer(lua_State *L, void *user)
     return 1;
 }
 
-TEST(host_functions_are_defined_in_each_state)
+TEST_IN(place, p, host_functions_are_defined_in_each_state, "")
 {
     static const char text[] = "#!/usr/bin/luaserve\n"
                                "local ls = require 'luaserve' "
@@ -307,12 +307,10 @@ TEST(host_functions_are_defined_in_each_state)
     int forty = 40;
     char message[300] = "", response[500];
     running r;
-    place p;
-    place_open(&p, "");
     char *source = malloc(sizeof text - 4); /* without terminator, and freed before the run */
     assert_non_null(source);
     memcpy(source, text, sizeof text - 4);
-    char *args[] = {p.address};
+    char *args[] = {p->address};
     const ls_server_options options = {.size = sizeof options,
                                        .site = "memory.lua",
                                        .source = source,
@@ -326,10 +324,9 @@ TEST(host_functions_are_defined_in_each_state)
     assert_int_equal(states_opened, 1); /* one for the running thread; the others when they are needed */
     free(source);
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
-    get(&p, response, sizeof response);
+    get(p, response, sizeof response);
     assert_non_null(strstr(response, "\r\n\r\nthe answer is 42"));
     stop(&r);
-    place_close(&p);
 }
 
 static _Atomic int hits;
@@ -707,21 +704,18 @@ TEST(the_example_serves_its_own_site)
     end_example(pid, in, out);
 }
 
-TEST(the_example_serves_until_its_input_ends)
+TEST_IN(place, p, the_example_serves_until_its_input_ends, site)
 {
     char line[200], response[500], text[] = "from C";
     int in, out;
-    place p;
     if (embed == NULL) skip();
-    place_open(&p, site);
-    char *argv[] = {(char *)(uintptr_t)embed, p.site, p.address, text, NULL};
+    char *argv[] = {(char *)(uintptr_t)embed, p->site, p->address, text, NULL};
     const pid_t pid = start_example(argv, &in, &out, line, sizeof line);
     assert_non_null(strstr(line, " serves "));
-    assert_non_null(strstr(line, p.address));
-    get(&p, response, sizeof response);
+    assert_non_null(strstr(line, p->address));
+    get(p, response, sizeof response);
     assert_non_null(strstr(response, "\r\n\r\nfrom C"));
     end_example(pid, in, out);
-    place_close(&p);
 }
 
 /* ---- posts --------------------------------------------------------------------------------------------------- */
@@ -922,7 +916,7 @@ TEST(many_threads_post_and_the_drain_waits)
 }
 
 /* Messages of a thread of the program, before the server serves and meanwhile. */
-TEST(publications_reach_subscribers)
+TEST_IN(place, p, publications_reach_subscribers, "")
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app, seen = ls.app(), ls.channel('seen') "
@@ -931,17 +925,15 @@ TEST(publications_reach_subscribers)
                                "app:get('/', function() return string.format('%q', seen:receive(20)) end) "
                                "ls.listen(..., app)";
     char name[1026];
-    place p;
     running r;
-    place_open(&p, "");
-    open_text(&r.server, text, p.address);
+    open_text(&r.server, text, p->address);
     assert_int_equal(ls_server_publish(r.server, "news", "before", 6), 1); /* kept until it serves */
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
-    expect_answer(&p, "\"before\"");
+    expect_answer(p, "\"before\"");
     assert_int_equal(ls_server_publish(r.server, "news", "\xff", 1), 1);
-    expect_answer(&p, "\"\xff\"");
+    expect_answer(p, "\"\xff\"");
     assert_int_equal(ls_server_publish(r.server, "news", NULL, 0), 1);
-    expect_answer(&p, "\"\"");
+    expect_answer(p, "\"\"");
     assert_int_equal(ls_server_publish(r.server, "other", "x", 1), 0);
     memset(name, 'n', sizeof name);
     name[1024] = '\0';
@@ -955,10 +947,9 @@ TEST(publications_reach_subscribers)
     assert_int_equal(r.result, 0);
     assert_int_equal(ls_server_publish(r.server, "news", "x", 1), 0); /* nobody is left */
     ls_server_close(r.server);
-    place_close(&p);
 }
 
-TEST(unfinished_posts_are_limited)
+TEST_IN(place, p, unfinished_posts_are_limited, "")
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app = ls.app() "
@@ -966,24 +957,21 @@ TEST(unfinished_posts_are_limited)
                                "ls.on('host', function() go:receive() hit() end) "
                                "app:get('/', function() for _ = 1, 2000 do go:send(1) end return 'go' end) "
                                "ls.listen(..., app)";
-    place p;
     running r;
     hits = 0;
-    place_open(&p, "");
-    open_text(&r.server, text, p.address);
+    open_text(&r.server, text, p->address);
     for (int n = 0; n < LS_SERVER_POSTS_MAX; n++) assert_int_equal(ls_server_post(r.server, "x", 1), 0);
     assert_int_equal(ls_server_post(r.server, "x", 1), LS_EAGAIN); /* one past the limit */
     ls_server_close(r.server);                                     /* never delivered */
 
-    open_text(&r.server, text, p.address);
+    open_text(&r.server, text, p->address);
     assert_int_equal(ls_thread_start(&r.thread, "server", run, &r), 0);
     for (int n = 0; n < LS_SERVER_POSTS_MAX; n++) assert_int_equal(ls_server_post(r.server, "x", 1), 0);
     assert_int_equal(ls_server_post(r.server, "x", 1), LS_EAGAIN); /* all wait */
-    expect_answer(&p, "go");
+    expect_answer(p, "go");
     while (ls_server_post(r.server, "x", 1) == LS_EAGAIN) continue;
     stop(&r);
     assert_int_equal(hits, LS_SERVER_POSTS_MAX + 1);
-    place_close(&p);
 }
 
 TEST(a_site_that_does_not_hear_refuses_posts)

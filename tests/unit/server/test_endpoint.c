@@ -29,7 +29,7 @@ typedef struct endpoints {
     char message[LS_MESSAGE_BYTES];
 } endpoints;
 
-static void place_open(endpoints *p)
+static void endpoints_open(endpoints *p)
 {
     const ls_port_options port_options = {.sockets_max = 64};
     const ls_workers_options workers_options = {.threads = 1, .threads_max = 1};
@@ -56,7 +56,7 @@ static void pump(endpoints *p)
     while (ls_port_wait(p->port, p->ctx, &packet, 1, 0) > 0) ls_packet_dispatch(p->ctx, &packet);
 }
 
-static void place_close(endpoints *p)
+static void endpoints_close(endpoints *p)
 {
     ls_node *const lists[] = {&p->open, &p->removed};
     for (int i = 0; i < 2; i++)
@@ -145,67 +145,58 @@ static char *with_port(char text[200], const char *format, uint16_t port)
     return text;
 }
 
-TEST(a_plan_that_is_undone_closes_what_it_opened)
+TEST_IN(endpoints, p, a_plan_that_is_undone_closes_what_it_opened)
 {
-    endpoints p;
     uint16_t ports[2];
-    place_open(&p);
-    assert_int_equal(plan(&p, "http(0) udp(0)"), LS_OK);
-    assert_int_equal(p.plan.count, 2);
-    for (int i = 0; i < 2; i++) ports[i] = p.plan.at[i]->at.port;
+    assert_int_equal(plan(p, "http(0) udp(0)"), LS_OK);
+    assert_int_equal(p->plan.count, 2);
+    for (int i = 0; i < 2; i++) ports[i] = p->plan.at[i]->at.port;
     assert_false(is_free(ports[0], SOCK_STREAM));
     assert_false(is_free(ports[1], SOCK_DGRAM));
-    assert_true(ls_list_empty(&p.open));
-    undo(&p);
+    assert_true(ls_list_empty(&p->open));
+    undo(p);
     assert_true(is_free(ports[0], SOCK_STREAM));
     assert_true(is_free(ports[1], SOCK_DGRAM));
-    assert_int_equal(p.plan.count, 0);
-    place_close(&p);
+    assert_int_equal(p->plan.count, 0);
 }
 
 /* Port 0 is the same wish as before: the port stays. So does one that names the port that was chosen. */
-TEST(the_same_address_is_kept)
+TEST_IN(endpoints, p, the_same_address_is_kept)
 {
-    endpoints p;
     char text[200];
-    place_open(&p);
-    assert_int_equal(plan(&p, "http(0)"), LS_OK);
-    commit(&p, 0);
-    ls_endpoint *e = first(&p);
+    assert_int_equal(plan(p, "http(0)"), LS_OK);
+    commit(p, 0);
+    ls_endpoint *e = first(p);
     const uint16_t port = e->at.port;
-    assert_int_equal(plan(&p, "http(0)"), LS_OK);
-    assert_ptr_equal(p.plan.at[0], e);
-    undo(&p);
-    assert_int_equal(plan(&p, with_port(text, "http(%u) udp(0)", port)), LS_OK);
-    assert_ptr_equal(p.plan.at[0], e);
-    assert_true(p.plan.at[1]->fresh);
-    commit(&p, 1);
-    assert_ptr_equal(first(&p), e);
-    assert_int_equal(count_of(&p.open), 2);
-    assert_true(ls_list_empty(&p.removed));
-    place_close(&p);
+    assert_int_equal(plan(p, "http(0)"), LS_OK);
+    assert_ptr_equal(p->plan.at[0], e);
+    undo(p);
+    assert_int_equal(plan(p, with_port(text, "http(%u) udp(0)", port)), LS_OK);
+    assert_ptr_equal(p->plan.at[0], e);
+    assert_true(p->plan.at[1]->fresh);
+    commit(p, 1);
+    assert_ptr_equal(first(p), e);
+    assert_int_equal(count_of(&p->open), 2);
+    assert_true(ls_list_empty(&p->removed));
 }
 
 /* Each endpoint is used once: a second listener with port 0 gets another port. TCP and UDP are apart. */
-TEST(an_endpoint_is_claimed_once)
+TEST_IN(endpoints, p, an_endpoint_is_claimed_once)
 {
-    endpoints p;
     char text[200];
-    place_open(&p);
-    assert_int_equal(plan(&p, "http(0)"), LS_OK);
-    commit(&p, 0);
-    const uint16_t port = first(&p)->at.port;
-    assert_int_equal(plan(&p, "http(0) http(0)"), LS_OK);
-    assert_int_not_equal(p.plan.at[0]->at.port, p.plan.at[1]->at.port);
-    undo(&p);
-    assert_int_equal(plan(&p, with_port(text, "udp(%u) tcp(%u)", port)), LS_OK);
-    assert_ptr_equal(p.plan.at[0], first(&p)); /* listeners first; HTTP becomes TCP */
-    assert_true(p.plan.at[1]->fresh);
-    undo(&p);
-    assert_int_equal(plan(&p, with_port(text, "http(%u) http(%u)", port)), LS_EADDRINUSE);
-    assert_non_null(strstr(p.message, "site.lua:1: cannot listen on 127.0.0.1:"));
-    assert_false(first(&p)->planned);
-    place_close(&p);
+    assert_int_equal(plan(p, "http(0)"), LS_OK);
+    commit(p, 0);
+    const uint16_t port = first(p)->at.port;
+    assert_int_equal(plan(p, "http(0) http(0)"), LS_OK);
+    assert_int_not_equal(p->plan.at[0]->at.port, p->plan.at[1]->at.port);
+    undo(p);
+    assert_int_equal(plan(p, with_port(text, "udp(%u) tcp(%u)", port)), LS_OK);
+    assert_ptr_equal(p->plan.at[0], first(p)); /* listeners first; HTTP becomes TCP */
+    assert_true(p->plan.at[1]->fresh);
+    undo(p);
+    assert_int_equal(plan(p, with_port(text, "http(%u) http(%u)", port)), LS_EADDRINUSE);
+    assert_non_null(strstr(p->message, "site.lua:1: cannot listen on 127.0.0.1:"));
+    assert_false(first(p)->planned);
 }
 
 /* What was prepared on the kept endpoint is forgotten, and what was opened is closed; a later plan succeeds. */
@@ -213,8 +204,8 @@ TEST(a_plan_that_fails_changes_nothing)
 {
     endpoints p, other;
     char text[200];
-    place_open(&p);
-    place_open(&other);
+    endpoints_open(&p);
+    endpoints_open(&other);
     ls_log_set_sink(test_sink, p.t);
     assert_int_equal(plan(&other, "http(0)"), LS_OK);
     commit(&other, 0);
@@ -232,47 +223,41 @@ TEST(a_plan_that_fails_changes_nothing)
     assert_int_equal(plan(&p, "http(0, { max_body = 7 })"), LS_OK);
     commit(&p, 1);
     assert_ptr_equal(first(&p), e);
-    place_close(&p);
+    endpoints_close(&p);
     ls_log_set_sink(test_sink, other.t);
-    place_close(&other);
+    endpoints_close(&other);
 }
 
-TEST(what_is_not_named_any_more_is_gone_and_then_closed)
+TEST_IN(endpoints, p, what_is_not_named_any_more_is_gone_and_then_closed)
 {
-    endpoints p;
-    place_open(&p);
-    assert_int_equal(plan(&p, "http(0) udp(0)"), LS_OK);
-    commit(&p, 0);
-    const uint16_t tcp = first(&p)->at.port;
-    assert_int_equal(plan(&p, "ls.after(1, print)"), LS_OK);
-    commit(&p, 1);
-    assert_true(ls_list_empty(&p.open));
-    assert_int_equal(count_of(&p.removed), 2);
-    pump(&p);
+    assert_int_equal(plan(p, "http(0) udp(0)"), LS_OK);
+    commit(p, 0);
+    const uint16_t tcp = first(p)->at.port;
+    assert_int_equal(plan(p, "ls.after(1, print)"), LS_OK);
+    commit(p, 1);
+    assert_true(ls_list_empty(&p->open));
+    assert_int_equal(count_of(&p->removed), 2);
+    pump(p);
     assert_true(is_free(tcp, SOCK_STREAM));
-    for (int i = 0; i < 3; i++) (void)ls_endpoints_drain_removed(&p.env, &p.removed, 1000, 1);
-    assert_int_equal(count_of(&p.removed), 1); /* objects in Lua of generation 1 refer to the UDP socket */
-    assert_true(ls_endpoints_drain_removed(&p.env, &p.removed, 1000, 2) == UINT64_MAX);
-    assert_true(ls_list_empty(&p.removed));
-    place_close(&p);
+    for (int i = 0; i < 3; i++) (void)ls_endpoints_drain_removed(&p->env, &p->removed, 1000, 1);
+    assert_int_equal(count_of(&p->removed), 1); /* objects in Lua of generation 1 refer to the UDP socket */
+    assert_true(ls_endpoints_drain_removed(&p->env, &p->removed, 1000, 2) == UINT64_MAX);
+    assert_true(ls_list_empty(&p->removed));
 }
 
 /* Handshakes of the service before may still begin connections of its generation, until a grace period is over. */
-TEST(a_replaced_service_is_settled)
+TEST_IN(endpoints, p, a_replaced_service_is_settled)
 {
-    endpoints p;
-    place_open(&p);
-    assert_int_equal(plan(&p, "tcp(0)"), LS_OK);
-    commit(&p, 0);
-    ls_endpoint *e = first(&p);
+    assert_int_equal(plan(p, "tcp(0)"), LS_OK);
+    commit(p, 0);
+    ls_endpoint *e = first(p);
     assert_true(e->ops->free_replaced(e) == UINT64_MAX);
-    assert_int_equal(plan(&p, "tcp(0)"), LS_OK);
-    commit(&p, 1);
+    assert_int_equal(plan(p, "tcp(0)"), LS_OK);
+    commit(p, 1);
     assert_true(e->ops->free_replaced(e) == UINT64_MAX); /* no worker runs */
-    assert_int_equal(plan(&p, "http(0)"), LS_OK);
-    commit(&p, 2);
-    assert_int_equal(plan(&p, "tcp(0)"), LS_OK);
-    commit(&p, 3);
+    assert_int_equal(plan(p, "http(0)"), LS_OK);
+    commit(p, 2);
+    assert_int_equal(plan(p, "tcp(0)"), LS_OK);
+    commit(p, 3);
     assert_true(e->ops->free_replaced(e) == UINT64_MAX); /* the engine has no connection */
-    place_close(&p);
 }

@@ -114,7 +114,7 @@ static void reload(void *arg)
 }
 
 /* All gates but in_lua are open. */
-static void open_place(place *p, const char *text, bool idle)
+static void place_open(place *p, const char *text, bool idle)
 {
     memset(p, 0, sizeof *p);
     gate_init(&p->in_open);
@@ -138,7 +138,7 @@ static void start(place *p)
     assert_int_equal(ls_thread_start(&p->thread, "server", run, p), 0);
 }
 
-static void close_place(place *p)
+static void place_close(place *p)
 {
     ls_server_close(p->server);
     gate_free(&p->in_open);
@@ -194,18 +194,15 @@ static const char plain[] = "local ls = require 'luaserve' "
 /* ---- when it is possible
  * ------------------------------------------------------------------------------------------- */
 
-TEST(it_is_refused_before_the_run_and_after_the_stop)
+TEST_IN(place, p, it_is_refused_before_the_run_and_after_the_stop, plain, false)
 {
-    place p;
-    open_place(&p, plain, false);
-    check_refused(&p, LS_EBUSY, "the server does not serve yet");
-    start(&p);
-    gate_pass(&p.serving);
-    assert_int_equal(ls_server_reload(p.server, NULL, 0), 0);
-    check_serves(&p);
-    stop(&p);
-    check_refused(&p, LS_EBUSY, "the server stops");
-    close_place(&p);
+    check_refused(p, LS_EBUSY, "the server does not serve yet");
+    start(p);
+    gate_pass(&p->serving);
+    assert_int_equal(ls_server_reload(p->server, NULL, 0), 0);
+    check_serves(p);
+    stop(p);
+    check_refused(p, LS_EBUSY, "the server stops");
 }
 
 /* Its plan would replace the one of the start, whose listeners have not been started. */
@@ -218,7 +215,7 @@ TEST(it_is_refused_during_the_start)
                                "ls.on('start', pass) " /* holds the only thread before the packet of the start */
                                "ls.listen({ host = '127.0.0.1', port = 0, handler = app })";
     place p;
-    open_place(&p, text, false);
+    place_open(&p, text, false);
     start(&p);
     gate_await(&p.in_lua);
     check_refused(&p, LS_EBUSY, "the server does not serve yet");
@@ -228,58 +225,49 @@ TEST(it_is_refused_during_the_start)
     assert_int_equal(ls_server_reload(p.server, NULL, 0), 0);
     check_serves(&p);
     stop(&p);
-    close_place(&p);
+    place_close(&p);
 }
 
-TEST(one_at_a_time)
+TEST_IN(place, p, one_at_a_time, plain, false)
 {
-    place p;
-    open_place(&p, plain, false);
-    start(&p);
-    gate_pass(&p.serving);
-    gate_set(&p.in_open, false);
-    assert_int_equal(ls_thread_start(&p.reloader, "reload", reload, &p), 0);
-    gate_await(&p.in_open);
-    check_refused(&p, LS_EBUSY, "another reload is under way");
-    gate_set(&p.in_open, true);
-    ls_thread_join(&p.reloader);
-    assert_int_equal(p.reloaded, 0);
-    assert_string_equal(p.message, "");
-    check_serves(&p);
-    stop(&p);
-    close_place(&p);
+    start(p);
+    gate_pass(&p->serving);
+    gate_set(&p->in_open, false);
+    assert_int_equal(ls_thread_start(&p->reloader, "reload", reload, p), 0);
+    gate_await(&p->in_open);
+    check_refused(p, LS_EBUSY, "another reload is under way");
+    gate_set(&p->in_open, true);
+    ls_thread_join(&p->reloader);
+    assert_int_equal(p->reloaded, 0);
+    assert_string_equal(p->message, "");
+    check_serves(p);
+    stop(p);
 }
 
 /* The stop waits for the function of the program, which it cannot interrupt; nothing of the new site is left. */
-TEST(a_stop_cancels_a_reload_that_loads)
+TEST_IN(place, p, a_stop_cancels_a_reload_that_loads, plain, false)
 {
-    place p;
-    open_place(&p, plain, false);
-    start(&p);
-    gate_pass(&p.serving);
-    gate_set(&p.in_open, false);
-    assert_int_equal(ls_thread_start(&p.reloader, "reload", reload, &p), 0);
-    gate_await(&p.in_open);
-    ls_server_stop(p.server);
-    gate_set(&p.in_open, true);
-    ls_thread_join(&p.reloader);
-    assert_int_equal(p.reloaded, LS_ECANCELED);
-    assert_string_equal(p.message, "the server stops");
-    ls_thread_join(&p.thread);
-    assert_int_equal(p.result, 0);
-    close_place(&p);
+    start(p);
+    gate_pass(&p->serving);
+    gate_set(&p->in_open, false);
+    assert_int_equal(ls_thread_start(&p->reloader, "reload", reload, p), 0);
+    gate_await(&p->in_open);
+    ls_server_stop(p->server);
+    gate_set(&p->in_open, true);
+    ls_thread_join(&p->reloader);
+    assert_int_equal(p->reloaded, LS_ECANCELED);
+    assert_string_equal(p->message, "the server stops");
+    ls_thread_join(&p->thread);
+    assert_int_equal(p->result, 0);
 }
 
 /* A reload would open its listeners. */
-TEST(an_idle_server_is_not_reloaded)
+TEST_IN(place, p, an_idle_server_is_not_reloaded, plain, true)
 {
-    place p;
-    open_place(&p, plain, true);
-    start(&p);
-    gate_pass(&p.serving);
-    check_refused(&p, LS_ENOTSUP, "an idle server cannot be reloaded");
-    stop(&p);
-    close_place(&p);
+    start(p);
+    gate_pass(&p->serving);
+    check_refused(p, LS_ENOTSUP, "an idle server cannot be reloaded");
+    stop(p);
 }
 
 /* ---- another text
@@ -291,7 +279,7 @@ TEST(a_site_in_memory_gets_another_text)
     place p;
     memcpy(text, plain, sizeof text);
     memcpy(strstr(text, "served"), "second", 6);
-    open_place(&p, plain, false);
+    place_open(&p, plain, false);
     assert_int_equal(ls_server_reload_source(p.server, text, 0, NULL, 0), LS_EBUSY);
     start(&p);
     gate_pass(&p.serving);
@@ -312,7 +300,7 @@ TEST(a_site_in_memory_gets_another_text)
     check_serves(&p);
     stop(&p);
     assert_int_equal(ls_server_reload_source(p.server, plain, strlen(plain), NULL, 0), LS_EBUSY);
-    close_place(&p);
+    place_close(&p);
 }
 
 /* ---- several servers
@@ -329,7 +317,7 @@ TEST(servers_are_reloaded_at_the_same_time)
     enum { SERVERS = 3 };
     place places[SERVERS];
     for (int i = 0; i < SERVERS; i++) {
-        open_place(&places[i], plain, false);
+        place_open(&places[i], plain, false);
         start(&places[i]);
         gate_pass(&places[i].serving);
     }
@@ -342,7 +330,7 @@ TEST(servers_are_reloaded_at_the_same_time)
     }
     for (int i = 0; i < SERVERS; i++) {
         stop(&places[i]);
-        close_place(&places[i]);
+        place_close(&places[i]);
     }
 }
 
@@ -360,20 +348,17 @@ static void read_counters(void *arg)
     }
 }
 
-TEST(counters_are_read_during_reloads)
+TEST_IN(place, p, counters_are_read_during_reloads, plain, false)
 {
     ls_thread reader;
-    place p;
-    open_place(&p, plain, false);
-    start(&p);
-    gate_pass(&p.serving);
-    assert_int_equal(ls_thread_start(&reader, "reader", read_counters, &p), 0);
-    reload_often(&p);
-    assert_int_equal(p.reloaded, 0);
-    gate_set(&p.in_lua, true);
+    start(p);
+    gate_pass(&p->serving);
+    assert_int_equal(ls_thread_start(&reader, "reader", read_counters, p), 0);
+    reload_often(p);
+    assert_int_equal(p->reloaded, 0);
+    gate_set(&p->in_lua, true);
     ls_thread_join(&reader);
-    stop(&p);
-    close_place(&p);
+    stop(p);
 }
 
 int main(void)

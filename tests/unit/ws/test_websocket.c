@@ -218,24 +218,21 @@ TEST_IN(ws_client, p, fragments_that_come_one_by_one_share_blocks)
 }
 
 /* The announcement of a long message, and a few of its bytes, cost one small block. */
-TEST(announcement_costs_a_small_block)
+TEST_IN(ws_server, p, announcement_costs_a_small_block)
 {
     static char bytes[1 << 20];
     char *frame = malloc(sizeof bytes + LS_WS_HEAD_BYTES_MAX);
-    ws_server p;
-    ws_server_open(&p);
-    const size_t len = ws_frame(&p, frame, WS_FIN | LS_WS_BINARY, bytes, sizeof bytes);
+    const size_t len = ws_frame(p, frame, WS_FIN | LS_WS_BINARY, bytes, sizeof bytes);
     size_t at = 0;
     for (; at < 1400; at += 100) {
-        ws_write(&p, frame + at, 100);
-        wire_pump(&p.wire);
-        assert_true(bytes_live(&p) <= LS_BLOCK_SMALL);
+        ws_write(p, frame + at, 100);
+        wire_pump(&p->wire);
+        assert_true(bytes_live(p) <= LS_BLOCK_SMALL);
     }
-    ws_write(&p, frame + at, len - at);
-    ws_await(&p, &p.messages, 1);
-    assert_int_equal(p.bytes, sizeof bytes);
+    ws_write(p, frame + at, len - at);
+    ws_await(p, &p->messages, 1);
+    assert_int_equal(p->bytes, sizeof bytes);
     free(frame);
-    ws_server_close(&p);
 }
 
 /* Without memory the connection ends with 1011; the next one works. */
@@ -259,28 +256,25 @@ TEST(out_of_memory_costs_this_connection)
 
 /* ---- text ------------------------------------------------------------------------------------------------------- */
 
-TEST(text_must_be_utf8)
+TEST_IN(ws_place, p, text_must_be_utf8)
 {
     static const struct {
         const char *bytes;
         bool whole; /* send the frame to its end */
     } cases[] = {{"a\xff", true}, {"\xc3", true}, {"\xed\xa0\x80", true}, {"ab\xfe", false}, {"\xf4\x90", false}};
     char frame[128];
-    ws_place p;
-    ws_place_open(&p);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[64] = "";
         const size_t len = strlen(cases[i].bytes);
         memcpy(text, cases[i].bytes, len);
-        ws_connect(&p);
-        const size_t n = ws_frame(&p, frame, WS_FIN | LS_WS_TEXT, text, cases[i].whole ? len : sizeof text);
-        ws_write(&p, frame, cases[i].whole ? n : n - sizeof text + len); /* refused before the end of the frame */
-        ws_expect_close(&p, LS_WS_BAD_DATA);
-        assert_int_equal(p.code, LS_WS_BAD_DATA);
-        assert_int_equal(p.messages, 0);
-        ws_disconnect(&p);
+        ws_connect(p);
+        const size_t n = ws_frame(p, frame, WS_FIN | LS_WS_TEXT, text, cases[i].whole ? len : sizeof text);
+        ws_write(p, frame, cases[i].whole ? n : n - sizeof text + len); /* refused before the end of the frame */
+        ws_expect_close(p, LS_WS_BAD_DATA);
+        assert_int_equal(p->code, LS_WS_BAD_DATA);
+        assert_int_equal(p->messages, 0);
+        ws_disconnect(p);
     }
-    ws_place_close(&p);
 }
 
 /* ---- back-pressure ---------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ typedef struct layout {
     bool keep_alive;
 } layout;
 
-static void layout_make(layout *l, HTTP_VERB verb, const char *target)
+static void layout_open(layout *l, HTTP_VERB verb, const char *target)
 {
     memset(l, 0, sizeof *l);
     assert_non_null(l->request = calloc(1, 65536));
@@ -59,37 +59,34 @@ static void span_is(const layout *l, ls_span span, const char *text)
     if (span.len > 0) assert_memory_equal((const char *)l->request + span.at, text, span.len);
 }
 
-static void layout_free(layout *l)
+static void layout_close(layout *l)
 {
     free(l->request);
 }
 
-TEST(all_parts_of_a_request)
+TEST_IN(layout, l, all_parts_of_a_request, HttpVerbPOST, "/a/b?c=d")
 {
-    layout l;
-    layout_make(&l, HttpVerbPOST, "/a/b?c=d");
-    add_known(&l, HttpHeaderHost, "h:81");
-    add_known(&l, HttpHeaderContentLength, "007");
-    add_known(&l, HttpHeaderUserAgent, "");
-    add_known(&l, HttpHeaderExpect, "100-Continue");
-    add_unknown(&l, "X-One", "1");
-    assert_int_equal(translate(&l, &limits), 0);
-    assert_int_equal(l.head.method, LS_HTTP_POST);
-    span_is(&l, l.head.method_name, "POST");
-    span_is(&l, l.head.target, "/a/b?c=d");
-    span_is(&l, l.head.path, "/a/b");
-    span_is(&l, l.head.query, "c=d");
-    span_is(&l, l.head.host, "h:81");
-    assert_true(l.head.has_query && l.head.has_length && l.keep_alive);
-    assert_int_equal(l.head.content_length, 7);
-    assert_int_equal(l.head.version, 11);
-    assert_int_equal(l.head.field_count, 5);
-    const ls_http_field *field = ls_http_head_find(&l.head, (const char *)l.request, "x-one", 5);
+    add_known(l, HttpHeaderHost, "h:81");
+    add_known(l, HttpHeaderContentLength, "007");
+    add_known(l, HttpHeaderUserAgent, "");
+    add_known(l, HttpHeaderExpect, "100-Continue");
+    add_unknown(l, "X-One", "1");
+    assert_int_equal(translate(l, &limits), 0);
+    assert_int_equal(l->head.method, LS_HTTP_POST);
+    span_is(l, l->head.method_name, "POST");
+    span_is(l, l->head.target, "/a/b?c=d");
+    span_is(l, l->head.path, "/a/b");
+    span_is(l, l->head.query, "c=d");
+    span_is(l, l->head.host, "h:81");
+    assert_true(l->head.has_query && l->head.has_length && l->keep_alive);
+    assert_int_equal(l->head.content_length, 7);
+    assert_int_equal(l->head.version, 11);
+    assert_int_equal(l->head.field_count, 5);
+    const ls_http_field *field = ls_http_head_find(&l->head, (const char *)l->request, "x-one", 5);
     assert_non_null(field);
-    span_is(&l, field->value, "1");
-    assert_non_null(ls_http_head_find(&l.head, (const char *)l.request, "user-agent", 10));
-    assert_null(ls_http_head_find(&l.head, (const char *)l.request, "accept", 6));
-    layout_free(&l);
+    span_is(l, field->value, "1");
+    assert_non_null(ls_http_head_find(&l->head, (const char *)l->request, "user-agent", 10));
+    assert_null(ls_http_head_find(&l->head, (const char *)l->request, "accept", 6));
 }
 
 TEST(targets_of_all_forms)
@@ -102,7 +99,7 @@ TEST(targets_of_all_forms)
                  {"http://a", "", "", "a", true, false}, {"https://a?q", "", "q", "a", true, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
-        layout_make(&l, HttpVerbOPTIONS, cases[i].target);
+        layout_open(&l, HttpVerbOPTIONS, cases[i].target);
         add_known(&l, HttpHeaderHost, "h");
         assert_int_equal(translate(&l, &limits), 0);
         span_is(&l, l.head.path, cases[i].path);
@@ -110,7 +107,7 @@ TEST(targets_of_all_forms)
         span_is(&l, l.head.host, cases[i].host);
         assert_int_equal(l.head.path_is_root, cases[i].root);
         assert_int_equal(l.head.has_query, cases[i].has_query);
-        layout_free(&l);
+        layout_close(&l);
     }
 }
 
@@ -133,7 +130,7 @@ TEST(methods_by_number_and_by_name)
                  {HttpVerbUnknown, "patch", "patch", LS_HTTP_OTHER}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
-        layout_make(&l, cases[i].verb, cases[i].verb == HttpVerbCONNECT ? "h:1" : "/");
+        layout_open(&l, cases[i].verb, cases[i].verb == HttpVerbCONNECT ? "h:1" : "/");
         add_known(&l, HttpHeaderHost, "h");
         if (cases[i].unknown != NULL) {
             l.request->pUnknownVerb = put(&l, cases[i].unknown);
@@ -142,7 +139,7 @@ TEST(methods_by_number_and_by_name)
         assert_int_equal(translate(&l, &limits), 0);
         assert_int_equal(l.head.method, cases[i].method);
         span_is(&l, l.head.method_name, cases[i].name);
-        layout_free(&l);
+        layout_close(&l);
     }
 }
 
@@ -157,14 +154,14 @@ TEST(an_upgrade_needs_both_fields)
                  {1, NULL, "websocket", false},       {0, "upgrade", "websocket", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
-        layout_make(&l, HttpVerbGET, "/");
+        layout_open(&l, HttpVerbGET, "/");
         l.request->Version.MinorVersion = cases[i].minor;
         add_known(&l, HttpHeaderHost, "h");
         if (cases[i].connection != NULL) add_known(&l, HttpHeaderConnection, cases[i].connection);
         if (cases[i].upgrade != NULL) add_known(&l, HttpHeaderUpgrade, cases[i].upgrade);
         assert_int_equal(translate(&l, &limits), 0);
         assert_int_equal(l.head.upgrade, cases[i].asked);
-        layout_free(&l);
+        layout_close(&l);
     }
 }
 
@@ -178,27 +175,24 @@ TEST(version_and_connection_decide_keep_alive)
         {1, NULL, true}, {1, "Close", false}, {1, "keep-alive", true}, {0, NULL, false}, {0, "Keep-Alive", true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
-        layout_make(&l, HttpVerbGET, "/");
+        layout_open(&l, HttpVerbGET, "/");
         l.request->Version.MinorVersion = cases[i].minor;
         add_known(&l, HttpHeaderHost, "h");
         if (cases[i].connection != NULL) add_known(&l, HttpHeaderConnection, cases[i].connection);
         assert_int_equal(translate(&l, &limits), 0);
         assert_int_equal(l.keep_alive, cases[i].keep);
         assert_int_equal(l.head.version, 10 + cases[i].minor);
-        layout_free(&l);
+        layout_close(&l);
     }
 }
 
-TEST(a_chunked_body_has_no_length)
+TEST_IN(layout, l, a_chunked_body_has_no_length, HttpVerbPOST, "/")
 {
-    layout l;
-    layout_make(&l, HttpVerbPOST, "/");
-    add_known(&l, HttpHeaderHost, "h");
-    add_known(&l, HttpHeaderTransferEncoding, "chunked");
-    assert_int_equal(translate(&l, &limits), 0);
-    assert_true(l.head.has_body && !l.head.has_length);
-    assert_int_equal(l.head.content_length, 0);
-    layout_free(&l);
+    add_known(l, HttpHeaderHost, "h");
+    add_known(l, HttpHeaderTransferEncoding, "chunked");
+    assert_int_equal(translate(l, &limits), 0);
+    assert_true(l->head.has_body && !l->head.has_length);
+    assert_int_equal(l->head.content_length, 0);
 }
 
 TEST(bad_lengths_are_refused)
@@ -206,29 +200,26 @@ TEST(bad_lengths_are_refused)
     static const char *const bad[] = {"-1", "1x", " 1", "12345678901234567890"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         layout l;
-        layout_make(&l, HttpVerbPOST, "/");
+        layout_open(&l, HttpVerbPOST, "/");
         add_known(&l, HttpHeaderHost, "h");
         add_known(&l, HttpHeaderContentLength, bad[i]);
         assert_int_equal(translate(&l, &limits), -400);
         assert_string_equal(l.why, "bad Content-Length");
-        layout_free(&l);
+        layout_close(&l);
     }
 }
 
 /* All fields that http.sys has numbers for, and its longest method name: LS_HTTPSYS_NAMES_BYTES is large enough. */
-TEST(every_known_field_at_once)
+TEST_IN(layout, l, every_known_field_at_once, HttpVerbPROPPATCH, "/")
 {
-    layout l;
-    layout_make(&l, HttpVerbPROPPATCH, "/");
     for (int id = 0; id < HttpHeaderRequestMaximum; id++)
-        add_known(&l, (HTTP_HEADER_ID)id, id == HttpHeaderTransferEncoding ? "chunked" : "1");
-    assert_int_equal(translate(&l, &limits), -400);
-    assert_string_equal(l.why, "Transfer-Encoding with Content-Length"); /* checked behind all fields */
-    assert_int_equal(l.head.field_count, HttpHeaderRequestMaximum);
-    const ls_http_field *last = &l.head.fields[HttpHeaderRequestMaximum - 1];
-    span_is(&l, last->name, "User-Agent");
+        add_known(l, (HTTP_HEADER_ID)id, id == HttpHeaderTransferEncoding ? "chunked" : "1");
+    assert_int_equal(translate(l, &limits), -400);
+    assert_string_equal(l->why, "Transfer-Encoding with Content-Length"); /* checked behind all fields */
+    assert_int_equal(l->head.field_count, HttpHeaderRequestMaximum);
+    const ls_http_field *last = &l->head.fields[HttpHeaderRequestMaximum - 1];
+    span_is(l, last->name, "User-Agent");
     assert_true(last->name.at + last->name.len <= 65536);
-    layout_free(&l);
 }
 
 TEST(limits_at_the_limit_and_one_past_it)
@@ -236,26 +227,26 @@ TEST(limits_at_the_limit_and_one_past_it)
     for (int past = 0; past < 2; past++) {
         layout l;
         ls_http_limits tight = {.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 100};
-        layout_make(&l, HttpVerbGET, past ? "/2345" : "/234");
+        layout_open(&l, HttpVerbGET, past ? "/2345" : "/234");
         add_known(&l, HttpHeaderHost, "h");
         assert_int_equal(translate(&l, &tight), past ? -414 : 0);
-        layout_free(&l);
+        layout_close(&l);
 
         tight = (ls_http_limits){.head_bytes_max = 16384, .target_bytes_max = 4, .fields_max = 3};
-        layout_make(&l, HttpVerbGET, "/");
+        layout_open(&l, HttpVerbGET, "/");
         add_known(&l, HttpHeaderHost, "h");
         for (int i = 0; i < 2 + past; i++) add_unknown(&l, "X", "1");
         assert_int_equal(translate(&l, &tight), past ? -431 : 0);
-        layout_free(&l);
+        layout_close(&l);
 
         static const char text[] = "GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n";
         tight = (ls_http_limits){
             .head_bytes_max = (uint32_t)(sizeof text - 1 - (size_t)past), .target_bytes_max = 4, .fields_max = 100};
-        layout_make(&l, HttpVerbGET, "/");
+        layout_open(&l, HttpVerbGET, "/");
         add_known(&l, HttpHeaderHost, "h");
         add_unknown(&l, "X", "1");
         assert_int_equal(translate(&l, &tight), past ? -431 : 0);
-        layout_free(&l);
+        layout_close(&l);
     }
 }
 

@@ -124,23 +124,20 @@ TEST_IN(place, p, a_disarmed_deadline_does_not_run)
 }
 
 /* More deadlines than a batch, at few different times, some disarmed, all run. */
-TEST(many_deadlines_run_in_batches)
+TEST_IN(place, p, many_deadlines_run_in_batches)
 {
     enum { MANY = 1000 };
     static item items[MANY];
-    place p;
     memset(items, 0, sizeof items);
-    place_open(&p);
     const uint64_t base_ms = ls_clock_coarse_ms();
     for (int n = 0; n < MANY; n++)
-        assert_int_equal(ls_deadline_arm(p.d, &items[n].deadline, ls_deadline_time(base_ms + (uint32_t)(n % 5) * 10)),
+        assert_int_equal(ls_deadline_arm(p->d, &items[n].deadline, ls_deadline_time(base_ms + (uint32_t)(n % 5) * 10)),
                          LS_OK);
-    for (int n = 0; n < MANY; n += 3) ls_deadline_disarm(p.d, &items[n].deadline);
+    for (int n = 0; n < MANY; n += 3) ls_deadline_disarm(p->d, &items[n].deadline);
     for (int n = 0; n < MANY; n++) {
-        if (n % 3 != 0) await_runs(&p, &items[n], 1);
+        if (n % 3 != 0) await_runs(p, &items[n], 1);
     }
     for (int n = 0; n < MANY; n++) assert_int_equal(atomic_load(&items[n].runs), n % 3 != 0);
-    place_close(&p);
 }
 
 /* ---- no memory for the timer ---------------------------------------------------------------------------------- */

@@ -327,33 +327,30 @@ TEST_IN(fixture, w, a_failed_send_does_not_affect_others, NULL)
     assert_int_equal(peer_receive(w, got, sizeof got), 5);
 }
 
-TEST(addresses_of_both_families)
+TEST_IN(net_place, place, addresses_of_both_families)
 {
-    net_place place;
     ls_udp_setup setup;
     ls_addr any, four = loopback(7), six;
     ls_sockaddr to;
     ls_udp *udp;
-    net_place_open(&place);
     ls_udp_setup_defaults(&setup);
     assert_int_equal(ls_addr_parse("::1", 7, &six), LS_OK);
-    assert_int_equal(ls_udp_open(place.port, &setup, &(ls_addr){.family = LS_ADDR_IP4, .bytes = {127, 0, 0, 1}},
+    assert_int_equal(ls_udp_open(place->port, &setup, &(ls_addr){.family = LS_ADDR_IP4, .bytes = {127, 0, 0, 1}},
                                  handle, NULL, &udp),
                      LS_OK);
     assert_int_equal(ls_udp_target(udp, &four, &to), LS_OK);
     assert_int_equal(ls_udp_target(udp, &six, &to), LS_ENOTSUP);
-    ls_udp_close(&place.ctx, udp);
+    ls_udp_close(&place->ctx, udp);
     ls_udp_free(udp);
     assert_int_equal(ls_addr_parse("*", 0, &any), LS_OK);
-    assert_int_equal(ls_udp_open(place.port, &setup, &any, handle, NULL, &udp), LS_OK);
+    assert_int_equal(ls_udp_open(place->port, &setup, &any, handle, NULL, &udp), LS_OK);
     assert_int_equal(ls_udp_target(udp, &six, &to), LS_OK);
     assert_int_equal(ls_udp_target(udp, &four, &to), LS_OK);
     const struct sockaddr_in6 *mapped = (const struct sockaddr_in6 *)(const void *)to.bytes;
     assert_int_equal(mapped->sin6_family, AF_INET6);
     assert_true(IN6_IS_ADDR_V4MAPPED(&mapped->sin6_addr));
-    ls_udp_close(&place.ctx, udp);
+    ls_udp_close(&place->ctx, udp);
     ls_udp_free(udp);
-    net_place_close(&place);
 }
 
 /* ---- ends
@@ -554,29 +551,26 @@ int __wrap_ls_op_send_to(ls_thread_ctx *ctx, ls_sock *sock, ls_op *op, ls_datagr
     return LS_PENDING;
 }
 
-TEST(a_thread_inside_prevents_the_free)
+TEST_IN(fixture, w, a_thread_inside_prevents_the_free, NULL)
 {
-    fixture w;
     ls_udp_setup setup;
     ls_datagrams *batch;
     result a = {NULL, 0, 0};
     const ls_sockaddr connected = {.len = 0};
     const ls_addr to = loopback(9);
     ls_udp *udp;
-    fixture_open(&w, NULL);
     ls_udp_setup_defaults(&setup);
-    assert_int_equal(ls_udp_connect(w.place.port, &setup, &to, NULL, received, &a, &udp), LS_OK);
+    assert_int_equal(ls_udp_connect(w->place.port, &setup, &to, NULL, received, &a, &udp), LS_OK);
     for (int closed = 0; closed < 2; closed++) {
-        assert_int_equal(ls_udp_wrap(w.place.ctx.pool, &connected, ls_slice_static("x", 1), &batch), LS_OK);
+        assert_int_equal(ls_udp_wrap(w->place.ctx.pool, &connected, ls_slice_static("x", 1), &batch), LS_OK);
         racing = udp;
-        assert_int_equal(ls_udp_send(&w.place.ctx, udp, batch, 1), closed ? LS_ECLOSED : 1);
+        assert_int_equal(ls_udp_send(&w->place.ctx, udp, batch, 1), closed ? LS_ECLOSED : 1);
         racing = NULL;
         assert_true(ls_udp_idle(udp));
-        if (!closed) ls_udp_close(&w.place.ctx, udp);
+        if (!closed) ls_udp_close(&w->place.ctx, udp);
     }
     ls_udp_free(udp);
-    pump(&w);
-    fixture_close(&w);
+    pump(w);
 }
 
 /* ---- threads

@@ -270,15 +270,13 @@ static void pool_close(net_place *net, place *p)
     net_place_release(net);
 }
 
-TEST(a_job_that_is_cancelled_gives_its_connection_back)
+TEST_IN(place, p, a_job_that_is_cancelled_gives_its_connection_back, 1, true)
 {
-    place p;
     net_place net;
     waiting first, second, third;
     net_place_open(&net);
-    place_open(&p, 1, true);
-    ls_db_job *forever = job_new(&p, NUMBERS("1000000000000") "select count(*) from c"),
-              *waits = job_new(&p, "select 1"), *last = job_new(&p, "select 2");
+    ls_db_job *forever = job_new(p, NUMBERS("1000000000000") "select count(*) from c"),
+              *waits = job_new(p, "select 1"), *last = job_new(p, "select 2");
     assert_false(ls_db_try(forever));
     queue(&net, forever, &first);
     queue(&net, waits, &second);
@@ -294,22 +292,19 @@ TEST(a_job_that_is_cancelled_gives_its_connection_back)
     ls_db_job_drop(forever);
     ls_db_job_drop(waits);
     ls_db_job_drop(last);
-    pool_close(&net, &p);
-    place_close(&p);
+    pool_close(&net, p);
 }
 
 /* A task that ends while its rows are read cancels the job and releases it: the pool does so behind it. */
-TEST(a_result_that_is_read_is_released_behind_its_reader)
+TEST_IN(place, p, a_result_that_is_read_is_released_behind_its_reader, 1, true)
 {
-    place p;
     net_place net;
     waiting first;
     net_place_open(&net);
-    place_open(&p, 1, true);
     for (int round = 0; round < 20; round++) {
-        ls_db_job *rows = job_new(
-                      &p, NUMBERS("1000000000000") "select n, zeroblob(100000) as b from c where n % 1000 = 1"),
-                  *last = job_new(&p, "select 2");
+        ls_db_job *rows =
+                      job_new(p, NUMBERS("1000000000000") "select n, zeroblob(100000) as b from c where n % 1000 = 1"),
+                  *last = job_new(p, "select 2");
         run_anywhere(&net, rows);
         assert_true(rows->more);
         queue(&net, rows, &first);
@@ -322,22 +317,19 @@ TEST(a_result_that_is_read_is_released_behind_its_reader)
     }
     ls_db_stats stats;
     ls_packet packet;
-    for (ls_db_stat(p.shared, &stats); stats.connections != 2; ls_db_stat(p.shared, &stats))
+    for (ls_db_stat(p->shared, &stats); stats.connections != 2; ls_db_stat(p->shared, &stats))
         if (ls_port_wait(net.port, &net.ctx, &packet, 1, 10) == 1) ls_packet_dispatch(&net.ctx, &packet);
-    pool_close(&net, &p);
-    place_close(&p);
+    pool_close(&net, p);
 }
 
-TEST(a_transaction_whose_begin_is_cancelled_has_not_the_writer)
+TEST_IN(place, p, a_transaction_whose_begin_is_cancelled_has_not_the_writer, 1, true)
 {
-    place p;
     net_place net;
     waiting first, second, third;
     net_place_open(&net);
-    place_open(&p, 1, true);
-    run_sql(&p, "create table t(a)");
-    ls_db_job *holder = ls_db_job_new(p.db), *begin = ls_db_job_new(p.db),
-              *insert = job_new(&p, "insert into t values(1)");
+    run_sql(p, "create table t(a)");
+    ls_db_job *holder = ls_db_job_new(p->db), *begin = ls_db_job_new(p->db),
+              *insert = job_new(p, "insert into t values(1)");
     holder->what = begin->what = LS_DB_BEGIN;
     queue(&net, holder, &first);
     dispatch_until(&net, &first);
@@ -351,9 +343,8 @@ TEST(a_transaction_whose_begin_is_cancelled_has_not_the_writer)
     ls_db_job_drop(holder);
     ls_db_job_drop(begin);
     ls_db_job_drop(insert);
-    assert_int_equal(integer_of(&p, "select count(*) from t"), 1);
-    pool_close(&net, &p);
-    place_close(&p);
+    assert_int_equal(integer_of(p, "select count(*) from t"), 1);
+    pool_close(&net, p);
 }
 
 /* ---- values, memory

@@ -516,29 +516,26 @@ static void other_work(ls_thread_ctx *ctx, ls_op *op)
 }
 
 /* Many subscribers: batches, between which other packets of the state run. */
-TEST(batches_let_other_work_run)
+TEST_IN(world, w, batches_let_other_work_run)
 {
     enum { COUNT = 2 * LS_TOPIC_BATCH_SUBSCRIBERS + 1 };
     static reader r[COUNT];
-    world w;
     turns = 0;
-    world_open(&w);
     for (int n = 0; n < COUNT; n++) {
-        reader_open(&r[n], &w.a);
+        reader_open(&r[n], &w->a);
         subscribe_fresh(&r[n], "a");
     }
-    assert_int_equal(publish(w.topics, "a", "1"), COUNT);
-    assert_int_equal(publish(w.topics, "a", "2"), COUNT);
-    ls_op op = {.done = other_work, .actor = &w.a.actor};
-    ls_port_post(w.net.port, &op, 0); /* behind the wake-up of the actor */
+    assert_int_equal(publish(w->topics, "a", "1"), COUNT);
+    assert_int_equal(publish(w->topics, "a", "2"), COUNT);
+    ls_op op = {.done = other_work, .actor = &w->a.actor};
+    ls_port_post(w->net.port, &op, 0); /* behind the wake-up of the actor */
     while (turns == 0) {
-        ls_packet packet = net_next(&w.net);
-        ls_packet_dispatch(&w.net.ctx, &packet);
+        ls_packet packet = net_next(&w->net);
+        ls_packet_dispatch(&w->net.ctx, &packet);
     }
     for (int n = 0; n < COUNT; n++) expect(&r[n], n < LS_TOPIC_BATCH_SUBSCRIBERS ? "1 2 " : "");
-    assert_int_equal(pump(&w.net), 2);
+    assert_int_equal(pump(&w->net), 2);
     for (int n = 0; n < COUNT; n++) expect(&r[n], "1 2 ");
-    world_close(&w);
 }
 
 /* Few subscribers, many messages: one batch of LS_TOPIC_BATCH_DELIVERIES, flushed after each run. */
@@ -649,24 +646,21 @@ static void act_form(reader *r, ls_publication *p)
     ls_block_drop(ls_block_hold(line.block));
 }
 
-TEST(a_form_is_encoded_once)
+TEST_IN(world, w, a_form_is_encoded_once)
 {
-    world w;
     reader r[3];
     encoded = 0;
-    world_open(&w);
     for (int n = 0; n < 3; n++) {
-        reader_open(&r[n], n == 0 ? &w.a : &w.b);
+        reader_open(&r[n], n == 0 ? &w->a : &w->b);
         subscribe_fresh(&r[n], "a");
         r[n].act = act_form;
     }
-    assert_int_equal(publish(w.topics, "a", "data"), 3);
-    (void)pump(&w.net);
+    assert_int_equal(publish(w->topics, "a", "data"), 3);
+    (void)pump(&w->net);
     assert_int_equal(encoded, 1);
-    assert_int_equal(retain(w.topics, "a", "data"), 3);
-    (void)pump(&w.net);
+    assert_int_equal(retain(w->topics, "a", "data"), 3);
+    (void)pump(&w->net);
     assert_int_equal(encoded, 2);
-    world_close(&w);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */

@@ -58,23 +58,19 @@ TEST(across_blocks)
 }
 
 /* Bytes that a peer sends one by one must not occupy one block each. */
-TEST(small_pieces_share_blocks)
+TEST_IN(served, f, small_pieces_share_blocks, "", "sock:send(assert(sock:receive('*l')))")
 {
     enum { PIECES_SENT = 3 * BLOCK, BLOCKS_MAX = 16 };
     static char got[PIECES_SENT];
-    sock_fixture fixture;
     ls_pools_stats before, stats;
-    fixture_open(&fixture, "", "sock:send(assert(sock:receive('*l')))");
-    const int peer = fixture_connect(&fixture);
-    fixture_pump(&fixture);
-    ls_pools_stat(fixture.t->pools, &before);
-    for (int n = 0; n < PIECES_SENT; n++) fixture_write(&fixture, peer, &(char){(char)('a' + n % 23)}, 1);
-    ls_pools_stat(fixture.t->pools, &stats);
+    fixture_pump(f);
+    ls_pools_stat(f->t->pools, &before);
+    for (int n = 0; n < PIECES_SENT; n++) fixture_write(f, f->peer, &(char){(char)('a' + n % 23)}, 1);
+    ls_pools_stat(f->t->pools, &stats);
     assert_in_range(stats.blocks_live - before.blocks_live, 1, BLOCKS_MAX);
-    fixture_send(&fixture, peer, "\n");
-    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), sizeof got);
+    fixture_send(f, f->peer, "\n");
+    assert_int_equal(fixture_read(f, f->peer, got, sizeof got), sizeof got);
     for (int n = 0; n < PIECES_SENT; n++) assert_int_equal(got[n], 'a' + n % 23);
-    fixture_leave(&fixture, peer);
 }
 
 TEST(lines)
@@ -175,71 +171,58 @@ static uint64_t sends(const sock_fixture *fixture)
     return atomic_load(&stats->send_inline) + atomic_load(&stats->send_queued);
 }
 
-TEST(sends_of_one_task_are_combined)
-{
-    sock_fixture fixture;
-    char got[64];
-    fixture_open(
-        &fixture, "",
+TEST_IN(served, f, sends_of_one_task_are_combined, "",
         "sock:receive(1) sock:send('a', 1, 2.5, 3.0, -0.0, 1e100) sock:send({ 'b', { core.buffer('c', 'd') } }) "
-        "for i = 1, 3 do sock:send(i) end is(sock.queued, 24) sock:receive(1) is(sock.queued, 0)");
-    const int peer = fixture_connect(&fixture);
-    const uint64_t before = sends(&fixture);
-    fixture_send(&fixture, peer, "x");
-    const size_t len = fixture_read(&fixture, peer, got, 24);
+        "for i = 1, 3 do sock:send(i) end is(sock.queued, 24) sock:receive(1) is(sock.queued, 0)")
+{
+    char got[64];
+    const uint64_t before = sends(f);
+    fixture_send(f, f->peer, "x");
+    const size_t len = fixture_read(f, f->peer, got, 24);
     got[len] = '\0';
     assert_string_equal(got, "a12.53.0-0.01e+100bcd123");
-    assert_int_equal(sends(&fixture) - before, 1);
-    fixture_ends_with(&fixture, peer, "");
-    fixture_close(&fixture);
+    assert_int_equal(sends(f) - before, 1);
+    fixture_ends_with(f, f->peer, "");
 }
 
 /* The peer does not read: the sender waits with a bounded queue, and continues when the peer reads. */
-TEST(send_waits_for_a_slow_reader)
+TEST_IN(served, f, send_waits_for_a_slow_reader, "write_bytes_high = 65536",
+        "local most, b = 0, core.buffer(('b'):rep(10000)) for i = 1, 400 do assert(sock:send(b)) "
+        "if sock.queued > most then most = sock.queued end end "
+        "core.log('info', 'sent, at most ' .. (most <= 65536 + 10000 and 'as configured' or most))")
 {
     enum { BLOCKS = 400, EACH = 10000 };
-    sock_fixture fixture;
     char *got = malloc(BLOCKS * EACH + 1);
     assert_non_null(got);
-    fixture_open(&fixture, "write_bytes_high = 65536",
-                 "local most, b = 0, core.buffer(('b'):rep(10000)) for i = 1, 400 do assert(sock:send(b)) "
-                 "if sock.queued > most then most = sock.queued end end "
-                 "core.log('info', 'sent, at most ' .. (most <= 65536 + 10000 and 'as configured' or most))");
-    const int peer = fixture_connect(&fixture);
-    fixture_pump(&fixture);
-    assert_false(fixture_logged(&fixture, "sent"));
-    assert_int_equal(fixture_read(&fixture, peer, got, BLOCKS * EACH + 1), BLOCKS * EACH);
-    assert_true(fixture_logged(&fixture, "sent, at most as configured"));
+    fixture_pump(f);
+    assert_false(fixture_logged(f, "sent"));
+    assert_int_equal(fixture_read(f, f->peer, got, BLOCKS * EACH + 1), BLOCKS * EACH);
+    assert_true(fixture_logged(f, "sent, at most as configured"));
     for (int n = 0; n < BLOCKS * EACH; n++)
         if (got[n] != 'b') fail_msg("a wrong byte at %d", n);
     free(got);
-    fixture_leave(&fixture, peer);
 }
 
 /* A long string is sent from Lua's memory. Below the high-water mark the sender does not wait, and the string stays
  * alive until it is sent. */
-TEST(a_long_string_is_sent_without_a_copy)
+TEST_IN(served, f, a_long_string_is_sent_without_a_copy, "write_bytes_high = 100000000",
+        "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { { s } }, 'end') s = nil "
+        "core.log('info', sock.queued > 0 and 'queued' or 'sent') collectgarbage() collectgarbage()")
 {
     enum { LEN = 2 << 20 };
-    sock_fixture fixture;
     ls_pools_stats before, after;
     char *got = malloc(LEN + 4);
     assert_non_null(got);
-    fixture_open(&fixture, "write_bytes_high = 100000000",
-                 "local s = ('l'):rep(1024):rep(2 << 10) sock:receive(1) sock:send(1, { { s } }, 'end') s = nil "
-                 "core.log('info', sock.queued > 0 and 'queued' or 'sent') collectgarbage() collectgarbage()");
-    const int peer = fixture_connect(&fixture);
-    ls_pools_stat(fixture.t->pools, &before);
-    fixture_send(&fixture, peer, "x");
-    assert_true(fixture_logged(&fixture, "queued"));
-    assert_int_equal(fixture_read(&fixture, peer, got, LEN + 4), LEN + 4);
+    ls_pools_stat(f->t->pools, &before);
+    fixture_send(f, f->peer, "x");
+    assert_true(fixture_logged(f, "queued"));
+    assert_int_equal(fixture_read(f, f->peer, got, LEN + 4), LEN + 4);
     assert_true(got[0] == '1' && memcmp(got + LEN + 1, "end", 3) == 0);
     for (int n = 1; n <= LEN; n++)
         if (got[n] != 'l') fail_msg("a wrong byte at %d", n);
-    ls_pools_stat(fixture.t->pools, &after);
+    ls_pools_stat(f->t->pools, &after);
     assert_int_equal(after.bytes_copied, before.bytes_copied);
     free(got);
-    fixture_leave(&fixture, peer);
 }
 
 /* Strings at the limit from which they are shared, and one byte shorter. */
@@ -261,106 +244,90 @@ TEST(strings_below_the_limit_are_copied)
 }
 
 /* The peer does not read: at most write_bytes_high bytes and one string wait in the queue and in Lua's memory. */
-TEST(long_strings_wait_for_a_slow_reader)
+TEST_IN(served, f, long_strings_wait_for_a_slow_reader, "write_bytes_high = 65536",
+        "local most = 0 for i = 1, 8 do assert(sock:send(tostring(i):rep(1024):rep(1024))) "
+        "if sock.queued > most then most = sock.queued end end "
+        "core.log('info', most <= 65536 and 'sent' or 'queued ' .. most)")
 {
     enum { LEN = 1 << 20, COUNT = 8 };
-    sock_fixture fixture;
     char *got = malloc(COUNT * LEN);
     assert_non_null(got);
-    fixture_open(&fixture, "write_bytes_high = 65536",
-                 "local most = 0 for i = 1, 8 do assert(sock:send(tostring(i):rep(1024):rep(1024))) "
-                 "if sock.queued > most then most = sock.queued end end "
-                 "core.log('info', most <= 65536 and 'sent' or 'queued ' .. most)");
-    const int peer = fixture_connect(&fixture);
-    fixture_pump(&fixture);
-    ls_state *lua = test_state(fixture.t);
+    fixture_pump(f);
+    ls_state *lua = test_state(f->t);
     (void)lua_gc(lua->L, LUA_GCCOLLECT);
     assert_in_range(atomic_load(&lua->bytes_live), LEN, 3 * LEN);
     assert_int_equal(lua->strings.used, 1);
-    assert_int_equal(fixture_read(&fixture, peer, got, COUNT * LEN), COUNT * LEN);
+    assert_int_equal(fixture_read(f, f->peer, got, COUNT * LEN), COUNT * LEN);
     for (int n = 0; n < COUNT * LEN; n++)
         if (got[n] != '1' + n / LEN) fail_msg("a wrong byte at %d", n);
-    fixture_await(&fixture, "sent");
+    fixture_await(f, "sent");
     free(got);
-    fixture_leave(&fixture, peer);
 }
 
 /* A connection that is closed, or lost, with strings in its queue releases them. */
-TEST(a_closed_connection_releases_its_strings)
+TEST_IN(served, f, a_closed_connection_releases_its_strings, "write_bytes_high = 100000000",
+        "for i = 1, 5 do sock:send(tostring(i):rep(1024):rep(1024)) end sock:receive(1) sock:send('x', "
+        "('y'):rep(20000)) "
+        "core.log('info', 'over')")
 {
-    sock_fixture fixture;
-    fixture_open(&fixture, "write_bytes_high = 100000000",
-                 "for i = 1, 5 do sock:send(tostring(i):rep(1024):rep(1024)) end sock:receive(1) sock:send('x', "
-                 "('y'):rep(20000)) "
-                 "core.log('info', 'over')");
-    const int peer = fixture_connect(&fixture);
-    fixture_pump(&fixture);
-    const ls_state *lua = test_state(fixture.t);
+    fixture_pump(f);
+    const ls_state *lua = test_state(f->t);
     assert_int_equal(lua->strings.used, 5);
-    close(peer);
-    fixture_await(&fixture, "over");
-    fixture_pump(&fixture);
+    close(f->peer);
+    f->peer = -1;
+    fixture_await(f, "over");
+    fixture_pump(f);
     assert_int_equal(lua->strings.used, 0);
-    fixture_close(&fixture);
 }
 
 /* receiveany returns the received block, and send shares it. */
-TEST(an_echo_copies_nothing)
+TEST_IN(served, f, an_echo_copies_nothing, "",
+        "local shared = 0 while true do local data = sock:receiveany() if not data then break end "
+        "if type(data) == 'userdata' then shared = shared + #data end assert(sock:send(data)) end "
+        "core.log('info', shared > 2500000 and 'mostly shared' or 'shared ' .. shared)")
 {
     enum { LEN = 3000000 };
-    sock_fixture fixture;
     ls_pools_stats before, after;
     char *bytes = malloc(LEN), *got = malloc(LEN);
     size_t sent = 0, back = 0;
     assert_non_null(bytes);
     assert_non_null(got);
     for (size_t n = 0; n < LEN; n++) bytes[n] = (char)(n * 7 + n / 251);
-    fixture_open(&fixture, "",
-                 "local shared = 0 while true do local data = sock:receiveany() if not data then break end "
-                 "if type(data) == 'userdata' then shared = shared + #data end assert(sock:send(data)) end "
-                 "core.log('info', shared > 2500000 and 'mostly shared' or 'shared ' .. shared)");
-    const int peer = fixture_connect(&fixture);
-    ls_pools_stat(fixture.t->pools, &before);
+    ls_pools_stat(f->t->pools, &before);
     while (back < LEN) {
-        const ssize_t out = sent < LEN ? write(peer, bytes + sent, LEN - sent) : 0;
+        const ssize_t out = sent < LEN ? write(f->peer, bytes + sent, LEN - sent) : 0;
         if (out > 0) sent += (size_t)out;
-        if (sent == LEN && out != 0) assert_int_equal(shutdown(peer, SHUT_WR), 0);
-        fixture_pump(&fixture);
-        const ssize_t in = read(peer, got + back, LEN - back);
+        if (sent == LEN && out != 0) assert_int_equal(shutdown(f->peer, SHUT_WR), 0);
+        fixture_pump(f);
+        const ssize_t in = read(f->peer, got + back, LEN - back);
         assert_true(in > 0 || (in < 0 && errno == EAGAIN));
         if (in > 0) back += (size_t)in;
     }
-    fixture_await(&fixture, "mostly shared");
-    ls_pools_stat(fixture.t->pools, &after);
+    fixture_await(f, "mostly shared");
+    ls_pools_stat(f->t->pools, &after);
     assert_int_equal(after.bytes_copied, before.bytes_copied);
     assert_memory_equal(got, bytes, LEN);
     free(bytes);
     free(got);
-    fixture_leave(&fixture, peer);
 }
 
 /* ---- timeouts
  * ---------------------------------------------------------------------------------------------------- */
 
-TEST(a_receive_timeout_keeps_the_received_bytes)
-{
-    static const char expected[] = "nil|timeout|ETIMEDOUT|part nil|timeout|ETIMEDOUT| nil|timeout|ETIMEDOUT| "
-                                   "nil|timeout|ETIMEDOUT nil|timeout|ETIMEDOUT| ETIMEDOUT\n";
-    sock_fixture fixture;
-    char got[200];
-    fixture_open(
-        &fixture, "",
+TEST_IN(served, f, a_receive_timeout_keeps_the_received_bytes, "",
         "sock:settimeouts(nil, nil, 0.02) sock:send(show(sock:receive(10)), ' ', show(sock:receive('*l')), ' ', "
         "show(sock:receiveuntil('x')), ' ', show(sock:receiveany()), ' ', show(sock:receive('*a')), ' ') "
         "for _ in sock:lines() do end sock:send(sock.ended, '\\n') "
-        "sock:settimeouts(nil, nil, false) sock:send(sock:receive('*l'))");
-    const int peer = fixture_connect(&fixture);
-    fixture_send(&fixture, peer, "part");
-    got[fixture_read(&fixture, peer, got, sizeof expected - 1)] = '\0';
+        "sock:settimeouts(nil, nil, false) sock:send(sock:receive('*l'))")
+{
+    static const char expected[] = "nil|timeout|ETIMEDOUT|part nil|timeout|ETIMEDOUT| nil|timeout|ETIMEDOUT| "
+                                   "nil|timeout|ETIMEDOUT nil|timeout|ETIMEDOUT| ETIMEDOUT\n";
+    char got[200];
+    fixture_send(f, f->peer, "part");
+    got[fixture_read(f, f->peer, got, sizeof expected - 1)] = '\0';
     assert_string_equal(got, expected);
-    fixture_send(&fixture, peer, "after it\n");
-    fixture_ends_with(&fixture, peer, "after it");
-    fixture_close(&fixture);
+    fixture_send(f, f->peer, "after it\n");
+    fixture_ends_with(f, f->peer, "after it");
 }
 
 /* A blocked sender does not shorten the timeout of the receiver, nor does a blocked receiver lengthen that of the
@@ -427,11 +394,7 @@ TEST(a_half_close)
     fixture_close(&fixture);
 }
 
-TEST(use_after_close)
-{
-    sock_fixture fixture;
-    fixture_open(
-        &fixture, "",
+TEST_IN(served, f, use_after_close, "",
         "sock:close() sock:close() local closed = 'nil|closed|ECLOSED' "
         "is(show(sock:receive(1)), closed) is(show(sock:receive()), closed) is(show(sock:receive('*a')), closed) "
         "is(show(sock:receiveany()), closed) is(show(sock:receiveuntil('x')), closed) "
@@ -439,11 +402,10 @@ TEST(use_after_close)
         "is(show(sock:setkeepalive()), closed) is(show(sock:settimeouts(1, 1, 1)), '') is(show(sock:abort()), '') "
         "for _ in sock:lines() do error('a line') end for _ in sock:chunks() do error('a chunk') end "
         "is(show(sock.remote, sock.local_addr, sock.ended, sock.queued), 'nil|nil|ECLOSED|0') "
-        "is(tostring(sock), 'sock (closed)') core.log('info', 'all checked')");
-    const int peer = fixture_connect(&fixture);
-    fixture_ends_with(&fixture, peer, "");
-    assert_true(fixture_logged(&fixture, "all checked"));
-    fixture_close(&fixture);
+        "is(tostring(sock), 'sock (closed)') core.log('info', 'all checked')")
+{
+    fixture_ends_with(f, f->peer, "");
+    assert_true(fixture_logged(f, "all checked"));
 }
 
 TEST(a_reset_is_an_error_of_both_directions)
@@ -474,43 +436,35 @@ TEST(a_reset_is_an_error_of_both_directions)
 }
 
 /* Unflushed output is sent when the function returns, raises or closes the sock, but not when it aborts it. */
-TEST(unflushed_output_is_sent_at_the_end)
+TEST_IN(served, f, unflushed_output_is_sent_at_the_end, "", "sock:send('last') error('after all')")
 {
-    sock_fixture fixture;
     char got[8];
     talk("", "sock:send('last')", PIECES(""), "last");
     talk("", "sock:send('last') sock:close()", PIECES(""), "last");
     talk("", "sock:send('last') sock:abort()", PIECES(""), "");
     talk("", "local s <close> = sock sock:send('last')", PIECES(""), "last");
-    fixture_open(&fixture, "", "sock:send('last') error('after all')");
-    const int peer = fixture_connect(&fixture);
-    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 4);
-    assert_non_null(strstr(fixture.t->log, "connection from unix:: "));
-    assert_non_null(strstr(fixture.t->log, "after all"));
-    fixture.t->log[0] = '\0';
-    fixture_leave(&fixture, peer);
+    assert_int_equal(fixture_read(f, f->peer, got, sizeof got), 4);
+    assert_non_null(strstr(f->t->log, "connection from unix:: "));
+    assert_non_null(strstr(f->t->log, "after all"));
+    f->t->log[0] = '\0';
 }
 
 /* ---- interference by other tasks and finalizers
  * ------------------------------------------------------------------ */
 
-TEST(one_task_receives_at_a_time)
+TEST_IN(served, f, one_task_receives_at_a_time, "",
+        "local first = core.spawn(function() return sock:receive('*l') end) core.sleep(0) "
+        "local function busy(f, ...) local ok, why = pcall(f, ...) is(ok, false) "
+        "is(why:match('another task already receives from this socket$') ~= nil, true) end "
+        "busy(sock.receive, sock, 1) busy(sock.receive, sock) busy(sock.receive, sock, '*a') "
+        "busy(sock.receiveany, sock) busy(sock.receiveuntil, sock, 'x') "
+        "busy(sock:lines(), sock) busy(sock:chunks(), sock) "
+        "sock:send('sending goes on') sock:flush() sock:send(first:wait(), sock:receive(4))")
 {
-    sock_fixture fixture;
-    fixture_open(&fixture, "",
-                 "local first = core.spawn(function() return sock:receive('*l') end) core.sleep(0) "
-                 "local function busy(f, ...) local ok, why = pcall(f, ...) is(ok, false) "
-                 "is(why:match('another task already receives from this socket$') ~= nil, true) end "
-                 "busy(sock.receive, sock, 1) busy(sock.receive, sock) busy(sock.receive, sock, '*a') "
-                 "busy(sock.receiveany, sock) busy(sock.receiveuntil, sock, 'x') "
-                 "busy(sock:lines(), sock) busy(sock:chunks(), sock) "
-                 "sock:send('sending goes on') sock:flush() sock:send(first:wait(), sock:receive(4))");
-    const int peer = fixture_connect(&fixture);
     char got[32];
-    assert_int_equal(fixture_read(&fixture, peer, got, 15), 15);
-    fixture_send(&fixture, peer, "line\nnext");
-    fixture_ends_with(&fixture, peer, "linenext");
-    fixture_close(&fixture);
+    assert_int_equal(fixture_read(f, f->peer, got, 15), 15);
+    fixture_send(f, f->peer, "line\nnext");
+    fixture_ends_with(f, f->peer, "linenext");
 }
 
 TEST(close_wakes_the_waiting_tasks)
@@ -583,26 +537,21 @@ static int collect_all(lua_State *L)
 }
 
 /* The core collects garbage while no task runs: a task that a finalizer wakes then runs after it, not inside it. */
-TEST(a_finalizer_wakes_a_task_outside_tasks)
-{
-    sock_fixture fixture;
-    fixture_open(
-        &fixture, "",
+TEST_IN(served, f, a_finalizer_wakes_a_task_outside_tasks, "",
         "local inside = false "
         "core.spawn(function() setmetatable({}, { __gc = function() inside = true sock:close() inside = false "
         "end }) end) "
         "local r = show(sock:receive(1)) core.log('info', r .. (inside and ' inside' or ' after')) "
-        "error('planned')");
-    const int peer = fixture_connect(&fixture);
-    fixture_pump(&fixture);
-    ls_state *const lua = test_state(fixture.t);
-    assert_true(ls_actor_try_enter(&lua->actor, &fixture.t->ctx));
-    assert_int_equal(ls_state_protected(lua, &fixture.t->ctx, collect_all, NULL), LUA_OK);
-    ls_actor_leave(&lua->actor, &fixture.t->ctx);
-    fixture_await(&fixture, "nil|closed|ECLOSED after");
-    fixture_await(&fixture, "planned");
-    fixture.t->log[0] = '\0';
-    fixture_leave(&fixture, peer);
+        "error('planned')")
+{
+    fixture_pump(f);
+    ls_state *const lua = test_state(f->t);
+    assert_true(ls_actor_try_enter(&lua->actor, &f->t->ctx));
+    assert_int_equal(ls_state_protected(lua, &f->t->ctx, collect_all, NULL), LUA_OK);
+    ls_actor_leave(&lua->actor, &f->t->ctx);
+    fixture_await(f, "nil|closed|ECLOSED after");
+    fixture_await(f, "planned");
+    f->t->log[0] = '\0';
 }
 
 TEST(finalizers_while_sending)
@@ -679,16 +628,11 @@ TEST(output_of_a_close_metamethod_is_flushed)
 }
 
 /* A __tostring metamethod of the script makes the message of an error. */
-TEST(a_tostring_metamethod_closes_the_sock)
+TEST_IN(served, f, a_tostring_metamethod_closes_the_sock, "",
+        "sock:send('a') error(setmetatable({}, { __tostring = function() sock:close() return 'a text' end }))")
 {
-    sock_fixture fixture;
     char got[8];
-    fixture_open(
-        &fixture, "",
-        "sock:send('a') error(setmetatable({}, { __tostring = function() sock:close() return 'a text' end }))");
-    const int peer = fixture_connect(&fixture);
-    assert_int_equal(fixture_read(&fixture, peer, got, sizeof got), 1);
-    assert_non_null(strstr(fixture.t->log, "a text"));
-    fixture.t->log[0] = '\0';
-    fixture_leave(&fixture, peer);
+    assert_int_equal(fixture_read(f, f->peer, got, sizeof got), 1);
+    assert_non_null(strstr(f->t->log, "a text"));
+    f->t->log[0] = '\0';
 }

@@ -113,17 +113,13 @@ TEST(the_drain_wakes_receivers_without_received_bytes)
 }
 
 /* Bytes received before the drain can still be read, although no task waits for them at that time. */
-TEST(the_drain_keeps_received_bytes)
+TEST_IN(served, f, the_drain_keeps_received_bytes, "",
+        "sock:receive('*l') core.sleep(0.02) sock:send(show(sock:receive('*l'), sock:receive('*l')))")
 {
-    sock_fixture fixture;
-    fixture_open(&fixture, "",
-                 "sock:receive('*l') core.sleep(0.02) sock:send(show(sock:receive('*l'), sock:receive('*l')))");
-    const int peer = fixture_connect(&fixture);
-    fixture_send(&fixture, peer, "one\ntwo\n");
-    assert_int_equal(shutdown(peer, SHUT_WR), 0); /* also if the task wakes late */
-    ls_site_end_work(fixture.t->site, LS_END_STOP);
-    fixture_ends_with(&fixture, peer, "two|nil|closed|ECLOSED|");
-    fixture_close(&fixture);
+    fixture_send(f, f->peer, "one\ntwo\n");
+    assert_int_equal(shutdown(f->peer, SHUT_WR), 0); /* also if the task wakes late */
+    ls_site_end_work(f->t->site, LS_END_STOP);
+    fixture_ends_with(f, f->peer, "two|nil|closed|ECLOSED|");
 }
 
 /* ---- disconnect

@@ -294,7 +294,7 @@ static void run(lua_State *L, const char *code)
 
 /* Memory runs out at each allocation of an encoding and a decoding: the error is "not enough memory", and nothing
  * leaks. */
-TEST(every_allocation_may_fail)
+TEST_IN(fixture, f, every_allocation_may_fail)
 {
     static const char code[] = "local part = { 'a\\n', 1.5, {}, cjson.decode '[]', true }\n"
                                "local value = {}\n"
@@ -304,18 +304,16 @@ TEST(every_allocation_may_fail)
                                "  local text = cjson.encode(value)\n"
                                "  assert(#cjson.decode(text)[41] == 60000)\n"
                                "end";
-    fixture f;
     unsigned failures = 0;
-    fixture_open(&f);
-    lua_State *L = f.L;
+    lua_State *L = f->L;
     run(L, code);
     for (;;) {
         (void)lua_gc(L, LUA_GCCOLLECT);
         lua_pushvalue(L, -1);
-        f.calls = 0;
-        f.fail_at = failures + 1;
+        f->calls = 0;
+        f->fail_at = failures + 1;
         const int status = lua_pcall(L, 0, 0, 0);
-        f.fail_at = 0;
+        f->fail_at = 0;
         if (status == LUA_OK) break;
         failures++;
         assert_int_equal(status, LUA_ERRMEM);
@@ -323,7 +321,6 @@ TEST(every_allocation_may_fail)
         lua_pop(L, 1);
     }
     assert_true(failures > 50);
-    fixture_close(&f);
 }
 
 /* The buffers count as memory of the state. A large one is freed at once, also after an error. */
@@ -355,11 +352,9 @@ TEST_IN(fixture, f, no_large_buffer_is_kept)
 }
 
 /* When memory is short, the encoder collects garbage, and a finalizer may encode meanwhile. */
-TEST(a_finalizer_may_encode)
+TEST_IN(fixture, f, a_finalizer_may_encode)
 {
-    fixture f;
-    fixture_open(&f);
-    lua_State *L = f.L;
+    lua_State *L = f->L;
     run(L, "collectgarbage 'stop'\n"
            "local value = {}\n"
            "for i = 1, 20000 do value[i] = 'text ' .. i end\n"
@@ -370,9 +365,8 @@ TEST(a_finalizer_may_encode)
            "  assert(cjson.encode { 'inner' } == '[\"inner\"]') end })\n"
            "again = function() return cjson.encode(value) end\n"
            "garbage = nil\n");
-    f.live_max = f.live + 100000; /* less than the buffer needs */
+    f->live_max = f->live + 100000; /* less than the buffer needs */
     run(L, "local text = again() assert(runs == 1) assert(text == expected)");
-    fixture_close(&f);
 }
 
 /* ---- the module luaserve.json ---------------------------------------------------------------------------------- */
