@@ -804,26 +804,11 @@ function state.stands_for(wrapper, fn)
   if own_functions then own_functions[wrapper] = fn end
 end
 
--- nil_place(fn) -> the last line of the function that returns something computed, or the first one.
-local function nil_place(fn)
-  local info = getinfo(fn, "S")
-  local found = info.linedefined
-  for i, line in ipairs(lines_of(info, info.linedefined, info.lastlinedefined)) do
-    if line:find("%f[%w_]return%s+[%a_(]") then found = info.linedefined + i - 1 end
-  end
-  return info.short_src .. ":" .. found
-end
-
 -- state.route(handler) -> the handler of a route, with a look at its results.
 function state.route(handler)
   if own_functions[handler] then return handler end
-  local function look(req, res, ...)
+  local function look(...)
     local number = ...
-    if select("#", ...) == 1 and number == nil and req.method == "GET" and is_own(handler) and not res.sent
-      and res:status() == 200 and res:body() == nil then
-      warn(nil_place(handler), "the result is nil, so the response is 204 No Content: for what is absent write return 404, "
-        .. "as in return items:get(key) or 404; for an empty response return 204")
-    end
     if select("#", ...) == 1 and math.type(number) == "integer" then
       local place = count_place(handler, number)
       if place then
@@ -833,7 +818,7 @@ function state.route(handler)
     end
     return ...
   end
-  local function observed(req, res, ...) return look(req, res, handler(req, res, ...)) end
+  local function observed(req, res, ...) return look(handler(req, res, ...)) end
   own_functions[observed] = handler
   return observed
 end

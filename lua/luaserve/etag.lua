@@ -23,16 +23,16 @@ local function new(...)
     local body = res:body()
     if body == nil then return end -- a file has one; none can be before a stream
     local media = res:header("Content-Type")
-    if type(body) == "table" then
-      body = json.encode(body)
-      res:send(body)
+    local encoded = type(body) == "table" and json.encode(body)
+    local tag, status = tag_of(req, encoded or is_buffer(body) and body:tostring() or tostring(body), media or "")
+    res:header("ETag", tag)
+    if status then
+      res:header("Content-Type", nil)
+      return status
+    elseif encoded then
+      res:send(encoded)
       if media then res:type(media) end
     end
-    local tag, status = tag_of(req, is_buffer(body) and body:tostring() or tostring(body), media or "")
-    res:header("ETag", tag)
-    if not status then return end
-    res:header("Content-Type", nil)
-    return status
   end
 end
 

@@ -318,7 +318,8 @@ class Run:
         if "%" in route:
             route = "/*rest"
         name = "handler%d.lua" % block.line
-        self.write_site("local ls = require 'luaserve'; local app = ls.app(); app:any('%s', function(req, res) %s end)\n"
+        self.write_site("local ls = require 'luaserve'; local app = ls.app(); app:any('%s', function(req, res) do %s end "
+                        "pcall(res.status, res, 200) end)\n"
                         'ls.listen{ host = "127.0.0.1", port = 0, handler = app }\n' % (route, values.text), name)
         server = self.serve(name)
         body = block.options.get("body")

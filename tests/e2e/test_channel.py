@@ -250,7 +250,7 @@ if VERSION == 1 then
   end)
 end
 app:get("/", function() return "VERSION" end)
-app:get("/go", function() go:send(1) end)
+app:get("/go", function() go:send(1) return 204 end)
 app:get("/results", function() return { results:get("taken") or 0, results:get("error") or "", results:get("slept") or 0 } end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }
 ls.config{ states = 1, threads = 2 }

@@ -47,6 +47,7 @@ for how, ending in pairs(ends) do
       d:incr("handlers")
       local _ <close> = closing(name, req)
       ending(req, res)
+      if not res.sent then return 204 end
     end
     app:get(("/%s/%s"):format(how, name), handler)
     app:get(("/behind/%s/%s"):format(how, name), function(req, res, next)
@@ -57,9 +58,9 @@ for how, ending in pairs(ends) do
   end
 end
 
-app:get("/hold", function() held:with(function() d:incr("holds") while not d:get("go") do ls.sleep(0.005) end end) end)
-app:get("/go", function() d:set("go", true) end)
-app:get("/clear", function() d:clear() end)
+app:get("/hold", function() held:with(function() d:incr("holds") while not d:get("go") do ls.sleep(0.005) end end) return 204 end)
+app:get("/go", function() d:set("go", true) return 204 end)
+app:get("/clear", function() d:clear() return 204 end)
 app:get("/d/:name", function(req) return tostring(d:get(req.params.name) or 0) end)
 app:get("/ok", function() return "ok" end)
 app:get("/replaced", function()
@@ -79,6 +80,7 @@ app:get("/spawned", function()
     if name ~= "fetch" then ls.spawn(function() local _ <close> = closing(name) error("on purpose") end) end
   end
   ls.after(0, function() local _ <close> = closing("with") error("on purpose") end)
+  return 204
 end)
 app:ws("/ws", { message = function() local _ <close> = closing("with") error("on purpose") end })
 app:ws("/loop", function(ws) local _ <close> = closing("exec") ws:receive() error("on purpose") end)

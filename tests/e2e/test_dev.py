@@ -466,35 +466,6 @@ class Warnings(Dev):
         self.assertEqual(len(server.logged("sets the global")), 1)
         self.assertEqual(len(server.logged("changes visits")), 1)
 
-    def test_a_result_that_is_nil(self):
-        server = self.serve(r"""
-local ls = require "luaserve"
-local app, d = ls.app(), ls.dict("d")
-app:get("/todos/:id", function(req)
-  if req.params.id == "x" then return 400 end
-  return d:get(req.params.id)
-end)
-app:post("/todos/:id", function(req) return d:get(req.params.id) end)
-app:get("/right/:id", function(req) return d:get(req.params.id) or 404 end)
-app:get("/status", function(_, res) res:status(202) return d:get("none") end)
-app:get("/page", function(_, res) res:html("<p>") return d:get("none") end)
-app:get("/parts", function(_, res) res:write("x") return d:get("none") end)
-app:get("/goto", function(_, res) res:redirect("/") return d:get("none") end)
-app:get("/empty", function() return 204 end)
-app:get("/nothing", function() end)
-ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-""", program=DEV)
-        with server.connect() as conn:
-            for path, status in (("/todos/1", 204), ("/todos/2", 204), ("/todos/3", 204), ("/todos/x", 400), ("/right/1", 404),
-                                 ("/status", 202), ("/page", 200), ("/parts", 200), ("/goto", 302), ("/empty", 204), ("/nothing", 204)):
-                self.assertEqual(conn.get(path).status, status, path)
-            self.assertEqual(conn.ask("POST", "/todos/1").status, 204)
-        server.wait_log("POST /todos/1 204")
-        server.stop()
-        self.assertRegex("\n".join(server.logged("warn|error")), r"^\S+ warn \S*site\.lua:6: the result is nil, so the response is "
-                         r"204 No Content: for what is absent write return 404, as in return items:get\(key\) or 404; for an empty "
-                         r"response return 204$")
-
     def test_slow_handlers(self):
         sleep = "ping -n 2 127.0.0.1" if WINDOWS else "sleep 0.4"
         server = self.dev(WARNINGS.replace("@SLEEP@", sleep))

@@ -238,7 +238,7 @@ class Files(E2E):
     def test_misuse(self):
         server = self.start()
         self.assertEqual(server.get("/twice").text, "small\n")
-        server.wait_log("twice: true true")  # the last description counts
+        server.wait_log(r"twice: false .*res:file at \S*site.lua:\d+ has described the response: write return res:file")
         for what, why in (
             ("option", "res:file: unknown option \"tpye\"; did you mean 'type'?"),
             ("type", "media type"),

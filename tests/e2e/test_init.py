@@ -45,7 +45,7 @@ class Init(E2E):
             ls.init(function()
               ls.spawn(function() while not d.enough do d:incr('n') ls.sleep(0.001) end end)
             end)
-            app:get('/enough', function() d.enough = true end)
+            app:get('/enough', function() d.enough = true return 204 end)
             app:get('/n', function() return 'n=' .. (d.n or 0) end)"""))
         self.eventually(lambda: int(server.get("/n").text[2:]) > 5, "the job goes on")
         server.get("/enough")  # else the drain would wait for it

@@ -80,6 +80,9 @@ app:get("/later", function() calls.late() return "never" end)
 app:get("/argument", function(_, _, next) next("route") end, function() return "x" end)
 app:get("/job", function(_, _, next) ls.spawn(function() return next() end):wait() end, function() return "x" end)
 app:get("/forgets", function() end, function() return "x" end)
+app:get("/went-on", function(_, res, next) res:redirect("/login") next() end, function() return "SECRET" end)
+app:get("/replaces", function(_, res, next) next() res:send("a") return "b" end, function(_, res) return res:send("SECRET") end)
+app:get("/renders", function(_, res) res:json("a") return res:render("SECRET") end)
 app:get("/caught", function(_, _, next) assert(pcall(next)) end, function() error("inner") end)
 app:get("/own-error", function(_, _, next) next() error("behind next") end, function() return "x" end)
 app:get("/sleeps", function(_, res, next) ls.sleep(0.01) next() ls.sleep(0.01) res:header("X-Slept", "1") end,
@@ -122,7 +125,7 @@ class Middleware(E2E):
             ("/table", 200, '{"a":1}', "200 %s table" % JSON),
             ("/both", 201, "made", "201 %s string" % TEXT),
             ("/status", 403, "Forbidden\n", "403 %s nil" % TEXT),
-            ("/none", 204, "", "204 - nil"),
+            ("/none", 500, error, "500 %s nil" % TEXT),
             ("/own-status", 202, "", "202 - nil"),
             ("/html", 200, "<p>page", "200 %s string" % HTML),
             ("/html-alone", 203, "<p>page", "203 %s string" % HTML),
@@ -228,6 +231,10 @@ class Middleware(E2E):
             ("/job", "next() belongs to the middleware that got it"),
             ("/forgets", "the middleware neither called next() nor answered the request: call next(), or return a response such as"),
             ("/own-error", "behind next"),
+            ("/went-on", r"site.lua:\d+: res:redirect at \S*site.lua:\d+ has described the response: write return res:redirect(...)"),
+            ("/replaces", r"site.lua:\d+: res:send at \S*site.lua:\d+ has described the response"),
+            ("/renders", r"site.lua:\d+: res:json at \S*site.lua:\d+ has described the response"),
+            ("/none", "GET /none: the handler described no response: write return before the body, or return 204"),
         ):
             with self.subTest(target):
                 self.get("/late")
@@ -542,13 +549,14 @@ app:use(function(req, res, next)
   strings.__index = string
   res:header("X-After", res:status())
 end)
-app:get("/", coroutine.wrap(function()
+app:post("/", coroutine.wrap(function()
   strings.__index = find -- what unpack calls for each element: long:find(n)
   return unpack(long, 1, 9000)
 end))
 app:get("/next", function() return "next" end)
 """).replace("@LENGTH@", str(length)))
-        response = server.get("/")
+        with server.connect() as conn:
+            response = conn.ask("POST", "/")
         self.assertEqual((response.status, response.header("X-After")), (204, "204"))
         self.assertEqual(server.get("/next").text, "next")
         self.assertEqual(server.logged("error"), [])

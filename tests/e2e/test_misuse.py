@@ -112,7 +112,7 @@ app:get("/many", function(req)
   for i = 1, 1000 do if req["name" .. i] ~= nil then return "set" end end
   return req.query.x
 end)
-app:get("/waits", function() ls.sleep(0) end)
+app:get("/waits", function() ls.sleep(0) return 204 end)
 local loading = {}
 for _, fn in ipairs{ function() app:inject{ path = "/waits" } end, function() ls.sleep(1) end,
   function() ls.spawn(print) end, function() ls.on("stop", print) end, function() ls.log.warning("x") end } do
@@ -156,7 +156,7 @@ class Misuse(E2E):
         server = self.serve(app_site(r"""
             local n = ls.dict("counts")
             app:get("/count/:from", function(req) n:add("n", tonumber(req.params.from)) return n:incr("n") end)
-            app:get("/reset", function() n:clear() end)
+            app:get("/reset", function() n:clear() return 204 end)
             app:get("/text", function() return tostring(7) end)
 """))
         for before in (0, 41, 208, 249, 598, 1000):

@@ -52,7 +52,7 @@ app:any("/fails", function() ls.sleep(0) error("on purpose") end)
 
 app:any("/echo", function(req) return req:body() end)
 app:any("/share", function(req) return req:buffer() end)
-app:any("/relay", function(req, res) for chunk in req:chunks() do res:write(chunk) end end)
+app:any("/relay", function(req, res) for chunk in req:chunks() do res:write(chunk) end if not res.sent then return 204 end end)
 app:any("/sum", function(req) return tostring(count(req)) end)
 app:any("/late", function(req) ls.sleep(0) return tostring(#req:body()) end)
 app:any("/job", function(req) return tostring(ls.spawn(count, req):wait()) end)

@@ -103,7 +103,7 @@ site:get("/events", function(req, res)
   ls.channel("go"):receive()
   sse:send("second")
 end)
-site:get("/go", function() ls.channel("go"):send(true) end)
+site:get("/go", function() ls.channel("go"):send(true) return 204 end)
 ls.listen { host = "127.0.0.1", port = 0, handler = app }
 ls.listen { host = "127.0.0.1", port = 0, handler = trusting, trusted = { "127.0.0.1" } }
 ls.listen { host = "127.0.0.1", port = @SITE@, handler = site, max_body = "1g" }

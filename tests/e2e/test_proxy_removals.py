@@ -44,9 +44,9 @@ local held = setmetatable({
   replace = function() end,
 }, { __tostring = function() return "dict 'held'" end })
 local app = ls.app()
-app:get("/stop", function(req) stops:set(req.query.at, true) end)
+app:get("/stop", function(req) stops:set(req.query.at, true) return 204 end)
 app:get("/reached", function() return reached:receive(@WAIT@) or 504 end)
-app:get("/go", function() go:send(true) end)
+app:get("/go", function() go:send(true) return 204 end)
 app:get("/kept", function(req) return pages:get(req.query.path) or "" end)
 local _, store = app:proxy("/", "@SERVER@", { cache = { dict = held, size = "64k", max_body = "1m" } })
 app:get("/purge", function(req) return tostring(store:purge(req.query.path)) end)
@@ -249,7 +249,7 @@ class Load(Upstreams):
     SOURCE = app_site("""
         ls.config { threads = 2 }
         local _, store = app:proxy("/", "http://127.0.0.1:%d", { cache = { %s } })
-        app:get("/purge", function(req) store:purge(req.query.path) end)
+        app:get("/purge", function(req) store:purge(req.query.path) return 204 end)
 """)
 
     def changes(self, options, remove):

@@ -75,14 +75,15 @@ if "@V@" == "one" then
     end
   end)
   for wait in pairs(waits) do ls.after(0, work, "timer", wait) end
-  app:get("/request/:wait", function(req) work("request", req.params.wait) end)
-  app:get("/job/:wait", function(req) ls.spawn(work, "job", req.params.wait) end)
+  app:get("/request/:wait", function(req) work("request", req.params.wait) return 204 end)
+  app:get("/job/:wait", function(req) ls.spawn(work, "job", req.params.wait) return 204 end)
   app:ws("/websocket/:wait", function(ws, req) work("websocket", req.params.wait) ws:receive() end)
   ls.tcp(@TCP@, function(sock) work("connection", sock:receive("*l")) end)
 end
 app:get("/go", function()
   io.open("go", "w"):close()
   for scope in ("request connection websocket site batch timer job"):gmatch("%a+") do ls.channel(scope .. " message"):send(1) end
+  return 204
 end)
 app:get("/running", function() return ls.stats().running end)
 app:get("/", function() return "@V@" end)
@@ -404,11 +405,12 @@ class Reload(E2E):
         more = """ls.config{ states = 1, threads = 2 }
         local jobs = ls.channel("jobs")
         ls.on("start", function() if "@V@" == "one" then for job in jobs:values() do ls.log.info("taken " .. job) end end end)
-        app:get("/send", function() jobs:send("x") end)
+        app:get("/send", function() jobs:send("x") return 204 end)
         app:get("/left", function() return tostring(#jobs) end)
         app:get("/busy", function(req)
           ls.log.info("busy")
           while not io.open(req.query.file) do end
+          return 204
         end)"""
         self.start("one", more, BEFORE)
         busy, path = self.http(), os.path.join(self.server.dir, "go")
@@ -442,6 +444,7 @@ class Reload(E2E):
         end)
         app:get("/hold", function(req)
           gate:with(function() while not io.open(req.query.file) do ls.sleep(0.005) end end)
+          return 204
         end)"""
         self.start("one", more, BEFORE)
         hold, path = self.http(), os.path.join(self.server.dir, "go")

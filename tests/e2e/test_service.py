@@ -29,7 +29,7 @@ app:get("/held", function()
   ls.sleep(0.3)
   return "held until the end\n"
 end)
-app:get("/end", function() ls.stop() end)
+app:get("/end", function() ls.stop() return 204 end)
 ls.listen("127.0.0.1:PORT", app)
 """
 

@@ -151,7 +151,7 @@ def children(pid):
 class ProcessOne(E2E):
     def test_orphans_are_waited_for_and_children_keep_their_status(self):
         server = self.serve(app_site("""
-            app:get("/orphan", function() os.execute("(sleep 0.05 & true)") end)
+            app:get("/orphan", function() os.execute("(sleep 0.05 & true)") return 204 end)
             app:get("/statuses", function()
               local of_execute = select(3, os.execute("exit 4"))
               return of_execute .. " " .. select(3, io.popen("exit 3"):close())

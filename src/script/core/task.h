@@ -252,6 +252,8 @@ int ls_task_left_error(lua_State *L, const char *what);
 /* Whether the value at `index` is that error, whatever its beginning. */
 bool ls_task_is_left_error(lua_State *L, int index);
 
+/* Find the innermost function of the site in a coroutine: `ar` receives its short_src and currentline. */
+bool ls_task_find_line(lua_State *co, lua_Debug *ar);
 /* Where a coroutine waits in a file of the site: "site.lua:12", or "". */
 void ls_task_line(lua_State *co, char *out, size_t out_bytes);
 

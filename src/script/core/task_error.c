@@ -14,15 +14,18 @@ static bool is_line_of_site(lua_State *co, lua_Debug *ar)
            strncmp(ar->source, LS_LUA_SOURCE_PREFIX, sizeof LS_LUA_SOURCE_PREFIX - 1) != 0;
 }
 
+bool ls_task_find_line(lua_State *co, lua_Debug *ar)
+{
+    for (int level = 0; lua_getstack(co, level, ar); level++)
+        if (is_line_of_site(co, ar)) return true;
+    return false;
+}
+
 void ls_task_line(lua_State *co, char *out, size_t out_bytes)
 {
     lua_Debug ar;
     out[0] = '\0';
-    for (int level = 0; lua_getstack(co, level, &ar); level++) {
-        if (!is_line_of_site(co, &ar)) continue;
-        (void)snprintf(out, out_bytes, "%s:%d", ar.short_src, ar.currentline);
-        return;
-    }
+    if (ls_task_find_line(co, &ar)) (void)snprintf(out, out_bytes, "%s:%d", ar.short_src, ar.currentline);
 }
 
 /* Append to the text on top of the stack the error that was kept before. */

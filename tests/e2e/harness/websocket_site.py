@@ -13,6 +13,7 @@ app:get("/", function() return "served\n" end)
 app:get("/end", function() return ends:receive(20) or 504 end)
 app:get("/forget", function()
   while ends:receive(0) do end
+  return 204
 end)
 
 local function told(ws) ends:send(("%s %s"):format(ws.code, ws.reason), 0) end

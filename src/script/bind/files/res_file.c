@@ -9,6 +9,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/res.h"
+#include "script/bind/http/respond.h"
 #include "script/bind/option.h"
 
 enum { RES = 1, PATH, OPTIONS }; /* stack indices */
@@ -105,6 +106,7 @@ static int respond(lua_State *L, ls_request *r, ls_cached_file *entry)
     ls_cached_file_drop(entry);
     if (err == LS_ELIMIT || err == LS_ENOMEM) return luaL_error(L, "res:file: %s", ls_err_text(err));
     if (err < 0) return ls_push_failure(L, err);
+    ls_request_note_call(L, r, "res:file");
     return ls_push_boolean(L, true);
 }
 
@@ -146,6 +148,7 @@ static int res_file(lua_State *L)
     luaL_argcheck(L, strlen(path) == len, PATH, "path contains NUL");
     ls_check_arguments(L, OPTIONS, "res:file(path, options)");
     check_unsent(L, r);
+    ls_request_check_undescribed(L, r);
     lua_settop(L, OPTIONS);
     lua_tostring(L, PATH); /* converts a number to a string in place */
     path = ls_push_site_path(L, PATH);

@@ -120,6 +120,7 @@ static enum ls_answer take(lua_State *L, ls_request *r, int *index)
         if (count > 1) results_beside_nil(L);
         return (enum ls_answer)r->answer;
     }
+    ls_request_check_undescribed(L, r);
     *index = LS_HTTP_RESULT;
     switch (type) {
     case LUA_TNUMBER:
@@ -147,11 +148,19 @@ static bool announces(const ls_request *r)
     return r->x->length >= 0 && r->x->head.method == LS_HTTP_HEAD;
 }
 
-/* The status of a handler that has described no response. */
-static int empty_status(const ls_request *r)
+/* The status of a handler that has described no response. Raises for GET and HEAD. */
+static int empty_status(lua_State *L, const ls_request *r)
 {
     char name[LS_REQUEST_NAME_BYTES];
+    const ls_http_method method = r->x->head.method;
     if (r->failing) return 500;
+    if (r->no_file == 0 && r->x->error == 0 && (method == LS_HTTP_GET || method == LS_HTTP_HEAD))
+        return luaL_error(L,
+                          result_count(L) > 0 && lua_isnil(L, LS_HTTP_RESULT)
+                              ? "the handler returned nil: for what is absent write return ... or 404, for an empty "
+                                "response return 204"
+                              : "the handler described no response: write return before the body, or return 204 for "
+                                "an empty one");
     if (r->no_file == 0) return 204;
     ls_request_log_name(r->x, name);
     ls_log(LS_LOG_ERROR,
@@ -172,7 +181,7 @@ static void respond(lua_State *L, ls_request *r, enum ls_answer answer, int inde
             return;
         }
         if (!r->status_set) {
-            (void)ls_request_respond_text(r, empty_status(r));
+            (void)ls_request_respond_text(r, empty_status(L, r));
             return;
         }
         x->type = NULL;
@@ -209,7 +218,7 @@ void ls_http_result_record(lua_State *L, ls_request *r)
     int index;
     const enum ls_answer answer = take(L, r, &index);
     if (index == 0 && (answer != LS_ANSWER_NONE || r->status_set || announces(r))) return;
-    if (index == 0) r->x->status = empty_status(r);
+    if (index == 0) r->x->status = empty_status(L, r);
     if (answer == LS_ANSWER_BODY) {
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
         lua_pushvalue(L, index);

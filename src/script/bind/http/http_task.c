@@ -382,6 +382,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
             r->failing = true;
             r->status_set = false;
             ls_request_drop_parts(r);
+            ls_request_drop_answer(r);
             r->out.written = 0;
             r->task = f.next;
             ls_task_enter(f.next, LS_SCOPE_REQUEST);

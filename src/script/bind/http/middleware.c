@@ -99,6 +99,7 @@ static bool record_usual(lua_State *L, ls_request *r, int first, bool is_handler
     case LUA_TUSERDATA: return r->answer != LS_ANSWER_NONE && ls_response_test(L, first) == r;
     case LUA_TSTRING:
     case LUA_TTABLE:
+        if (r->described != NULL) return false;
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
         lua_pushvalue(L, first);
         ls_request_describe(L, r, LS_ANSWER_BODY, first + 1);
@@ -181,6 +182,7 @@ static int error_handled(lua_State *L, int status, lua_KContext answer)
     bool limit;
     status = take_results(L, r, status, TRACEBACK + 2, 0, &limit);
     r->failing = false;
+    r->described = NULL;
     if (status == LUA_OK) return 0;
     if (ls_request_has_begun(r) || (status == LUA_ERRMEM && !limit))
         return lua_error(L); /* of a limit: with its traceback */
@@ -263,6 +265,7 @@ static int next_returned(lua_State *L, int status, lua_KContext at)
     bool limit;
     r->chain.at = (uint8_t)at;
     status = take_results(L, r, status, RESULTS, is_last(L, at) ? 0 : lua_upvalueindex(PLACES), &limit);
+    r->described = NULL;
     if (status == LUA_OK) return 0;
     if (ls_request_has_begun(r) || (status == LUA_ERRMEM && !limit) || r->task->cpu_exceeded) {
         if (limit) lua_pop(L, 1);
@@ -289,6 +292,7 @@ static int chain_next(lua_State *L)
             L, "next() takes no arguments: req and res are those of the middleware; raise an error with error()");
     if ((r->chain.called & UINT64_C(1) << at) != 0)
         return luaL_error(L, "next() was called before by this middleware");
+    ls_request_check_undescribed(L, r);
     r->chain.called |= UINT64_C(1) << at;
     r->chain.at = (uint8_t)(at + 1);
     lua_pushlightuserdata(L, task->ends);

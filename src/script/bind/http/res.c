@@ -39,9 +39,8 @@ ls_request *ls_res_check_open(lua_State *L)
 
 void ls_res_check_undescribed(lua_State *L, const ls_request *r, const char *call)
 {
-    if (r->answer != LS_ANSWER_NONE)
-        luaL_error(L, "%s: the response has a body already, of res:html, res:json, res:send, res:redirect or res:file",
-                   call);
+    ls_request_check_undescribed(L, r);
+    if (r->answer != LS_ANSWER_NONE) luaL_error(L, "%s: the handler has described the response already", call);
 }
 
 static int check_status(lua_State *L, int index)
@@ -268,11 +267,13 @@ static int queue_done(lua_State *L, int status, lua_KContext context)
     return push_written(L, x->error);
 }
 
-/* Describe the body at index 2. Returns res. */
-static int describe(lua_State *L, ls_request *r, enum ls_answer answer)
+/* Describe the response; its body is at index 2, if it has one. Returns res. */
+static int describe(lua_State *L, ls_request *r, enum ls_answer answer, const char *call)
 {
-    lua_settop(L, 2);
+    ls_request_check_undescribed(L, r);
+    lua_settop(L, answer < LS_ANSWER_BODY ? 1 : 2);
     ls_request_describe(L, r, answer, 1);
+    ls_request_note_call(L, r, call);
     return 1;
 }
 
@@ -291,7 +292,7 @@ static int res_send(lua_State *L)
     luaL_checkany(L, 2);
     ls_check_arguments(L, 2, "res:send(body)");
     if (lua_type(L, 2) != LUA_TTABLE) check_body(L, "res:send");
-    return describe(L, r, LS_ANSWER_BODY);
+    return describe(L, r, LS_ANSWER_BODY, "res:send");
 }
 
 /* res:html(text: Data) -> res
@@ -302,11 +303,12 @@ static int res_html(lua_State *L)
     luaL_checkany(L, 2);
     ls_check_arguments(L, 2, "res:html(text)");
     check_body(L, "res:html");
-    return describe(L, r, LS_ANSWER_HTML);
+    return describe(L, r, LS_ANSWER_HTML, "res:html");
 }
 
 static int render_done(lua_State *L, int status, lua_KContext context)
 {
+    ls_request_check_res(L, 1)->described = "res:render";
     return 1;
 }
 
@@ -314,7 +316,7 @@ static int render_done(lua_State *L, int status, lua_KContext context)
  * Makes the page of a template the body: template.lua. The template may wait. */
 static int res_render(lua_State *L)
 {
-    (void)ls_res_check_open(L);
+    ls_request_check_undescribed(L, ls_res_check_open(L));
     ls_check_arguments(L, 3, "res:render(name, values)");
     lua_settop(L, 3);
     ls_push_function(L, "luaserve.template", "respond");
@@ -330,7 +332,7 @@ static int res_json(lua_State *L)
     ls_request *r = ls_res_check_open(L);
     luaL_checkany(L, 2);
     ls_check_arguments(L, 2, "res:json(value)");
-    return describe(L, r, LS_ANSWER_JSON);
+    return describe(L, r, LS_ANSWER_JSON, "res:json");
 }
 
 /* res:redirect(url: string [, status]) -> res
@@ -342,13 +344,12 @@ static int res_redirect(lua_State *L)
     ls_check_arguments(L, 3, "res:redirect(url, status)");
     const lua_Integer code = luaL_optinteger(L, 3, 302);
     luaL_argcheck(L, code >= 300 && code <= 399, 3, "status of a redirect must be from 300 to 399");
+    ls_request_check_undescribed(L, r);
     lua_pushliteral(L, "Location");
     header_line(L, r, lua_gettop(L), 2, true);
     r->x->status = (int)code;
     r->status_set = true;
-    lua_settop(L, 1);
-    ls_request_describe(L, r, LS_ANSWER_STATUS, 1);
-    return 1;
+    return describe(L, r, LS_ANSWER_STATUS, "res:redirect");
 }
 
 /* res:body() -> body: string|number|Buffer|table|nil

@@ -12,6 +12,15 @@ void ls_request_describe(lua_State *L, ls_request *request, enum ls_answer answe
 const char *ls_request_answer_type(lua_State *L, const ls_request *request);
 void ls_request_describe_later(ls_request *request, ls_answer_later *later); /* takes `later` */
 
+/* A response is described once: `call`, such as "res:html", has described it. Notes the line of the site. */
+void ls_request_note_call(lua_State *L, ls_request *request, const char *call);
+/* Raise that a call has described the response. */
+int ls_request_refuse_second(lua_State *L, const ls_request *request);
+static inline void ls_request_check_undescribed(lua_State *L, const ls_request *request)
+{
+    if (request->described != NULL) (void)ls_request_refuse_second(L, request);
+}
+
 /* The bytes of the string, number or buffer at `index`, as the body of a response. The slices of a buffer or of a long
  * string hold references to its blocks. May raise or run a finalizer, unless a string block is reserved
  * (string_block.h). Returns LS_OK, LS_EINVAL (another type) or LS_ENOMEM. */
