@@ -286,6 +286,13 @@ function dev.begin()
   package.searchers[2] = searcher(package.searchers[2])
   dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
   state.begin()
+  for _, name in ipairs { "every", "after" } do
+    local inner = core[name]
+    core[name] = function(...)
+      state.watch_timer(...)
+      return inner(...)
+    end
+  end
   core.on("log", log_request)
   core.dev.on_page(add_script)
   core.dev.on_run(state.check)

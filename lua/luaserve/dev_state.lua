@@ -10,9 +10,10 @@
 -- then left out, so each costs one line of the log. So a change by a timer or a job is seen if a handler uses the
 -- variable as well; one that only timers of the server use is in order, because they run in one state.
 --
--- What every state does for itself is in order, too: the variables that functions of ls.on("start"), ls.on("drain"),
--- ls.subscribe and timers with each_state can reach are left out; so is a value that is made at its first use
--- (x = x or new()), and a variable whose declaration has a comment with "each state" or "this state", as a cache needs it.
+-- What every state does for itself is in order, too: the variables that functions of ls.on("start"), ls.on("drain") and
+-- timers and subscriptions with each_state can reach are left out, unless a line of what runs once for the server writes to
+-- them; so is a value that is made at its first use (x = x or new()), and a variable whose declaration has a comment with
+-- "each state" or "this state", as a cache needs it.
 --
 -- Limits: tables with more than keys_max keys are compared by their length and first key only; at most variables_max
 -- variables are observed; the line is the first one in the functions that use the variable that looks like a write to
@@ -51,6 +52,8 @@ local indexed -- set of the lines at which warn_index has looked
 local runs = 0 -- number of runs so far
 local own_functions -- functions of handlers, by the function that observes their results
 local each_state -- set of functions that run in every state
+local once -- set of functions that run once for the server, in the first state
+local shared -- by upvalue: variables that are left out because functions of each state reach them
 local visited -- array of the other functions that were visited
 local of_requests -- set of those that handlers of requests and middleware reach
 
@@ -181,8 +184,9 @@ local function classify()
       elseif kind == "table" and rawget(value, "n") and type(rawget(value, 1)) == "function" then -- a timer
         if rawget(value, "each_state") then each_state[value[1]] = true else others[#others + 1] = value[1] end
       elseif kind == "userdata" then
-        local fn = debug.getuservalue(value, 1)
-        if type(fn) == "function" then each_state[fn] = true end -- of ls.subscribe
+        local fn = debug.getuservalue(value, 1) -- of ls.subscribe
+        if type(fn) ~= "function" then fn = nil end
+        if fn and debug.getuservalue(value, 3) then each_state[fn] = true else others[#others + 1] = fn end
       end
     end
   end
@@ -196,6 +200,7 @@ local function collect()
 
   local function add(variable)
     if observing and #list < variables_max then list[#list + 1] = variable end
+    if not observing and variable.fn then shared[upvalueid(variable.fn, variable.index)] = variable end
   end
 
   local function visit_value(name, value, user, depth)
@@ -233,7 +238,7 @@ local function collect()
         local id = upvalueid(fn, i)
         local variable = seen[id]
         if variable then
-          variable.users[#variable.users + 1] = fn
+          variable.users[#variable.users + 1], variable.served = fn, variable.served or observing
         else
           variable = { name = name, fn = fn, index = i, value = value, users = { fn } }
           seen[id] = variable
@@ -277,7 +282,7 @@ local function collect()
   end
 
   local handlers, others = classify()
-  visited, of_requests = {}, {}
+  visited, of_requests, once, shared = {}, {}, {}, {}
   for fn in next, each_state do visit_function(fn) end
   visited = {}
   observing, of_request = true, true
@@ -285,7 +290,10 @@ local function collect()
   of_request = false
   for _, fn in ipairs(handlers) do visit_entry(fn) end
   observing = false
+  local first = #visited + 1
   for _, fn in ipairs(others) do visit_function(fn) end -- for the lines at which they write
+  for i = first, #visited do once[visited[i]] = true end
+  for _, fn in ipairs(others) do state.check_once(fn) end
   observing = true
   for name, value in next, _G do
     if type(name) == "string" and not globals_before[name] then
@@ -330,6 +338,7 @@ local function write_in(variable, patterns, fn)
       found = false
       break
     end
+    line = line:gsub("%b{}", function(text) return not text:find("function") and "{}" or nil end)
     local own = found == nil and number >= info.linedefined and number <= info.lastlinedefined
       and not line:find("^%s*%-%-") and (not line:find("^%s*local%s") or line:find("^%s*local%s+function%s"))
     for _, pattern in ipairs(own and patterns or {}) do
@@ -341,8 +350,8 @@ local function write_in(variable, patterns, fn)
   return found
 end
 
--- place_of(variable) -> "site.lua:12", the first line in its functions that looks like a write to it, and whether that
--- function serves requests; nil: it is in order.
+-- place_of(variable) -> "site.lua:12", the first line in its functions that looks like a write to it, and that function;
+-- nil: it is in order.
 local function place_of(variable)
   local patterns = write_patterns(variable.name)
   local last = variable.name:match("[%w_]+$")
@@ -353,10 +362,10 @@ local function place_of(variable)
   for _, fn in ipairs(users) do
     local number = write_in(variable, patterns, fn)
     if number == false then return nil end
-    if number then return getinfo(fn, "S").short_src .. ":" .. number, of_requests[fn] end
+    if number then return getinfo(fn, "S").short_src .. ":" .. number, fn end
   end
   local info = users[1] and getinfo(users[1], "S")
-  return info and info.short_src .. ":" .. info.linedefined or core.dev.site, of_requests[users[1]]
+  return info and info.short_src .. ":" .. info.linedefined or core.dev.site, users[1]
 end
 
 local function is_changed(variable)
@@ -366,15 +375,46 @@ local function is_changed(variable)
   return not rawequal(value, variable.value)
 end
 
-local function report(variable)
-  local place, of_request = place_of(variable)
+local function report(variable, place, fn)
   if not place then return end
-  local advice = of_request and "req.%s = ... for what belongs to one request, " or ""
+  local advice = of_requests[fn] and "req.%s = ... for what belongs to one request, "
+    or once[fn] and "each_state = true in a timer or ls.subscribe that keeps a cache of each state, " or ""
   warn(place, string.format("changes %s%s, of which each Lua state has its own copy: other requests may not see it, or "
     .. "see that of another one. Use " .. advice:format(variable.name:match("[%w_]+$") or "NAME")
     .. "ls.dict or a topic for what all share; "
     .. 'after the declaration of a cache, the comment "of each state" ends this warning',
     variable.global and "the global " or "", variable.name))
+end
+
+local kinds = { ["nil"] = true, boolean = true, number = true, string = true } -- of values
+
+-- state.check_once(fn): the function runs once for the server. Reports the variables that it writes, or a function in it,
+-- among those that are left out although handlers use them.
+function state.check_once(fn)
+  local seen = {}
+  local function check(one)
+    if seen[one] or known[one] or not is_own(one) then return end
+    seen[one] = true
+    for i = 1, 255 do
+      local name, value = getupvalue(one, i)
+      if not name then break end
+      local variable = shared[upvalueid(one, i)]
+      local plain = kinds[type(value)] or type(value) == "table" and getmetatable_of(value) == nil
+      local number = plain and variable and variable.served and write_in(variable, write_patterns(name), one)
+      once[one] = true
+      if number then report(variable, getinfo(one, "S").short_src .. ":" .. number, one) end
+      if type(value) == "function" then check(value) end
+    end
+  end
+  check(fn)
+end
+
+-- state.watch_timer(first, fn): ls.every or ls.after is called. In "start" it makes a timer that runs once for the server.
+function state.watch_timer(first, fn)
+  local _, _, is_once = core.dev.task()
+  if variables and is_once and type(fn) == "function" and not (type(first) == "table" and first.each_state) then
+    state.check_once(fn)
+  end
 end
 
 -- ---- writes at the top of a file ------------------------------------------------------------------------------------
@@ -728,15 +768,13 @@ function state.watch_pairs(dict, key)
   if observers[dict] then observers[dict]("pairs", dict, key) end
 end
 
-local kinds = { boolean = true, number = true }
-
 -- The flags and numbers among the upvalues of the function, by their index.
 local function flags_of(fn)
   local flags, at = {}, 1
   while true do
     local name, value = getupvalue(fn, at)
     if not name then return flags end
-    if name ~= "" and kinds[type(value)] then flags[at] = value end
+    if name ~= "" and (type(value) == "boolean" or type(value) == "number") then flags[at] = value end
     at = at + 1
   end
 end
@@ -860,7 +898,7 @@ function state.check()
     local variable = variables[i]
     variables[i] = nil
     if is_changed(variable) then
-      report(variable)
+      report(variable, place_of(variable))
     else
       kept = kept + 1
       variables[kept] = variable

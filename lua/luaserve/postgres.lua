@@ -399,21 +399,22 @@ end
 
 -- ---- notifications -----------------------------------------------------------------------------------------------------
 
--- pg:listen(channel: string [, fn: fun(payload: string, channel: string)]) -> subscription: Subscription | topic
--- Calls the function for each notification of the channel, one at a time and in order, in this Lua state. Without a
+-- pg:listen(channel: string [, fn: fun(payload: string, channel: string) [, options: SubscribeOptions]]) -> subscription:
+-- Subscription | topic
+-- Calls the function for each notification of the channel, one at a time and in order, as ls.subscribe. Without a
 -- function it returns the topic that has the notifications as its messages. nil, message, "ELIMIT": too many channels.
-function methods.listen(self, channel, fn, ...)
+function methods.listen(self, channel, fn, given, ...)
   check_call(self, "", "pg:listen", "pool")
   if type(channel) ~= "string" or channel == "" or #channel > 63 or channel:find("%z") then
     usage.error("pg:listen: the channel must be a string of 1 to 63 bytes; got %s", usage.quote(channel))
   elseif fn ~= nil and type(fn) ~= "function" then
     usage.error("pg:listen: the second argument must be a function(payload); got %s", usage.quote(fn))
   end
-  usage.no_more("pg:listen(channel, fn)", fn, ...)
+  usage.no_more("pg:listen(channel, fn, options)", given, ...)
   local topic, message, code = core.postgres_listen(self.handle, channel)
   if not topic then return nil, message, code end
   if not fn then return topic end
-  return core.subscribe(topic, function(payload) return fn(payload, channel) end)
+  return core.subscribe(topic, function(payload) return fn(payload, channel) end, given)
 end
 
 local meta = database.strict("a pool", methods)

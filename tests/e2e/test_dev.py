@@ -548,7 +548,7 @@ class States(Dev):
 class SharedByAll(Dev):
     """Warnings of variables outside of app:get. One site for each, which names the line 'HERE'."""
 
-    def warns(self, site, act, name, listeners=1, request=False):
+    def warns(self, site, act, name, listeners=1, request=False, once=False):
         site = 'local ls = require "luaserve"\nlocal app = ls.app()\n' + site
         if "ls.listen" not in site:
             site += '\nls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
@@ -556,7 +556,7 @@ class SharedByAll(Dev):
         server = self.serve(site, program=DEV, listeners=listeners)
         act(server)
         server.wait_log(r"warn \S*site\.lua:%d: changes %s, of which.*one\. Use %s" % (
-            line, name, r"req\." + name + " = " if request else r"ls\.dict or"))
+            line, name, r"req\." + name + " = " if request else "each_state = true in" if once else r"ls\.dict or"))
         self.assertEqual(len(server.warnings()), 1)
         server.stop()
 
@@ -610,14 +610,18 @@ end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", lambda server: send_datagram(server, client), "last", listeners=2)
 
     def test_a_timer_and_a_job(self):
-        self.warns("local last = 0\nls.every(0.01, function() last = ls.now() --HERE\nend)\n"
-                   "app:get('/', function() return tostring(last) end)", lambda server: None, "last")
+        handler = "app:get('/', function() return { last = last } end)"
+        for site in ("ls.every(0.01, function() last = ls.now() --HERE\nend)\n",
+                     "ls.subscribe('t', function() last = 1 --HERE\nend) ls.init(function() ls.publish('t', 'x') end)\n",
+                     "ls.on('start', function()\nlast = 1\nls.every(60, function() last = 1 --HERE\nend) end)\n",
+                     "local function load() last = 1 --HERE\nend\nls.on('start', load) ls.every(60, load)\n"):
+            self.warns("local last = 0\n" + site + handler, lambda server: None, "last", once=True)
         self.warns("local last = 0\napp:get('/', function()\nls.spawn(function()\nlast = 1 --HERE\nend)\nreturn 'x' end)",
                    lambda server: server.get("/"), "last", request=True)
         self.warns("local last = 0\napp:get('/', function() ls.after(0, function()\nlast = 1 --HERE\nend) return 'x' end)",
                    lambda server: server.get("/"), "last", request=True)
         self.warns("local secret\nls.init(function()\nsecret = 'x' --HERE\nend)\n"
-                   "app:get('/', function() return secret end)", lambda server: None, "secret")
+                   "app:get('/', function() return secret end)", lambda server: None, "secret", once=True)
 
     def test_a_correct_site_gives_no_warning(self):
         server = self.serve(app_site(r"""
@@ -632,7 +636,7 @@ ls.init(function() step = step + 1 ls.spawn(function() step = step + 1 items:set
 ls.on("start", function() here = here + 1 end)
 ls.on("log", function() page_cache.logged = true end)
 ls.every({ seconds = 0.01, each_state = true }, function() settings = { a = 2 } end)
-ls.subscribe("news", function(m) for ws in pairs(subscribers) do ws:send(m) end end)
+ls.subscribe("news", function(m) for ws in pairs(subscribers) do ws:send(m) end end, { each_state = true })
 app:use(function(req, res, next) next() if req.path == "/news" then return end res:header("X-Here", here .. settings.a) end)
 app:get("/", function() turn = turn + 1 pool[#pool + 1] = open() page_cache.x = turn return { n = items:incr("count") } end)
 app:get("/status", function() return 404 end)

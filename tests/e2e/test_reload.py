@@ -95,7 +95,7 @@ ls.config { threads = 4 }
 local app = ls.app()
 local begun, price -- of each state
 ls.on("start", function() begun = "begun" end)
-ls.subscribe("prices", function(data) price = data end)
+ls.subscribe("prices", function(data) price = data end, { each_state = true })
 ls.init(function(reload) if not reload then ls.publish("prices", "3", { retain = true }) end end)
 local function state() return tostring(begun) .. " " .. tostring(price) end
 app:get("/", state)

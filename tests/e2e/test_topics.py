@@ -233,7 +233,8 @@ app:get("/errors", function()
     says(ls.publish, "t", "x", { retain = 1 }), says(ls.publish, "t", { f = print }), says(ls.publish, "t", {}, "binary"),
     says(ls.publish, "t", "x", { id = 7 }), says(ls.publish, "t", "x", { id = "" }), says(ls.publish, "t", "x", { event = "a\nb" }),
     says(ls.publish, "t", "x", { event = "a\0b" }), says(ls.publish, "t", "x", { id = ("i"):rep(1025) }),
-    says(ls.publish, "t", "x", { id = ("i"):rep(1024), event = "e" }), says(ls.subscribe, "t"), says(ls.subscribe, ("n"):rep(1025), print), says(ls.topics, print),
+    says(ls.publish, "t", "x", { id = ("i"):rep(1024), event = "e" }), says(ls.subscribe, "t"), says(ls.subscribe, ("n"):rep(1025), print),
+    says(ls.subscribe, "t", print, { each = true }), says(ls.topics, print),
     says(ls.subscribe("t", print).remove, {}),
   } }
 end)
@@ -248,7 +249,7 @@ end)
                 "retain must be true or false", "function", "a table is encoded as JSON text",
                 "id must be a string, got number", "id has 0 bytes; 1 to 1024 are possible", "event must be UTF-8 without NUL, CR and LF",
                 "event must be UTF-8 without NUL", "id has 1025 bytes", "no error", "function expected",
-                "the topic has 1025 bytes", "string expected", "subscription expected"], strict=True):
+                "the topic has 1025 bytes", "unknown option \"each\"; did you mean 'each_state'", "string expected", "subscription expected"], strict=True):
             self.assertIn(part, message)
 
     def test_publish_while_the_site_loads(self):
@@ -376,6 +377,50 @@ app:get("/calls", function() return { calls = calls } end)
         self.publish("t", b"x", 0)
         self.assertEqual(json.loads(self.get("/calls").body)["calls"], 1)
 
+    def test_a_function_of_the_server_handles_each_message_once(self):
+        """It ran once in each state, and so a multiple under load, which makes states."""
+        self.start(more=THREADS + r"""
+local counts, timer, started = ls.dict("counts"), nil, nil
+local function count(name) return function() counts:incr(name) end end
+local top = ls.subscribe("t", count "top")
+ls.subscribe("t", count "each", { each_state = true })
+ls.init(function() ls.subscribe("t", count "init") end)
+ls.on("start", function()
+  started, timer = ls.subscribe("t", count "start"), ls.every(3600, print)
+  ls.after(0, count "after")
+  ls.after({ seconds = 0, each_state = true }, count "later")
+end)
+app:get("/work", function() -- further states are made
+  local begun = os.clock()
+  while os.clock() - begun < 0.02 do end
+  ls.publish("t", "x")
+  return 204
+end)
+app:get("/count/:name", function(req) return tostring(counts:get(req.params.name) or 0) end)
+app:get("/calls", function()
+  local function try(fn, it) local ok, message = pcall(fn, it) return ok and "ok" or message end
+  return tostring(top) .. try(timer.cancel, timer) .. try(started.remove, started)
+end)
+app:get("/remove", function() top:remove() return tostring(top) end)
+""")
+
+        def count(name):
+            return int(self.get("/count/" + name).text)
+
+        in_parallel([lambda: self.get("/work").status] * 40)
+        self.eventually(lambda: [count(name) for name in ("top", "init", "start")] == [40] * 3, "each message once")
+        self.assertGreater(count("each"), 80)
+        self.assertEqual(count("after"), 1)
+        self.assertGreater(count("later"), 2)
+        calls = {self.get("/calls").text for _ in range(20)}
+        self.assertTrue(any("subscription of 't'" in text and re.search(r"timer:cancel: it was made in ls.on.*subscription:remove: it "
+                            r"was made in ls.on", text) for text in calls), calls)
+        self.assertEqual({self.get("/remove").text for _ in range(20)}, {"subscription of 't' (removed)"})
+        before = count("top")
+        self.publish("t", b"x")
+        self.eventually(lambda: count("init") == 41, "it is handled")
+        self.assertEqual(count("top"), before)
+
     # ---- slow subscribers
 
     def test_a_subscriber_that_does_not_read_is_closed(self):
@@ -446,7 +491,7 @@ app:get("/calls", function() return { calls = calls } end)
         flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
         self.start(flags=flags, more=r"""
 ls.config{ threads = 2, threads_max = 2 }
-ls.subscribe("t", function() end)
+ls.subscribe("t", function() end, { each_state = true })
 app:get("/busy", function()
   assert(io.open("busy", "w")):close()
   local over
@@ -472,7 +517,7 @@ end)
         self.assertEqual(self.stats()["topic_delivered"], 20)
 
     def test_a_reload_handles_each_message_once(self):
-        site = ONE_STATE + r"""
+        site = THREADS + r"""
 local seen = ls.channel("seen", { capacity = 1000000 })
 ls.subscribe("t", function(data) seen:send(data) end)
 app:get("/seen", function(req)

@@ -9,7 +9,7 @@
 #include "port/file/file.h"
 #include "script/core/lua/lua_modules.h"
 #include "script/core/lua/udata.h"
-#include "script/core/state.h"
+#include "script/core/task.h"
 
 int ls_push_failure(lua_State *L, int err)
 {
@@ -58,6 +58,20 @@ ls_state *ls_check_loading(lua_State *L, const char *prefix)
     ls_state *state = ls_state_of(L);
     if (!state->loading) luaL_error(L, "%smust be called while the site loads", prefix);
     return state;
+}
+
+bool ls_is_once(const ls_state *state)
+{
+    return state->current != NULL ? state->current->starts : state->loading;
+}
+
+void ls_refuse_once(lua_State *L, const char *call)
+{
+    if (ls_generation_retired(ls_state_of(L)->generation) == 0)
+        luaL_error(L,
+                   "%s: it was made in ls.on(\"start\") and runs in the first Lua state only; one that is made at the "
+                   "top of the file can be ended in any state",
+                   call);
 }
 
 double ls_check_seconds(lua_State *L, int index)

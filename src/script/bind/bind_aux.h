@@ -27,6 +27,12 @@ int ls_push_addr_field(lua_State *L, const char *name, const struct ls_addr *add
 /* The state, while its site loads; raises afterwards. `prefix` begins the message: "" where lua/luaserve adds one. */
 struct ls_state *ls_check_loading(lua_State *L, const char *prefix);
 
+/* Whether a timer or a subscription that the site makes now is one for the whole server, which the first state runs: at
+ * the top of the file, and in a function of "start" itself. */
+bool ls_is_once(const struct ls_state *state);
+/* Raise, unless the site ends: the handle of one made in "start" is used in another state than the first. */
+void ls_refuse_once(lua_State *L, const char *call);
+
 /* The number of seconds at `index`. Raises unless it is a number >= 0; NaN raises. */
 double ls_check_seconds(lua_State *L, int index);
 

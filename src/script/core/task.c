@@ -203,7 +203,7 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     ls_task_enter(task, LS_SCOPE_NONE);
     task->wait = LS_WAIT_NONE;
     task->client_is = LS_CLIENT_HERE;
-    task->counted = task->protects = false;
+    task->counted = task->protects = task->starts = false;
     task->time_ms_max = 0;
     task->message++;
     task->due_ns = 0;

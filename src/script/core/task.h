@@ -59,6 +59,7 @@ struct ls_task {
     bool protects; /* does itself what task_main does */
     bool bare;     /* has no protected call, which an idle connection would pay with 64 bytes: see task_close() */
     bool traced;   /* the traceback of its error is in the registry */
+    bool starts;   /* a function of "start" itself */
     bool of_test;  /* runs the tests: its alarms do not follow the clock of a test */
 
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */

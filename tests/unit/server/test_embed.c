@@ -920,8 +920,7 @@ TEST_IN(place, p, publications_reach_subscribers, "")
 {
     static const char text[] = "local ls = require 'luaserve' "
                                "local app, seen = ls.app(), ls.channel('seen') "
-                               "if ls.dict('once'):incr('states') == 1 then " /* in the first state only */
-                               "  ls.subscribe('news', function(data) seen:send(data) end) end "
+                               "ls.subscribe('news', function(data) seen:send(data) end) "
                                "app:get('/', function() return string.format('%q', seen:receive(20)) end) "
                                "ls.listen(..., app)";
     char name[1026];

@@ -105,15 +105,16 @@ static int dev_once(lua_State *L)
     return ls_push_boolean(L, ls_dev_once(dev_of(L), luaL_checkstring(L, 1)));
 }
 
-/* dev.task() -> whether the running task works for a client, as others may do at the same time, and the number of the
- * message that it works on; nothing: the coroutine is no task */
+/* dev.task() -> whether the running task works for a client, as others may do at the same time, the number of the
+ * message that it works on, and whether a timer of it is one for the whole server; nothing: the coroutine is no task */
 static int dev_task(lua_State *L)
 {
     const ls_task *task = ls_state_of(L)->current;
     if (task == NULL || task->co != L) return 0;
     lua_pushboolean(L, task->serial != 0 || (task->scope >= LS_SCOPE_REQUEST && task->scope <= LS_SCOPE_WEBSOCKET));
     lua_pushinteger(L, task->message);
-    return 2;
+    lua_pushboolean(L, ls_is_once(task->state));
+    return 3;
 }
 
 /* dev.hooks("start" | "drain" | "log" | "init") -> array of the functions */

@@ -10,6 +10,8 @@
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
 
+enum { TOPIC_FUNCTIONS_MAX = 4096 };
+
 ls_topic_inbox *ls_topic_inbox_of(const ls_state *state)
 {
     return ls_topic_data_of(state)->inbox;
@@ -359,6 +361,9 @@ static const luaL_Reg functions[] = {{"publish", core_publish},
 const ls_module ls_topic_module = {.name = "topic",
                                    .bytes = sizeof(ls_topic_data),
                                    .functions = functions,
+                                   .defines = "functions of ls.subscribe at the top of the file (each handles each "
+                                              "message once for the server)",
+                                   .definitions_max = TOPIC_FUNCTIONS_MAX,
                                    .define = topic_define,
                                    .start = topic_start,
                                    .end = topic_end,

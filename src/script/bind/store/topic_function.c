@@ -3,15 +3,20 @@
  * Each message runs the function in a task of its own, one at a time and in order; later messages wait in a queue. The
  * handle keeps itself in the registry until the subscription has ended, its queue is empty and no task runs.
  *
+ * A subscription that the top of the file makes is a definition (core/generation.h): the function runs in the first
+ * state only, once for the server, and the handles of the other states can end it, as with timers (tasks/time.c).
+ *
  * Two generations of a site may exist at the same time, each with a function for the same messages. Every publication
  * belongs to one generation (ls_topics_site_starts), and a function gets those of its own. But one that a reload does
  * not end (scope.h), because it belongs to a connection, gets all messages. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "base/io/log.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/dev_mode.h"
+#include "script/bind/option.h"
 #include "script/bind/store/publish_internal.h"
 #include "script/core/generation.h"
 #include "script/core/lua/udata.h"
@@ -21,17 +26,19 @@ enum { QUEUE_MESSAGES_MAX = 1000, QUEUE_BYTES_MAX = 16777216, QUEUE_ROOM_MIN = 8
 
 static const ls_object_type function_type;
 
-typedef struct topic_function { /* the handle; user value 1 is the function, 2 the topic */
+typedef struct topic_function { /* the handle; user value 1 is the function, 2 the topic, 3 each_state */
     const void *tag;
     ls_subscriber subscriber;
     ls_state *state;
     ls_node node, ready; /* in the lists of the state */
     int self_ref;
-    bool ended;          /* no further messages */
-    bool lagging;        /* a message was dropped since the queue was empty */
-    uint8_t scope;       /* enum ls_scope: of the task that has subscribed */
-    ls_task_end handler; /* of the task of the handler, of ls.tcp or of a request, that has subscribed */
-    char line[80];       /* of the call */
+    bool ended;             /* no further messages */
+    bool elsewhere;         /* the first state has the function */
+    _Atomic bool *canceled; /* by any state; the first one notices it at the next message. NULL: of one state */
+    bool lagging;           /* a message was dropped since the queue was empty */
+    uint8_t scope;          /* enum ls_scope: of the task that has subscribed */
+    ls_task_end handler;    /* of the task of the handler, of ls.tcp or of a request, that has subscribed */
+    char line[80];          /* of the call */
     ls_task *task;
     ls_publication *current; /* of the task, until the function has its data */
     ls_publication **queue;  /* a ring */
@@ -109,6 +116,11 @@ static int function_main(lua_State *L) /* (handle) */
     return 0;
 }
 
+static bool is_canceled(const topic_function *f)
+{
+    return f->canceled != NULL && atomic_load(f->canceled);
+}
+
 static void begin(ls_thread_ctx *ctx, topic_function *f);
 
 static void function_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
@@ -128,6 +140,7 @@ static void begin(ls_thread_ctx *ctx, topic_function *f)
 {
     ls_state *state = f->state;
     const enum ls_scope scope = f->scope == LS_SCOPE_WEBSOCKET ? LS_SCOPE_WEBSOCKET : LS_SCOPE_JOB;
+    if (is_canceled(f)) queue_drop(f);
     if (f->task != NULL || f->count == 0 || !state->started) return;
     ls_task *task = ls_task_begin(state, ctx, scope, function_ended, f, "in a function of ls.subscribe");
     if (task == NULL) {
@@ -177,18 +190,6 @@ static bool ends_with_site(const topic_function *f)
     return ls_scope_ends(LS_END_REPLACED, (enum ls_scope)f->scope, LS_WAIT_PUBLISH) == LS_ENDS_NOW;
 }
 
-static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
-{
-    topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
-    if (p->site != f->state->generation->topic_site && ends_with_site(f))
-        return LS_ECLOSED; /* a function of that generation gets it */
-    return receive(f, p) ? LS_OK : LS_ELIMIT;
-}
-
-static const ls_subscriber_kind function_kind = {.deliver = deliver};
-
-/* ---- the object --------------------------------------------------------------------------------------------- */
-
 static void end(topic_function *f, bool drop)
 {
     f->ended = true;
@@ -197,6 +198,22 @@ static void end(topic_function *f, bool drop)
     if (drop) queue_drop(f);
     release(f);
 }
+
+static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
+{
+    topic_function *f = LS_CONTAINER(subscriber, topic_function, subscriber);
+    if (p->site != f->state->generation->topic_site && ends_with_site(f))
+        return LS_ECLOSED; /* a function of that generation gets it */
+    if (is_canceled(f)) {
+        end(f, true);
+        return LS_ECLOSED;
+    }
+    return receive(f, p) ? LS_OK : LS_ELIMIT;
+}
+
+static const ls_subscriber_kind function_kind = {.deliver = deliver};
+
+/* ---- the object --------------------------------------------------------------------------------------------- */
 
 /* The handler of a connection has ended: so does what it has subscribed, in a previous site. That of a request should
  * have ended it. */
@@ -216,35 +233,29 @@ static void handler_ended(ls_task_end *ending)
     }
 }
 
-/* ls.subscribe(topic, fn: fun(data: string, topic: string)) -> subscription | nil, message, code
- * Calls the function for each message of the topic, one at a time and in order, in this Lua state. */
-int ls_core_subscribe(lua_State *L)
+typedef struct subscribe_options {
+    bool each_state;
+} subscribe_options;
+
+/* The options at index 3. Returns each_state, which user value 3 keeps for dev_state.lua.
+ * options is a SubscribeOptions: options of ls.subscribe.
+ * options.each_state: boolean - at the top of the file and in "start": in each Lua state; default false */
+static bool take_options(lua_State *L)
 {
-    ls_state *state = ls_state_of(L);
-    ls_topic_data *data = ls_topic_data_of(state);
+    static const ls_option options[] = {LS_OPTION(subscribe_options, each_state), LS_OPTIONS_END};
+    subscribe_options given = {false};
+    ls_options_take(L, 3, "ls.subscribe", options, &given);
+    return given.each_state;
+}
+
+/* Subscribe; the handle is at index 3. */
+static int subscribe(lua_State *L, topic_function *f, size_t topic_len, enum ls_scope scope)
+{
+    ls_state *state = f->state;
     ls_publication *retained = NULL;
-    size_t len;
-    (void)ls_topic_check(L, 1, &len);
-    luaL_checktype(L, 2, LUA_TFUNCTION);
-    ls_check_arguments(L, 2, "ls.subscribe(topic, fn)");
-    lua_settop(L, 2);
-    const enum ls_scope scope = state->current != NULL ? (enum ls_scope)state->current->scope : LS_SCOPE_SITE;
-    /* else the end follows the start of the state */
-    if (!state->loading && ls_state_ends(state, scope, LS_WAIT_PUBLISH)) return ls_push_failure(L, LS_ECLOSED);
-    topic_function *f = ls_object_push(L, sizeof *f, 2, &function_type);
-    f->state = state;
-    f->self_ref = LUA_NOREF;
-    f->ended = true;
-    ls_subscriber_init(&f->subscriber, data->inbox, &function_kind);
-    ls_node_init(&f->node);
-    ls_node_init(&f->ready);
-    lua_pushvalue(L, 2);
-    lua_setiuservalue(L, 3, 1);
-    lua_pushvalue(L, 1);
-    lua_setiuservalue(L, 3, 2);
     lua_pushvalue(L, 3);
     f->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-    const int err = ls_topic_subscribe(&f->subscriber, lua_tostring(L, 1), len, &retained);
+    const int err = ls_topic_subscribe(&f->subscriber, lua_tostring(L, 1), topic_len, &retained);
     if (err < 0) {
         luaL_unref(L, LUA_REGISTRYINDEX, f->self_ref);
         f->self_ref = LUA_NOREF;
@@ -255,12 +266,47 @@ int ls_core_subscribe(lua_State *L)
     f->handler.run = handler_ended;
     if (scope == LS_SCOPE_CONNECTION || scope == LS_SCOPE_REQUEST) ls_task_end_add(state->current, &f->handler);
     ls_task_line(L, f->line, sizeof f->line);
-    ls_list_push(&data->functions, &f->node);
+    ls_list_push(&ls_topic_data_of(state)->functions, &f->node);
     if (retained != NULL) {
         if (state->started) (void)receive(f, retained); /* else at the start */
         ls_publication_drop(retained);
     }
     return 1;
+}
+
+/* ls.subscribe(topic, fn: fun(data: string, topic: string) [, options: SubscribeOptions]) -> subscription | nil,
+ * message, code
+ * Calls the function for each message of the topic, one at a time and in order, in this Lua state. At the top of the
+ * file and in "start": once for the server. */
+int ls_core_subscribe(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    size_t len;
+    (void)ls_topic_check(L, 1, &len);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    ls_check_arguments(L, 3, "ls.subscribe(topic, fn, options)");
+    const bool each_state = take_options(L), once = !each_state && ls_is_once(state);
+    const enum ls_scope scope = state->current != NULL ? (enum ls_scope)state->current->scope : LS_SCOPE_SITE;
+    lua_settop(L, 2);
+    /* else the end follows the start of the state */
+    if (!state->loading && ls_state_ends(state, scope, LS_WAIT_PUBLISH)) return ls_push_failure(L, LS_ECLOSED);
+    topic_function *f = ls_object_push(L, sizeof *f, 3, &function_type);
+    unsigned number;
+    f->state = state;
+    f->self_ref = LUA_NOREF;
+    f->ended = true;
+    ls_subscriber_init(&f->subscriber, ls_topic_data_of(state)->inbox, &function_kind);
+    ls_node_init(&f->node);
+    ls_node_init(&f->ready);
+    lua_pushvalue(L, 2);
+    lua_setiuservalue(L, 3, 1);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, 3, 2);
+    lua_pushboolean(L, each_state);
+    lua_setiuservalue(L, 3, 3);
+    if (once && state->loading) f->canceled = ls_define(L, LS_SLOT_topic, sizeof *f->canceled, &number);
+    f->elsewhere = once && state->index > 0;
+    return f->elsewhere ? 1 : subscribe(L, f, len, scope);
 }
 
 /* subscription is a Subscription: what ls.subscribe returns.
@@ -269,6 +315,8 @@ int ls_core_subscribe(lua_State *L)
 static int function_remove(lua_State *L)
 {
     topic_function *f = ls_udata_check(L, 1, &function_type, sizeof *f, "subscription");
+    if (f->canceled != NULL) atomic_store(f->canceled, true);
+    if (f->elsewhere && f->canceled == NULL) ls_refuse_once(L, "subscription:remove");
     end(f, true);
     return 0;
 }
@@ -277,7 +325,8 @@ static int function_tostring(lua_State *L)
 {
     const topic_function *f = ls_udata_check(L, 1, &function_type, sizeof *f, "subscription");
     lua_getiuservalue(L, 1, 2);
-    lua_pushfstring(L, "subscription of '%s'%s", lua_tostring(L, -1), f->ended ? " (removed)" : "");
+    const bool removed = f->elsewhere ? is_canceled(f) : f->ended;
+    lua_pushfstring(L, "subscription of '%s'%s", lua_tostring(L, -1), removed ? " (removed)" : "");
     return 1;
 }
 

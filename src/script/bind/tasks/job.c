@@ -204,6 +204,7 @@ void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, enum ls_scope 
 {
     ls_task *task = ls_task_begin(state, ctx, scope, hook_ended, (void *)what, what);
     if (task == NULL) return;
+    task->starts = scope == LS_SCOPE_SITE;
     lua_pushcfunction(task->co, hook_main);
     lua_rawgeti(task->co, LUA_REGISTRYINDEX, ref);
     ls_task_run(ctx, task, 1);

@@ -1,4 +1,4 @@
-/* job.h - functions of ls.on and timers as tasks of their own. */
+/* job.h - functions of ls.on as tasks of their own. */
 #ifndef LS_SCRIPT_JOB_H
 #define LS_SCRIPT_JOB_H
 

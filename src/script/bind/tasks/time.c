@@ -1,7 +1,8 @@
 /* time.c - ls.sleep, ls.after, ls.every, and the clock of `luaserve test` (lua/luaserve/test/clock.lua).
  *
  * A timer that the top of the file makes is a definition (core/generation.h): it runs in the first state only, for the
- * whole server. The handles that the other states get refer to the definition: they can cancel it.
+ * whole server. The handles that the other states get refer to the definition: they can cancel it. One that a function
+ * of "start" makes runs there, too, but the other states have only a handle without a timer.
  *
  * A timer has two owners, each of which keeps it alive: the state while the timer is armed, and the handle that the
  * site received. Its packet is pinned to the state. A tick of ls.every is skipped while the previous tick still
@@ -226,6 +227,7 @@ static int handle_cancel(lua_State *L)
     const timer_handle *handle = ls_udata_check(L, 1, &timer_type, sizeof *handle, "timer");
     if (handle->definition != NULL) atomic_store(&handle->definition->canceled, true);
     if (handle->timer != NULL) timer_cancel(ls_state_of(L)->port, handle->timer);
+    if (handle->timer == NULL && handle->definition == NULL) ls_refuse_once(L, "timer:cancel");
     return 0;
 }
 
@@ -248,7 +250,7 @@ typedef struct timer_options {
 /* Replace the options at index 1 by the seconds. Returns each_state.
  * options is a TimerOptions: options of ls.after and ls.every.
  * options.seconds: number - in place of the number
- * options.each_state: boolean - at the top of the file: in each Lua state; default false */
+ * options.each_state: boolean - at the top of the file and in "start": in each Lua state; default false */
 static bool take_options(lua_State *L, const char *call)
 {
     static const ls_option options[] = {LS_OPTION(timer_options, seconds), LS_OPTION(timer_options, each_state),
@@ -291,7 +293,7 @@ static bool is_awaited(const script_timer *t)
 static int timer_new(lua_State *L, bool repeats, const char *call)
 {
     ls_state *state = ls_state_of(L);
-    const bool each_state = take_options(L, call), for_server = !each_state && state->loading;
+    const bool each_state = take_options(L, call), for_server = !each_state && ls_is_once(state);
     const double delay = ls_check_seconds(L, 1);
     const int count = lua_gettop(L) - 1;
     luaL_checktype(L, 2, LUA_TFUNCTION);
@@ -317,7 +319,8 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
 
     timer_handle *handle = ls_object_push(L, sizeof *handle, 0, &timer_type);
     unsigned number;
-    if (for_server) handle->definition = ls_define(L, LS_SLOT_timer, sizeof *handle->definition, &number);
+    if (for_server && state->loading)
+        handle->definition = ls_define(L, LS_SLOT_timer, sizeof *handle->definition, &number);
     if (for_server && state->index > 0) return 1;
     lua_pushvalue(L, 2);
     const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -353,15 +356,15 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
 }
 
 /* ls.after(seconds: number|TimerOptions, fn: fun(...), ...) -> timer
- * Runs a function later, in a task, with these arguments. At the top of the file: once for the server. */
+ * Runs a function later, in a task, with these arguments. At the top of the file and in "start": once for the server. */
 static int core_after(lua_State *L)
 {
     return timer_new(L, false, "ls.after");
 }
 
 /* ls.every(seconds: number|TimerOptions, fn: fun(...), ...) -> timer
- * Runs a function again and again, in a task. At the top of the file: once for the server. A tick is skipped while the
- * previous one still runs. */
+ * Runs a function again and again, in a task. At the top of the file and in "start": once for the server. A tick is
+ * skipped while the previous one still runs. */
 static int core_every(lua_State *L)
 {
     return timer_new(L, true, "ls.every");
