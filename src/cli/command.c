@@ -1,4 +1,5 @@
-/* command.c - which command the command line names, and the commands in Lua (lua/luaserve/command/). */
+/* command.c - which command the command line names, and the commands and the options in Lua
+ * (lua/luaserve/command/). */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +8,6 @@
 
 #include "cli/embedded.h"
 #include "cli/main.h"
-#include "cli/options.h"
 #include "cli/pid.h"
 #include "cli/repl.h"
 #include "script/core/lua/lua_folder.h"
@@ -85,9 +85,17 @@ static int program_stop(lua_State *L)
     return 2;
 }
 
+/* build() -> what --version prints of the libraries */
+static int program_build(lua_State *L)
+{
+    lua_pushstring(L, ls_server_build());
+    return 1;
+}
+
 static void push_program(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"files", program_files},
+    static const luaL_Reg functions[] = {{"build", program_build},
+                                         {"files", program_files},
                                          {"owner", program_owner},
                                          {"reload", program_reload},
                                          {"stop", program_stop},
@@ -104,10 +112,6 @@ static void push_program(lua_State *L)
     lua_setfield(L, -2, "version");
     lua_pushstring(L, ls_server_backends());
     lua_setfield(L, -2, "backend");
-    lua_pushstring(L, ls_server_build());
-    lua_setfield(L, -2, "build");
-    ls_line_push_options(L);
-    lua_setfield(L, -2, "options");
     lua_createtable(L, COMMANDS, 0);
     for (size_t i = 0, listed = 0; i < COMMANDS; i++) {
         if (commands[i].help == NULL) continue;
@@ -121,13 +125,59 @@ static void push_program(lua_State *L)
     lua_setfield(L, -2, "commands");
 }
 
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
+
+/* The text where the command line has it: there it outlives the Lua state. */
+static const char *place_of(char **argv, const char *text)
+{
+    const size_t bytes = strlen(text);
+    while (strlen(*argv) < bytes || strcmp(*argv + strlen(*argv) - bytes, text) != 0) argv++;
+    return *argv + strlen(*argv) - bytes;
+}
+
+/* Take the options at `values`, which server.lua has read, and the words from argv[at] on. */
+static void take_line(lua_State *L, int values, int argc, char **argv, int at, ls_arguments *args)
+{
+    static const struct {
+        const char *key;
+        size_t offset;
+    } texts[] = {{"attach", offsetof(ls_arguments, attach)},
+                 {"backend", offsetof(ls_arguments, server.backend)},
+                 {"control", offsetof(ls_arguments, server.control)},
+                 {"e", offsetof(ls_arguments, server.source)},
+                 {"editor", offsetof(ls_arguments, server.dev_editor)},
+                 {"log", offsetof(ls_arguments, log)},
+                 {"log_level", offsetof(ls_arguments, log_level)},
+                 {"name", offsetof(ls_arguments, name)},
+                 {"pid", offsetof(ls_arguments, pid)}},
+      switches[] = {{"check", offsetof(ls_arguments, server.check)},
+                    {"listen", offsetof(ls_arguments, listen)},
+                    {"version", offsetof(ls_arguments, version)}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (lua_getfield(L, values, texts[i].key) == LUA_TSTRING)
+            *(const char **)((char *)args + texts[i].offset) = place_of(argv, lua_tostring(L, -1));
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
+        if (lua_getfield(L, values, switches[i].key) == LUA_TBOOLEAN) *(int *)((char *)args + switches[i].offset) = 1;
+    if (lua_getfield(L, values, "threads") == LUA_TNUMBER) args->server.threads = (unsigned)lua_tointeger(L, -1);
+    args->server.size = sizeof args->server;
+    if (args->server.source != NULL) {
+        args->server.site = "(command line)";
+        args->server.source_bytes = strlen(args->server.source);
+    } else if (at < argc) {
+        args->server.site = argv[at++];
+    }
+    args->server.argc = argc - at;
+    args->server.argv = argv + at;
+}
+
 typedef struct call {
     const char *name;
     int argc;
     char **argv;
+    ls_arguments *args; /* of a line that is read; else NULL */
 } call;
 
-/* Runs protected. Argument: the call, a light userdata. Returns the exit status. */
+/* Runs protected. Argument: the call, a light userdata. Returns the exit status, or LINE_READ. */
 static int run(lua_State *L)
 {
     const call *c = lua_touserdata(L, 1);
@@ -141,16 +191,20 @@ static int run(lua_State *L)
         lua_pushstring(L, c->argv[i]);
         lua_rawseti(L, -2, i);
     }
-    lua_call(L, 3, 1);
+    lua_call(L, 3, 2);
+    const bool is_read = c->args != NULL && lua_istable(L, -2);
+    if (is_read) take_line(L, lua_absindex(L, -2), c->argc, c->argv, (int)lua_tointeger(L, -1), c->args);
+    lua_pushinteger(L, is_read ? LS_LINE_READ : lua_tointeger(L, -2));
     return 1;
 }
 
-int ls_command_explain(const char *line, int argc, char **argv)
+static int call_lua(const char *name, int argc, char **argv, ls_arguments *args)
 {
-    call c = {line, argc, argv};
+    call c = {name, argc, argv, args};
     lua_State *L = ls_lua_modules_state();
     int status = LS_STATUS_FAILED;
     if (L != NULL) {
+        if (args != NULL) (void)lua_gc(L, LUA_GCSTOP); /* the start of a server waits for it */
         lua_pushcfunction(L, run);
         lua_pushlightuserdata(L, &c);
     }
@@ -164,5 +218,12 @@ int ls_command_explain(const char *line, int argc, char **argv)
 
 int ls_command_lua(int argc, char **argv)
 {
-    return ls_command_explain(argv[0], argc, argv);
+    return call_lua(argv[0], argc, argv, NULL);
+}
+
+int ls_line_read(const char *line, int argc, char **argv, ls_arguments *args)
+{
+    const int status = call_lua(line, argc, argv, args);
+    if (status == LS_LINE_READ && args->log_level != NULL) (void)ls_server_log_level(args->log_level);
+    return status;
 }

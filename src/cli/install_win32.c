@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/options.h"
 #include "cli/parent.h"
 
 enum {
@@ -199,6 +198,6 @@ int ls_command_service(int argc, char **argv)
 {
     ls_arguments args = {.name = LS_SERVICE_NAME};
     if (strcmp(argv[0], "run-as-service") != 0) return ls_command_lua(argc, argv);
-    if (ls_line_read(argc, argv, LS_LINE_SERVICE, &args) < 0) return ls_command_explain("service", argc, argv);
-    return ls_main_run_service(&args);
+    const int status = ls_line_read("service", argc, argv, &args);
+    return status == LS_LINE_READ ? ls_main_run_service(&args) : status;
 }

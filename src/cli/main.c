@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/main.h"
-#include "cli/options.h"
 #include "cli/pid.h"
 #include "cli/repl.h"
 
@@ -45,9 +44,9 @@ static int open_server(ls_server_options *options, ls_server **out)
     if (err < 0) {
         fprintf(stderr, "luaserve: %s", message);
         if (options->source == NULL) {
-            char *words[] = {"luaserve", (char *)options->site, options->argc > 0 ? options->argv[0] : ""};
+            char *words[] = {"suggest", (char *)options->site, options->argc > 0 ? options->argv[0] : ""};
             fprintf(stderr, "%s", ls_main_site_hint(options->site));
-            (void)ls_command_explain("suggest", 3, words); /* the site may be a command, misspelt */
+            (void)ls_command_lua(3, words); /* the site may be a command, misspelt */
         }
         fprintf(stderr, "\n");
     }
@@ -105,7 +104,8 @@ static int serve(ls_arguments *args)
 int ls_command_serve(int argc, char **argv)
 {
     ls_arguments args = {0};
-    if (ls_line_read(argc, argv, LS_LINE_SERVE, &args) < 0) return ls_command_explain("serve", argc, argv);
+    const int status = ls_line_read("serve", argc, argv, &args);
+    if (status != LS_LINE_READ) return status;
     if (!args.version) return serve(&args);
     printf("luaserve %s\n%sback end: %s\nline editor: %s\n", ls_server_version(), ls_server_build(),
            ls_server_backends(), ls_repl_editor);
@@ -115,7 +115,8 @@ int ls_command_serve(int argc, char **argv)
 int ls_command_dev(int argc, char **argv)
 {
     ls_arguments args = {.server = {.dev = 1}};
-    if (ls_line_read(argc, argv, LS_LINE_DEV, &args) < 0) return ls_command_explain("dev", argc, argv);
+    const int status = ls_line_read("dev", argc, argv, &args);
+    if (status != LS_LINE_READ) return status;
     ls_main_set_env("development", 0);
     ls_server_log_color();
     return serve(&args);

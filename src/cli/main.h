@@ -1,5 +1,5 @@
-/* cli/main.h - the command line: command.c (the commands), options.c (the options of a server), main.c (to serve), and
- * the platform part (main_posix.c, *_win32.c). */
+/* cli/main.h - the command line: command.c (the commands and their options), main.c (to serve), and the platform part
+ * (main_posix.c, *_win32.c). */
 #ifndef LS_CLI_MAIN_H
 #define LS_CLI_MAIN_H
 
@@ -11,7 +11,7 @@ enum { LS_STATUS_OK = 0, LS_STATUS_FAILED = 1, LS_STATUS_USAGE = 2 }; /* exit st
 
 int ls_command_line(int argc, char **argv); /* UTF-8; returns the exit status */
 
-/* A command line that opens a server (options.h). The strings are those of argv. */
+/* A command line that opens a server. The strings are those of argv. */
 typedef struct ls_arguments {
     ls_server_options server;
     const char *log_level;  /* NULL: not given; already in force */
@@ -31,9 +31,11 @@ int ls_command_service(int argc, char **argv); /* install, uninstall and run-as-
 extern const luaL_Reg ls_service_functions[];  /* for Lua; none where the system has no such services */
 int ls_command_lua(int argc, char **argv);     /* the others, which are written in Lua */
 
-/* Print what is wrong with a command line that ls_line_read refuses, or what it asks for. line: "serve", "dev", ...
- * Returns the exit status. */
-int ls_command_explain(const char *line, int argc, char **argv);
+/* Read the options of `luaserve site.lua` ("serve"), dev, repl or run-as-service ("service"), the site and its
+ * arguments, from argv[1] on; lua/luaserve/command/server.lua has their table. LS_LINE_READ: the log level is in force
+ * now. Else the exit status: help, or what is wrong with the line, is printed. */
+enum { LS_LINE_READ = -1 };
+int ls_line_read(const char *line, int argc, char **argv, ls_arguments *args);
 
 /* The server has ended; the process still flushes its files, or closes the Lua states, whose finalizers are code of
  * the site. From here on the process ends with the status 1 after `seconds`, and with `status` when SIGINT or SIGTERM

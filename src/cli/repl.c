@@ -9,7 +9,6 @@
 
 #include "base/os/thread.h"
 #include "cli/main.h"
-#include "cli/options.h"
 
 enum { CLOSE_SECONDS_MAX = 15, READ_BYTES = 65536 };
 
@@ -198,10 +197,11 @@ const luaL_Reg ls_repl_functions[] = {{"connect", repl_connect},
 int ls_command_repl(int argc, char **argv)
 {
     ls_arguments args = {0};
-    if (ls_line_read(argc, argv, LS_LINE_REPL, &args) < 0) return ls_command_explain("repl", argc, argv);
+    const int status = ls_line_read("repl", argc, argv, &args);
+    if (status != LS_LINE_READ) return status;
     if (args.attach == NULL && args.log_level == NULL) (void)ls_server_log_level("warn");
     args.server.idle = !args.listen || args.server.site == NULL;
     if (args.server.site == NULL) args.server.site = "(no site)", args.server.source = "";
     own.options = args.server;
-    return ls_command_explain("prompt", args.attach != NULL ? 2 : 1, (char *[]){"prompt", (char *)args.attach});
+    return ls_command_lua(args.attach != NULL ? 2 : 1, (char *[]){"prompt", (char *)args.attach});
 }

@@ -18,7 +18,6 @@
 #include "base/io/terminal.h"
 #include "base/os/thread.h"
 #include "cli/main.h"
-#include "cli/options.h"
 #include "cli/parent.h"
 #include "script/core/lua/lua_folder.h"
 
@@ -204,7 +203,6 @@ int ls_command_test(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "--file-process") == 0) run = run_file;
     if (argc > 1 && strcmp(argv[1], "--server-process") == 0) run = serve_site;
     if (run == NULL) return run_tests(argc, argv);
-    if (ls_line_read(argc - 1, argv + 1, LS_LINE_SERVE, &args) < 0)
-        return ls_command_explain("serve", argc - 1, argv + 1);
-    return run(&args.server);
+    const int status = ls_line_read("serve", argc - 1, argv + 1, &args);
+    return status == LS_LINE_READ ? run(&args.server) : status;
 }

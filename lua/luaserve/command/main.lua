@@ -1,15 +1,15 @@
 -- command/main.lua - the commands in Lua.
 --
--- `program` has what src/cli/command.c defines: backend; build, the text of --version; options, the table of options.c;
--- commands, a list of { name, help }; files() (of lua/CMakeLists.txt); kind, list, make_folder, write_new (lua_folder.h);
+-- `program` has what src/cli/command.c defines: backend; build(), the text of --version; commands, a list of
+-- { name, help }; files() (of lua/CMakeLists.txt); kind, list, make_folder, write_new (lua_folder.h);
 -- owner, reload, stop (pid.h); version; repl and service, the functions of src/cli/repl.c and
 -- install_win32.c.
 
-local run = {} -- each: (program, arguments) -> the exit status
+local run = {} -- each: (program, arguments) -> the exit status; of a line that opens a server, see server.read
 
 for _, line in ipairs { "serve", "dev", "repl", "service" } do
   run[line] = function(program, arguments)
-    return require("luaserve.command.server").explain(program, line, arguments)
+    return require("luaserve.command.server").read(program, line, arguments)
   end
 end
 

@@ -92,7 +92,7 @@ end
 local function write_all(program, folder, template, files)
   local name = folder:gsub("[/\\]+$", ""):match("[^/\\]*$")
   if name == "" or name == "." or name == ".." then name = "site" end
-  local store = program.build:find("SQLite: not built in", 1, true) and "dict" or "sqlite"
+  local store = program.build():find("SQLite: not built in", 1, true) and "dict" or "sqlite"
   for _, file in ipairs(files) do
     local place = place_of(file.path, template, store)
     if place then

@@ -1,6 +1,5 @@
 -- command/server.lua - the command lines that open a server: `luaserve site.lua`, and the commands dev, repl, install and
--- run-as-service; and uninstall. src/cli/options.c has the table of their options, and reads them when they are right;
--- here are help and what is wrong.
+-- run-as-service; and uninstall. src/cli/command.c takes the values that `read` returns.
 --
 -- `program`: see main.lua.
 
@@ -20,39 +19,52 @@ end
 
 server.log_level_kind = command.one_of "debug info warn error off"
 
--- Makers of kinds, by the kinds of options.c. Each must refuse what options.c refuses.
-local kinds = {}
+local threads = {
+  expected = "a number from 1 to 1024",
+  read = function(text)
+    local number = #text <= 9 and text:find("^%d+$") and math.tointeger(tonumber(text))
+    return number and number >= 1 and number <= 1024 and number or nil
+  end,
+}
+local socket = command.matching(".", "the path of a Unix socket")
+local service_name = command.matching(".", "the name of a service")
+local editor = command.matching("{file}", "a URL with {file}, such as vscode://file/{file}:{line}")
+local all = "serve dev repl service"
 
-function kinds.switch() return nil end
+-- The options: the lines that have it, and what command.lua describes. "backend": the kind of this system.
+local rows = {
+  { "repl", "--attach PATH", socket,
+    "run the lines in the server whose control socket is PATH: luaserve --control PATH site.lua" },
+  { "repl", "--listen", nil, 'also start the site: open its listeners, run its timers and "start" hooks' },
+  { "service uninstall", "--name NAME", service_name, "name of the service (default: luaserve)" },
+  { "service", "--log FILE", command.file,
+    "file to which the log and the output of the site are appended (default: SITE.log)" },
+  { "dev", "--editor URL", editor, [[URL of a line in the error page, with {file} and {line}, such as
+    vscode://file/{file}:{line} (default: a page of the server)]] },
+  { all, "--threads N", threads, [[run N threads at a time (default: `threads` of ls.config in the site, else one per
+    processor). A standby thread replaces a thread whose handler computes or blocks for more than 5 ms]] },
+  { all, "--backend NAME", "backend", "epoll on Linux, iocp on Windows, or auto, the default: a system has one back end" },
+  { "serve dev", "--control PATH", socket, [[listen at the Unix socket PATH for luaserve repl --attach PATH; only the same
+    user and root may connect]] },
+  { "serve", "--check", nil, "load the site and print its listeners and routes, without serving" },
+  { "serve dev", "--log FILE", command.file,
+    "append the log, and what the site prints, to FILE; SIGUSR1 opens it again" },
+  { "serve dev service", "--log-level LEVEL", server.log_level_kind,
+    "drop log lines below this level: debug, info (the default), warn, error or off" },
+  { "repl", "--log-level LEVEL", server.log_level_kind, "as of luaserve (default: warn)" },
+  { "serve dev", "--pid FILE", command.file, [[write the process id to FILE while the server runs, for reload, stop and
+    status; it is an error if a running server owns the file]] },
+  { "serve repl", "-e CODE", command.matching("", "the code of a site"),
+    "the site is CODE; the last option: the arguments of the site follow", ends = true },
+  { "serve", "--version", nil, "print the version and what is built in", ends = true },
+}
 
-function kinds.number(row)
-  return {
-    expected = string.format("a number from %d to %d", row.least, row.most),
-    read = function(text)
-      local number = #text <= 9 and text:find("^%d+$") and math.tointeger(tonumber(text))
-      return number and number >= row.least and number <= row.most and number or nil
-    end,
-  }
-end
-
-function kinds.word(row) return command.one_of(row.words) end
-function kinds.backend(_, program) return server.backend_kind(program.backend) end
-function kinds.code() return command.matching("", "the code of a site") end
-
-function kinds.text(row)
-  local part = row.words or ""
-  return {
-    expected = row.expected,
-    read = function(text) return text ~= "" and text:find(part, 1, true) and text or nil end,
-  }
-end
-
--- The options of a line, from the table of options.c.
 local function options_of(program, line)
   local list = {}
-  for _, row in ipairs(program.options) do
-    if row[line] then
-      list[#list + 1] = { row.form, kinds[row.kind](row, program), row.text, ends = row.kind == "code" }
+  for _, row in ipairs(rows) do
+    if row[1]:find("%f[%a]" .. line .. "%f[%A]") then
+      local kind = row[3] == "backend" and server.backend_kind(program.backend) or row[3]
+      list[#list + 1] = { row[2], kind, row[4], ends = row.ends }
     end
   end
   list[#list + 1] = command.help_option
@@ -126,25 +138,29 @@ function server.spec(program, line)
   return own
 end
 
--- What is wrong with a line whose options are right. `word`: the first argument that is no option, or nil.
+-- What is wrong with a line whose options are right; nil: nothing. `word`: the first argument that is no option, or nil.
 local function wrong_word(line, spec, values, word)
-  if line == "uninstall" and word then return command.unexpected(spec, word) end
+  if line == "uninstall" then return word and command.unexpected(spec, word) end
   if values.attach and (word or values.e or values.listen) then
     return "--attach excludes a site and the other options"
-  elseif word == "-" then
+  elseif word == "-" and line ~= "serve" and not values.e then
     return line == "repl" and "the site cannot be read from standard input, which has the lines"
       or "cannot read its site from standard input; give the file"
+  elseif not word and not values.e and line ~= "repl" then
+    return "no site given; usage: " .. command.program_name(spec) .. " " .. spec.usage[1]
   end
-  return "no site given; usage: " .. command.program_name(spec) .. " " .. spec.usage[1]
 end
 
--- explain(program, line, arguments) -> the exit status. Prints help, or why options.c does not take the line.
-function server.explain(program, line, arguments)
+-- read(program, line, arguments) -> values, at: the options by their keys, and the place of the word after them; or the
+-- exit status: help, or what is wrong with the line, is printed.
+function server.read(program, line, arguments)
   local spec = server.spec(program, line)
   local values, words, at = command.parse(spec, arguments)
   if not values then return command.fail(spec, words) end
   if values.help then return command.help(spec) end
-  return command.fail(spec, wrong_word(line, spec, values, arguments[at]))
+  local wrong = not values.version and wrong_word(line, spec, values, arguments[at])
+  if wrong then return command.fail(spec, wrong) end
+  return values, at
 end
 
 -- suggest(program, site, argument) -> 0. Prints the end of the message about a site that cannot be opened, if it may be a

@@ -2,7 +2,6 @@
 -- command line is luaserve run-as-service with complete paths. src/cli/install_win32.c has the functions of
 -- `program.service`.
 
-local command = require "luaserve.command"
 local server = require "luaserve.command.server"
 
 local service = {}
@@ -100,11 +99,9 @@ end
 -- run(program, name, arguments) -> the exit status. name: "install" or "uninstall"
 function service.run(program, name, arguments)
   local line = name == "install" and "service" or name
-  local values, _, at = command.parse(server.spec(program, line), arguments)
-  local word = values and arguments[at]
-  if not values or values.help or (word ~= nil) == (name == "uninstall") or word == "-" then
-    return server.explain(program, line, arguments)
-  end
+  local values, at = server.read(program, line, arguments)
+  if not at then return values end
+  local word = arguments[at]
   local own = values.name or "luaserve"
   if units(own) == 0 or units(own) > NAME_CHARS_MAX or own:find("[/\\]") then
     fail('invalid service name "%s"; give 1 to %d characters without / and \\', own, NAME_CHARS_MAX)

@@ -8,7 +8,6 @@
 #include <lauxlib.h>
 
 #include "cli/main_win32.h"
-#include "cli/options.h"
 #include "support.h"
 
 static struct {
@@ -18,13 +17,7 @@ static struct {
 } made;
 
 /* What the command line needs besides. */
-int ls_line_read(int argc, char **argv, unsigned line, ls_arguments *args)
-{
-    fail();
-    return 0;
-}
-
-int ls_command_explain(const char *line, int argc, char **argv)
+int ls_line_read(const char *line, int argc, char **argv, ls_arguments *args)
 {
     fail();
     return 0;

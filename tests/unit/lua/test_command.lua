@@ -112,7 +112,7 @@ local function written(build)
   local stores, out = {}, io.stdout
   rawset(io, "stdout", { write = function() end })
   local status = require("luaserve.command.new").run({
-    build = build,
+    build = function() return build end,
     files = function()
       return {
         { path = "templates/web/store.dict.lua", bytes = "dicts" },
