@@ -79,11 +79,6 @@ class BetweenStates(Served):
         self.assertEqual(sorted(got["numbers"]), list(range(total)))
         self.assertEqual(got["left"], 0)
 
-    def test_one_sender_keeps_its_order(self):
-        self.start(SITE.replace("threads = 2", "threads = 1, threads_max = 1"))
-        self.assertEqual(self.ask("POST", "/jobs?from=1&to=50").status, 204)
-        self.assertEqual(json.loads(self.get("/seen?count=50").body)["numbers"], list(range(1, 51)))
-
     def test_close_ends_every_consumer(self):
         server = self.start(SITE.replace("threads = 2", "threads = 2, threads_max = 2"))
         self.assertEqual(self.ask("POST", "/jobs?from=1&to=5").status, 204)

@@ -366,15 +366,6 @@ class Processes(Runs):
         self.eventually(lambda: not is_running(pid), "the program is ended")
         self.has_no_children()
 
-    def test_other_requests_run_meanwhile(self):
-        conn = self.connect()
-        file = os.path.join(self.folder, "pid")
-        conn.send(b"GET /sleeps?file=%s HTTP/1.1\r\nHost: h\r\n\r\n" % file.encode())
-        self.pid_from(file)
-        self.assertEqual(self.get("/other").text, "other")
-        conn.close()
-        self.has_no_children()
-
     def test_nothing_is_left_of_programs(self):
         self.run_it(["true"])
         before = self.quiet_fds()

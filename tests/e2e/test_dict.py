@@ -156,16 +156,6 @@ class Dict(E2E):
         self.assertEqual(sorted(map(int, taken)), list(range(100)))
         self.assertEqual(self.run_lua("return d:llen('queue')"), [0])
 
-    def test_expiry(self):
-        self.run_lua("d:set('short', 1, 0.05) d:set('long', 2, 1000) d:incr('n', 1, 0, 0.05)")
-        self.eventually(lambda: self.run_lua("return d.short, d.n") == [None, None], "the entries expire")
-        self.assertEqual(self.run_lua("return d.long, #d, d:add('short', 3)"), [2, 1, True])
-
-    def test_eviction(self):
-        self.assertEqual(self.run_lua(
-            "for i = 1, 1000 do assert(small:set(i, ('x'):rep(50))) assert(small:get(1)) end "
-            "return small[1] ~= nil, small[1000] ~= nil, small[2], #small < 200"), [True, True, None, True])
-
     def test_a_full_dict_forgets_nothing(self):
         """The first trap of the first hour: entries vanished and ids began anew, without a word."""
         ids = self.run_lua("local e = ls.dict('items', { size = '64k' }) local n = 0 e:incr('last id') "

@@ -2,11 +2,8 @@
 once."""
 import json
 import os
-import shutil
-import subprocess
-import unittest
 
-from harness import E2E, WAIT, app_site, in_parallel, request
+from harness import E2E, app_site
 
 SITE = app_site(r"""
 app:get("/", function() return "root\n" end)
@@ -122,17 +119,6 @@ class Requests(E2E):
         self.assertEqual(json.loads(self.ask("POST", "/form-all", form, b"tag=a&b=1&tag=c+d").text),
                          {"tag": ["a", "c d"], "none": [], "same": "a"})
         self.assertEqual(self.ask("POST", "/form-all", body=b"tag=a").status, 415)
-
-    def test_headers_any_case(self):
-        for name in ("X-Thing", "x-thing", "X-THING"):
-            got = json.loads(self.get("/headers", {name: "  v 1\t"}).text)
-            self.assertEqual(got, {"field": "v 1", "upper": "v 1", "method": "v 1", "none": True})
-        self.assertEqual(json.loads(self.get("/headers").text), {"none": True})
-
-    def test_cookies(self):
-        self.assertEqual(json.loads(self.get("/cookies", {"Cookie": "a=1; b=two"}).text),
-                         {"a": "1", "b": "two", "none": True})
-        self.assertEqual(json.loads(self.get("/cookies").text), {"none": True})
 
     def test_fields(self):
         with self.connect() as conn:
@@ -269,49 +255,3 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             self.assertEqual(self.ask("POST", "/body", body=body).body, body)
             self.assertEqual(self.ask("POST", "/buffer", body=body).body, body)
             self.assertEqual(self.ask("POST", "/pieces", body=body).text, str(len(body)))
-
-
-class Curl(E2E):
-    SITE = SITE
-
-    def curl(self, *args, stdin=None):
-        done = subprocess.run(["curl", "-sS", "-m", "20", *args], capture_output=True, timeout=2 * WAIT, input=stdin)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    @unittest.skipUnless(shutil.which("curl"), "no curl")
-    def test_curl(self):
-        base = "http://127.0.0.1:%d" % self.server.port()
-        self.assertEqual(self.curl(base + "/", base + "/hello/x"), b"root\nhello x")
-        self.assertIn(b"HTTP/1.1 200", self.curl("-I", base + "/"))
-        self.assertEqual(json.loads(self.curl("--data", "a=1&b=2", base + "/form")), {"a": "1", "b": "2"})
-        self.assertEqual(json.loads(self.curl("-F", "a=x=1", "--form-string", "b=\"2;", "-F", "f=@" + __file__, base + "/form")),
-                         {"a": "x=1", "b": "\"2;"})
-        self.assertEqual(json.loads(self.curl("-d", '{"a":1}', base + "/json")), {"a": 1})
-        data = os.urandom(300000)
-        self.assertEqual(self.curl("--data-binary", "@-", base + "/buffer", stdin=data), data)
-        self.assertEqual(
-            self.curl("--data-binary", "@-", "-H", "Transfer-Encoding: chunked", base + "/body", stdin=data),
-            data,
-        )
-        self.assertEqual(self.curl("-0", base + "/"), b"root\n")
-        self.assertEqual(
-            self.curl("--request-target", "*", "-X", "OPTIONS", "-o", os.devnull, "-w", "%{http_code}", base)[:1],
-            b"2",
-        )
-
-
-class Pipelined(E2E):
-    SITE = SITE
-
-    def test_bodies_of_neighbours_do_not_mix(self):
-        def one(number):
-            body = bytes([65 + number]) * (1000 + number * 3000)
-            with self.server.connect() as conn:
-                for _ in range(5):
-                    self.assertEqual(conn.ask("POST", "/body", body=body).body, body)
-                    conn.send(request("POST", "/body", body=body) + request("GET", "/hello/z"))
-                    self.assertEqual(conn.response().body, body)
-                    self.assertEqual(conn.response().text, "hello z")
-
-        in_parallel([lambda n=n: one(n) for n in range(16)])

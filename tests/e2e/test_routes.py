@@ -1,5 +1,4 @@
 """Routes: methods, parameters, 404 and 405, HEAD and OPTIONS; middleware, mounted applications, error pages."""
-import json
 
 from harness import E2E, app_site
 
@@ -41,14 +40,6 @@ class Routes(E2E):
             response = self.get(path)
             self.assertEqual((response.status, response.text if text else None), (status, text), path)
 
-    def test_wrong_method_names_the_right_ones(self):
-        for method, statuses in (("DELETE", (405,)), ("OPTIONS", (200, 204))):
-            response = self.ask(method, "/two")
-            self.assertIn(response.status, statuses)
-            allow = {m.strip() for m in response.header("Allow").split(",")}
-            self.assertLessEqual({"GET", "HEAD", "POST"}, allow)
-            self.assertNotIn("DELETE", allow)
-
     def test_head_is_get_without_body(self):
         with self.connect() as conn:
             got = conn.get("/hello/x")
@@ -57,58 +48,3 @@ class Routes(E2E):
             self.assertEqual(head.header("Content-Length"), got.header("Content-Length"))
             self.assertEqual(head.header("Content-Type"), got.header("Content-Type"))
             self.assertEqual(conn.get("/hello/y").text, "hello y")
-
-
-COMPOSED = app_site(r"""
-local sub, deep = ls.app(), ls.app()
-app:use(function(req, res, next) res:header("X-Outer", req.id); return next() end)
-app:use(function(req, res, next)
-  if req.headers["x-stop"] then return 403, "stopped" end
-  return next()
-end)
-app:use(function(req, res, next)
-  if req.headers["x-sleep"] then ls.sleep(0.01) end
-  return next()
-end)
-app:get("/", function() return "top" end)
-app:get("/boom", function() error("boom here") end)
-app:get("/boom-table", function() error({ code = 7 }) end)
-sub:use(function(req, res, next) res:header("X-Sub", "yes"); return next() end)
-sub:get("/", function() return "sub root" end)
-sub:get("/x/:id", function(req) return "sub " .. req.params.id end)
-deep:get("/y", function() return "deep" end)
-sub:mount("/deep", deep)
-app:mount("/sub", sub)
-app:error(function(req, res, err)
-  return 500, { error = "internal", text = type(err) == "table" and "code " .. err.code or tostring(err), id = tostring(req.id) }
-end)
-app:not_found(function(req) return 404, "nothing at " .. req.path end)
-""")
-
-
-class Composed(E2E):
-    SITE = COMPOSED
-
-    def test_use_runs_around(self):
-        response = self.get("/")
-        self.assertEqual(response.text, "top")
-        self.assertTrue(response.header("X-Outer"))
-        stopped = self.get("/", {"X-Stop": "1"})
-        self.assertEqual((stopped.status, stopped.text), (403, "stopped"))
-        self.assertTrue(stopped.header("X-Outer"))
-        self.assertEqual(self.get("/", {"X-Sleep": "1"}).text, "top")
-
-    def test_mount(self):
-        for path, text in (("/sub/", "sub root"), ("/sub/x/9", "sub 9"), ("/sub/deep/y", "deep")):
-            response = self.get(path)
-            self.assertEqual((response.status, response.text, response.header("X-Sub")), (200, text, "yes"), path)
-        self.assertEqual(self.get("/sub/none").status, 404)
-        self.assertEqual(self.get("/subway").status, 404)
-
-    def test_error_page(self):
-        response = self.get("/boom")
-        got = json.loads(response.text)
-        self.assertEqual((response.status, got["error"]), (500, "internal"))
-        self.assertIn("boom here", got["text"])
-        self.assertTrue(got["id"])
-        self.assertEqual(json.loads(self.get("/boom-table").text)["text"], "code 7")

@@ -4,7 +4,7 @@ import socket
 import stat
 import unittest
 
-from harness import E2E, WINDOWS, Conn, fcntl, grp, pwd, scratch, write_text
+from harness import E2E, WINDOWS, fcntl, grp, pwd, scratch
 
 SITE = """
 local ls = require "luaserve"
@@ -38,14 +38,6 @@ class UnixSockets(E2E):
             server.stop()
             self.assertFalse(os.path.exists(self.path))
 
-    def test_owner(self):
-        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
-        for owner in (user, "%s:%s" % (user, group), ":" + group, "%d:%d" % (os.geteuid(), os.getegid())):
-            server = self.start('owner = "%s", mode = "0660"' % owner)
-            st = os.stat(self.path)
-            self.assertEqual((st.st_uid, st.st_gid), (os.geteuid(), os.getegid()))
-            server.stop()
-
     def test_a_lock_of_another_process_does_not_stop_the_start_for_ever(self):
         stale = socket.socket(socket.AF_UNIX)
         stale.bind(self.path)
@@ -77,41 +69,3 @@ class UnixSockets(E2E):
         self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o640)
         with server.connect() as conn:
             self.assertEqual(conn.rest(), b"hello")
-
-    def test_a_path_that_is_bound_but_not_listened_on(self):
-        with socket.socket(socket.AF_UNIX) as other:
-            other.bind(self.path)
-            self.fails(SITE % ("listen('unix:%s', app)" % self.path), "cannot listen on unix:%s: address in use" % self.path)
-            self.assertTrue(os.path.exists(self.path))
-        self.start("").stop()  # it has ended without removing the path
-
-    def test_sockets_of_other_types(self):
-        for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
-            with socket.socket(socket.AF_UNIX, kind) as other:
-                other.bind(self.path)
-                self.fails(SITE % ("listen('unix:%s', app)" % self.path),
-                             "cannot listen on unix:%s: a datagram or seqpacket socket has this path" % self.path)
-            os.unlink(self.path)
-
-    def test_a_file(self):
-        write_text(self.path, "")
-        self.fails(SITE % ("listen('unix:%s', app)" % self.path), "cannot listen on unix:%s: already exists" % self.path)
-
-    def test_the_path_of_a_successor_stays(self):
-        first = self.start("")
-        os.unlink(self.path)
-        second = self.start("")
-        first.stop()
-        self.assertEqual(second.get("/").text, "x")
-        second.stop()
-        self.assertFalse(os.path.exists(self.path))
-
-    def test_a_successor_of_another_kind_stays(self):
-        first = self.start("")
-        os.unlink(self.path)
-        with socket.socket(socket.AF_UNIX) as other:
-            other.bind(self.path)
-            other.listen()
-            first.stop()
-            with Conn(self.path):
-                pass
