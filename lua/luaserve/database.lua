@@ -1,10 +1,12 @@
 -- database.lua - what ls.sqlite and ls.postgres share: checks of their calls, strict objects, the frame of a transaction.
 
 local core = require "luaserve.core"
+local failure = require "luaserve.failure"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local pack, unpack, setmetatable, type = table.pack, table.unpack, setmetatable, type -- a site may replace the globals
+-- A site may replace the globals.
+local error, pack, rawget, unpack, setmetatable, type = error, table.pack, rawget, table.unpack, setmetatable, type
 
 local database = {}
 
@@ -35,10 +37,14 @@ function database.check_call(self, sql, name, kind)
   if core.dev and kind ~= "transaction" then require("luaserve.dev_state").watch_sql(self, sql, name) end
 end
 
--- results(call, ...) -> the results of the core; raises for a call that is wrong.
-function database.results(call, result, ...)
-  if result == false then usage.error("%s: %s", call, (...)) end
-  return result, ...
+-- sure(self, call, sql, result, message, code, sqlstate, unsent) -> result, of the core. With a message it raises: false is a
+-- call that is wrong, nil a failure, which is also that of the transaction `self`.
+function database.sure(self, call, sql, result, message, code, sqlstate, unsent)
+  if message == nil then return result end
+  if result == false then usage.error("%s: %s", call, message) end
+  local e = { target = self.target, statement = sql, message = message, code = code, sqlstate = sqlstate, unsent = unsent }
+  if rawget(self, "failure") == false then self.failure = e end
+  failure.raise(call, e)
 end
 
 -- check_migrations(db, call, list): raises unless it is a list of strings, and the beginning of that of an earlier call for
@@ -82,16 +88,19 @@ function database.check_function(call, fn, ...)
   usage.no_more(call .. "(fn)", fn, ...)
 end
 
--- transaction(fn, commit, handle, tx, code) -> the results of fn(tx), or true, when commit(handle) has succeeded | false,
--- or nil, message, code. `handle` is closed at the end; without one `tx` and `code` are the failure.
-function database.transaction(fn, commit, handle, tx, code)
-  if not handle then return nil, tx, code end
-  local _ <close> = handle
+-- check_open(tx): raises the failure of a statement before, after which a transaction has an end.
+function database.check_open(tx)
+  if tx.failure then error(tx.failure, 0) end
+end
+
+-- transaction(fn, commit, tx) -> the results of fn(tx), or true, when commit(tx) has succeeded; false, or nil and a reason, of
+-- fn: it is undone. tx.handle is closed at the end.
+function database.transaction(fn, commit, tx)
+  local _ <close> = tx.handle
   local result = pack(fn(tx))
-  if tx.failure then return nil, unpack(tx.failure) end
+  database.check_open(tx)
   if result[1] == false or result[1] == nil and result[2] ~= nil then return unpack(result, 1, result.n) end
-  local done = pack(commit(handle))
-  if not done[1] then return nil, unpack(done, 2, done.n) end
+  commit(tx)
   if result.n == 0 then return true end
   return unpack(result, 1, result.n)
 end

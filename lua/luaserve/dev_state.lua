@@ -23,7 +23,7 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local getupvalue, upvalueid, getinfo, getlocal = debug.getupvalue, debug.upvalueid, debug.getinfo, debug.getlocal
+local getupvalue, upvalueid, getinfo = debug.getupvalue, debug.upvalueid, debug.getinfo
 local getmetatable_of = debug.getmetatable
 local next, rawequal, rawget, rawlen, rawset = next, rawequal, rawget, rawlen, rawset
 local running = coroutine.running
@@ -629,15 +629,14 @@ local function statement_of(names)
   end
 end
 
-local results_matter = set_of "exec transaction backup copy_in write rename fetch send set incr update rpush lpush save"
+local results_matter = set_of "transaction write rename fetch send set incr update rpush lpush save"
 local client_left = set_of "ECLOSED ECONNRESET"
 
 -- state.note_failure(message, code): the function that called this one returns nil, `message` and `code` to the site, in a
--- request. The failure of a statement in a transaction is that of the transaction.
+-- request.
 function state.note_failure(message, code)
-  local _, self = getlocal(2, 1)
-  local meta, place = getmetatable_of(self), usage.caller()
-  if client_left[code] or not place or type(meta) == "table" and rawget(meta, "__name") == "a transaction" then return end
+  local place = usage.caller()
+  if client_left[code] or not place then return end
   local call = statement_of(results_matter)
   if not call or not core.dev.once("unused result: " .. place) then return end
   warn(place, string.format("%s has returned nil: %s; look at its results, or write assert(%s(...))", call, message, call))

@@ -106,6 +106,7 @@ local ls = {
   templates = later("luaserve.template", "open"), -- pages from the files of a folder
   watch = later("luaserve.watch", "add"), -- files for luaserve dev
   inspect = later("luaserve.inspect", "show"), -- the text of a value, also of a table
+  try = later("luaserve.failure", "try"), -- results, or nil and the failure of a database
   safe_join = core.safe_join, -- a path below a directory, from untrusted input
 }
 

@@ -10,12 +10,13 @@ local json = require "luaserve.json"
 usage.mark_internal()
 
 -- A site may replace the globals.
-local select, setmetatable, type, pack, unpack, concat = select, setmetatable, type, table.pack, table.unpack, table.concat
+local rawget, select, setmetatable, type = rawget, select, setmetatable, type
+local pack, unpack, concat = table.pack, table.unpack, table.concat
 local core_result, core_prepare, core_send, core_type = core.postgres_result, core.postgres_prepare, core.postgres_send,
   core.postgres_type
-local check_call, results = database.check_call, database.results
+local check_call, sure = database.check_call, database.sure
 local ALL, ONE, SOME = 0, 1, 2
-local SHOWN_BYTES, PUT_BYTES, ROW_BYTES_MAX, CHECKED_MAX = 200, 65536, 1 << 30, 256
+local PUT_BYTES, ROW_BYTES_MAX, CHECKED_MAX = 65536, 1 << 30, 256
 
 local postgres = {}
 
@@ -43,59 +44,45 @@ local function check_statement(call, sql, in_transaction)
   checked[sql], checked_count = true, checked_count + 1
 end
 
-local function shown(sql)
-  return #sql <= SHOWN_BYTES and sql or sql:sub(1, SHOWN_BYTES):gsub("[\xC0-\xFF][\x80-\xBF]*$", "") .. "..."
-end
-
 local function hint(sql, several)
   if several then return "; a call takes one statement, pg:migrate several" end
   local found = values.placeholder(sql)
   return found and ("; the parameters of PostgreSQL are $1, $2, not %s"):format(found) or ""
 end
 
--- failed(tx or nil, call, sql, message, sqlstate, position, detail) -> nil, message, code, sqlstate; raises for a statement
--- that is wrong. A transaction has failed with it.
-local function failed(tx, call, sql, message, sqlstate, position, detail)
-  local code = values.code(sqlstate)
-  message = message .. (detail and " (" .. detail .. ")" or "") .. (position and " at character " .. position or "")
-    .. " in: " .. shown(sql)
-  if tx then tx.failure = { message, code, sqlstate } end
-  if values.is_wrong(sqlstate) then
-    usage.error("%s: %s%s", call, message, hint(sql, sqlstate == "42601" and not position))
-  end
-  return nil, message, code, sqlstate
-end
-
--- read(lease, how) -> kind and values of a result, as core.postgres_result; those after it are read, too, and an error
--- among them takes its place. nil, message, code: no result.
-local function read(lease, how)
-  local result = pack(results("ls.postgres", core_result(lease, how, values.decoders)))
+-- read(self, lease, how) -> kind and values of a result, as core.postgres_result; those after it are read, too, and an error
+-- among them takes its place.
+local function read(self, lease, how)
+  local result = pack(core_result(lease, how, self.decoders))
   local kind = result[1]
   while kind and kind ~= "some" and kind ~= "in" and kind ~= "out" do
-    local following = pack(core_result(lease, how, values.decoders))
+    local following = pack(core_result(lease, how, self.decoders))
     kind = following[1]
     if kind == "error" or kind == "in" or kind == "out" or (not kind and following.n > 0) then result = following end
   end
   return unpack(result, 1, 5)
 end
 
--- answer(tx, call, sql, kind, ...) -> kind, ... of the result, unless it is a failure
-local function answer(tx, call, sql, kind, first, second, state, ...)
-  if kind == "error" then return failed(tx, call, sql, first, second, state, ...) end
+-- answer(self, call, sql, kind, ...) -> kind, ... of the result, unless it is a failure
+local function answer(self, call, sql, kind, first, second, position, detail)
+  if kind == "error" then
+    local message = first .. (detail and " (" .. detail .. ")" or "") .. (position and " at character " .. position or "")
+    local is_wrong = second:find("^42") ~= nil
+    return sure(self, call, sql, nil, message .. (is_wrong and hint(sql, second == "42601" and not position) or ""),
+      values.code(second), second)
+  end
   if kind == "in" or kind == "out" then usage.error("%s: use pg:copy_%s(sql); got: %s", call, kind, usage.quote(sql)) end
-  if not kind and state == "" then state = nil end
-  if not kind and tx then tx.failure = { first, second, state } end
-  return kind, first, second, state
+  if not kind then return sure(self, call, sql, kind, first, second, position ~= "" and position or nil) end
+  return kind, first, second
 end
 
-local function command(lease, tx, call, sql)
-  local ok, message, code = results(call, core.postgres_command(lease, sql))
-  if not ok then return nil, message, code end
-  return answer(tx, call, sql, read(lease, ALL))
+local function command(self, lease, call, sql)
+  sure(self, call, sql, core.postgres_command(lease, sql))
+  return answer(self, call, sql, read(self, lease, ALL))
 end
 
 -- The values after a statement, of which tables become text.
-local function encoded(lease, call, ...)
+local function encoded(self, lease, call, ...)
   local list
   for i = 1, select("#", ...) do
     local value = select(i, ...)
@@ -110,93 +97,79 @@ local function encoded(lease, call, ...)
   return ...
 end
 
--- send(lease, tx, call, sql, ...) -> true | nil, message, code, sqlstate: the statement runs.
-local function send(lease, tx, call, sql, ...)
-  local count, message, code = results(call, core_prepare(lease, sql))
+-- send(self, lease, call, sql, ...) -> whether the statement, which runs now, was prepared by an earlier call
+local function send(self, lease, call, sql, ...)
+  local count = sure(self, call, sql, core_prepare(lease, sql))
+  local kept = count ~= true
   while count == true do
-    local kind, failure, error_code, state = answer(tx, call, sql, read(lease, ALL))
-    if not kind then return nil, failure, error_code, state end
-    count, message, code = results(call, core_prepare(lease, sql))
+    answer(self, call, sql, read(self, lease, ALL))
+    count = sure(self, call, sql, core_prepare(lease, sql))
   end
-  if not count then return nil, message, code end
   local given = select("#", ...)
   if given ~= count then
     usage.error("%s: the statement has %d parameter%s; got %d value%s%s", call, count, count == 1 and "" or "s", given,
       given == 1 and "" or "s", hint(sql))
   end
-  return results(call, core_send(lease, encoded(lease, call, ...)))
+  sure(self, call, sql, core_send(lease, encoded(self, lease, call, ...)))
+  return kept
 end
 
--- run(lease, tx, call, how, sql, ...) -> kind, rows, changes | nil, message, code, sqlstate
-local function run(lease, tx, call, how, sql, ...)
-  local ok, message, code, state = send(lease, tx, call, sql, ...)
-  if not ok then return nil, message, code, state end
-  local result = pack(read(lease, how))
-  if result[1] == "error" and not tx and result[3] == "0A000" then -- a table was altered: the plan is too old
+-- run(self, lease, call, how, sql, ...) -> kind, rows, changes
+local function run(self, lease, call, how, sql, ...)
+  send(self, lease, call, sql, ...)
+  local result = pack(read(self, lease, how))
+  if result[1] == "error" and rawget(self, "failure") == nil and result[3] == "0A000" then -- a table was altered: the plan is too old
     core.postgres_deallocate(lease)
-    ok, message, code, state = send(lease, tx, call, sql, ...)
-    if not ok then return nil, message, code, state end
-    result = pack(read(lease, how))
+    send(self, lease, call, sql, ...)
+    result = pack(read(self, lease, how))
   end
-  return answer(tx, call, sql, unpack(result, 1, result.n))
+  return answer(self, call, sql, unpack(result, 1, result.n))
 end
 
-local function of_exec(kind, rows, changes, state)
-  if not kind then return nil, rows, changes, state end
-  return { changes = changes }
-end
-
-local function of_query(kind, rows, changes, state)
-  if not kind then return nil, rows, changes, state end
-  return rows or json.array {}
-end
-
-local function of_one(kind, rows, changes, state)
-  if not kind then return nil, rows, changes, state end
-  return rows and rows[1]
-end
+local function of_exec(_, _, changes) return { changes = changes } end
+local function of_query(_, rows) return rows or json.array {} end
+local function of_one(_, rows) return rows and rows[1] end
 
 local function is_reading(sql) return sql:find("^%s*[sS][eE][lL][eE][cC][tT]%f[%W]") ~= nil end
 
--- lease(pg, call, reads, in_transaction) -> a connection, to be closed | nil, message, code, sqlstate
-local function lease_of(self, call, reads, in_transaction)
-  local lease, message, code, state = results(call, core.postgres_lease(self.handle, reads, in_transaction))
+-- lease_of(pg, call, sql, reads, in_transaction) -> a connection, to be closed
+local function lease_of(self, call, sql, reads, in_transaction)
+  local lease, message, code, state = core.postgres_lease(self.handle, reads, in_transaction)
   if lease then return lease end
   if state == "" then state = nil end
-  return nil, message, state and values.code(state) or code, state
+  return sure(self, call, sql, lease, message, state and values.code(state) or code, state, true)
 end
 
 local function run_alone(self, call, how, of, sql, ...)
   check_call(self, sql, call, "pool")
   check_statement(call, sql, false)
-  local lease, message, code, state = lease_of(self, call, how ~= nil and is_reading(sql), false)
-  if not lease then return nil, message, code, state end
-  local _ <close> = lease
-  return of(run(lease, nil, call, how or ONE, sql, ...))
+  local lease <close> = lease_of(self, call, sql, how ~= nil and is_reading(sql), false)
+  return of(run(self, lease, call, how or ONE, sql, ...))
 end
 
 local function run_in(tx, call, how, of, sql, ...)
   check_call(tx, sql, call, "transaction")
   check_statement(call, sql, true)
-  if tx.failure then return nil, unpack(tx.failure) end
-  return of(run(tx.handle, tx, call, how, sql, ...))
+  database.check_open(tx)
+  return of(run(tx, tx.handle, call, how, sql, ...))
 end
 
 -- pg is a PostgresPool: connections to a database of PostgreSQL, for all Lua states. Its methods wait.
 local methods = {}
 
--- pg:exec(sql, ...: any) -> result: PostgresResult | nil, message, code
--- Runs a statement. The values after it are those of its parameters `$1`, `$2`.
+-- pg:exec(sql, ...: any) -> result: PostgresResult
+-- Runs a statement. The values after it are those of its parameters `$1`, `$2`. Raises a Failure when it fails, as all
+-- methods do.
 --
 -- result is a PostgresResult: what pg:exec returns.
 -- result.changes: integer - number of rows that were inserted, updated, deleted or selected
 function methods.exec(self, sql, ...) return run_alone(self, "pg:exec", nil, of_exec, sql, ...) end
 
--- pg:query(sql, ...: any) -> rows: table[] | nil, message, code
+-- pg:query(sql, ...: any) -> rows: table[]
 -- Runs a statement, and returns all rows of its result: tables by the names of the columns, without those that are NULL.
 function methods.query(self, sql, ...) return run_alone(self, "pg:query", ALL, of_query, sql, ...) end
 
--- pg:one(sql, ...: any) -> row: table? | nil, message, code
+-- pg:one(sql, ...: any) -> row: table?
 -- Runs a statement, and returns the first row of its result; nil without one.
 function methods.one(self, sql, ...) return run_alone(self, "pg:one", ONE, of_one, sql, ...) end
 
@@ -207,23 +180,19 @@ local guard_meta = { __close = function(guard) if guard.lease then close(guard.l
 local function guarded(lease) return setmetatable({ lease = lease }, guard_meta) end
 
 -- pg:rows(sql, ...: any) -> iterator: fun(): table?
--- Iterates over the rows of a result, of which some are in memory at a time. Raises when it fails.
+-- Iterates over the rows of a result, of which some are in memory at a time.
 function methods.rows(self, sql, ...)
   check_call(self, sql, "pg:rows", "pool")
   check_statement("pg:rows", sql, false)
-  local lease, message = lease_of(self, "pg:rows", is_reading(sql), false)
-  if not lease then usage.error("pg:rows: %s", message) end
+  local lease = lease_of(self, "pg:rows", sql, is_reading(sql), false)
   local guard <close> = guarded(lease)
-  local ok
-  ok, message = send(lease, nil, "pg:rows", sql, ...)
-  if not ok then usage.error("pg:rows: %s", message) end
+  send(self, lease, "pg:rows", sql, ...)
   guard.lease = nil
   local rows, at, more = {}, 0, true
   return function()
     at = at + 1
     while rows[at] == nil and more do
-      local kind, list = answer(nil, "pg:rows", sql, read(lease, SOME))
-      if not kind then usage.error("pg:rows: %s", list) end
+      local kind, list = answer(self, "pg:rows", sql, read(self, lease, SOME))
       rows, at, more = list or {}, 1, kind == "some"
       if not more then close(lease) end
     end
@@ -233,20 +202,23 @@ end
 
 -- ---- COPY ------------------------------------------------------------------------------------------------------------
 
--- Begins a COPY: true | nil, message, code, sqlstate
-local function begin_copy(lease, tx, call, sql, direction)
-  local ok, message, code = results(call, core.postgres_command(lease, sql))
-  if not ok then return nil, message, code end
-  local kind, first, second, third, fourth = read(lease, ALL)
-  if kind == direction then return true end
-  if not kind or kind == "error" then return answer(tx, call, sql, kind, first, second, third, fourth) end
+local function begin_copy(self, lease, call, sql, direction)
+  sure(self, call, sql, core.postgres_command(lease, sql))
+  local kind, first, second, third, fourth = read(self, lease, ALL)
+  if kind == direction then return end
+  if not kind or kind == "error" then return answer(self, call, sql, kind, first, second, third, fourth) end
   usage.error('%s: the statement must be "copy ... %s"; got %s', call, direction == "in" and "from stdin" or "to stdout",
     usage.quote(sql))
 end
 
-local function copy_in(lease, tx, call, sql, rows)
-  local ok, message, code, state = begin_copy(lease, tx, call, sql, "in")
-  if not ok then return nil, message, code, state end
+-- put(...) -> whether more is wanted
+local function put(self, lease, call, sql, data)
+  local more, message, code = core.postgres_put(lease, data)
+  return sure(self, call, sql, more, message, code)
+end
+
+local function copy_in(self, lease, call, sql, rows)
+  begin_copy(self, lease, call, sql, "in")
   local parts, bytes, number, more = {}, 0, 0, true
   while more do
     number = number + 1
@@ -260,17 +232,13 @@ local function copy_in(lease, tx, call, sql, rows)
     if #(text or "") > ROW_BYTES_MAX then usage.error("%s: row %d has more than 1 GiB", call, number) end
     parts[#parts + 1], bytes = text, bytes + #(text or "")
     if bytes > 0 and (bytes >= PUT_BYTES or row == nil) then
-      more, message, code = results(call, core.postgres_put(lease, concat(parts)))
-      if more == nil then return answer(tx, call, sql, nil, message, code) end
+      more = put(self, lease, call, sql, concat(parts))
       parts, bytes = {}, 0
     end
     if row == nil then break end
   end
-  if more then
-    ok, message, code = results(call, core.postgres_put(lease, nil))
-    if ok == nil then return answer(tx, call, sql, nil, message, code) end
-  end
-  return of_exec(answer(tx, call, sql, read(lease, ALL)))
+  if more then put(self, lease, call, sql, nil) end
+  return of_exec(answer(self, call, sql, read(self, lease, ALL)))
 end
 
 local function check_rows(call, rows, ...)
@@ -280,40 +248,32 @@ local function check_rows(call, rows, ...)
   usage.no_more(call .. "(sql, rows)", rows, ...)
 end
 
--- pg:copy_in(sql, rows: (string|table)[] | fun(): (string|table)?) -> result: PostgresResult | nil, message, code
+-- pg:copy_in(sql, rows: (string|table)[] | fun(): (string|table)?) -> result: PostgresResult
 -- Sends many rows, with `copy ... from stdin`. A row is a list of values, or a string: a piece of the data as PostgreSQL
 -- reads them.
 function methods.copy_in(self, sql, rows, ...)
   check_call(self, sql, "pg:copy_in", "pool")
   check_rows("pg:copy_in", rows, ...)
-  local lease, message, code, state = lease_of(self, "pg:copy_in", false, false)
-  if not lease then return nil, message, code, state end
-  local _ <close> = lease
-  return copy_in(lease, nil, "pg:copy_in", sql, rows)
+  local lease <close> = lease_of(self, "pg:copy_in", sql, false, false)
+  return copy_in(self, lease, "pg:copy_in", sql, rows)
 end
 
 -- pg:copy_out(sql) -> iterator: fun(): string?
--- Iterates over the data of `copy ... to stdout`, in pieces of whole lines. Raises when it fails.
+-- Iterates over the data of `copy ... to stdout`, in pieces of whole lines.
 function methods.copy_out(self, sql, ...)
-  check_call(self, sql, "pg:copy_out", "pool")
+  local call <const> = "pg:copy_out"
+  check_call(self, sql, call, "pool")
   usage.no_more("pg:copy_out(sql)", sql, ...)
-  local lease, message = lease_of(self, "pg:copy_out", true, false)
-  if not lease then usage.error("pg:copy_out: %s", message) end
+  local lease = lease_of(self, call, sql, true, false)
   local guard <close> = guarded(lease)
-  local ok
-  ok, message = begin_copy(lease, nil, "pg:copy_out", sql, "out")
-  if not ok then usage.error("pg:copy_out: %s", message) end
+  begin_copy(self, lease, call, sql, "out")
   guard.lease = nil
   return function()
-    local data, failure = results("pg:copy_out", core.postgres_get(lease))
+    local data, message, code = core.postgres_get(lease)
     if data then return data end
-    local kind
-    if not failure then
-      kind, failure = answer(nil, "pg:copy_out", sql, read(lease, ALL))
-      close(lease)
-    end
-    if not kind then usage.error("pg:copy_out: %s", failure) end
-    return nil
+    sure(self, call, sql, data, message, code)
+    answer(self, call, sql, read(self, lease, ALL))
+    close(lease)
   end, nil, nil, lease
 end
 
@@ -322,43 +282,41 @@ end
 -- ptx is a PostgresTransaction: the statements of a transaction; the argument of the function of pg:transaction.
 local tx_methods = {}
 
--- ptx:exec(sql, ...: any) -> result: PostgresResult | nil, message, code
+-- ptx:exec(sql, ...: any) -> result: PostgresResult
 -- As pg:exec.
 function tx_methods.exec(self, sql, ...) return run_in(self, "tx:exec", ONE, of_exec, sql, ...) end
 
--- ptx:query(sql, ...: any) -> rows: table[] | nil, message, code
+-- ptx:query(sql, ...: any) -> rows: table[]
 -- As pg:query.
 function tx_methods.query(self, sql, ...) return run_in(self, "tx:query", ALL, of_query, sql, ...) end
 
--- ptx:one(sql, ...: any) -> row: table? | nil, message, code
+-- ptx:one(sql, ...: any) -> row: table?
 -- As pg:one.
 function tx_methods.one(self, sql, ...) return run_in(self, "tx:one", ONE, of_one, sql, ...) end
 
--- ptx:copy_in(sql, rows: (string|table)[] | fun(): (string|table)?) -> result: PostgresResult | nil, message, code
+-- ptx:copy_in(sql, rows: (string|table)[] | fun(): (string|table)?) -> result: PostgresResult
 -- As pg:copy_in.
 function tx_methods.copy_in(self, sql, rows, ...)
   check_call(self, sql, "tx:copy_in", "transaction")
   check_rows("tx:copy_in", rows, ...)
-  if self.failure then return nil, unpack(self.failure) end
-  return copy_in(self.handle, self, "tx:copy_in", sql, rows)
+  database.check_open(self)
+  return copy_in(self, self.handle, "tx:copy_in", sql, rows)
 end
 
 local tx_meta = database.strict("a transaction", tx_methods)
 
--- begin(pg, call) -> lease, tx | nil, message, code, sqlstate
+-- begin(pg, call) -> tx, whose handle must be closed
 local function begin(self, call)
-  local lease, message, code, state = lease_of(self, call, false, true)
-  if not lease then return nil, message, code, state end
-  local ok
-  ok, message, code, state = command(lease, nil, call, "begin")
-  if ok then return lease, setmetatable({ handle = lease, failure = false }, tx_meta) end
-  close(lease)
-  return nil, message, code, state
+  local lease = lease_of(self, call, nil, false, true)
+  local guard <close> = guarded(lease)
+  command(self, lease, call, "begin")
+  guard.lease = nil
+  return setmetatable({ handle = lease, target = self.target, decoders = self.decoders, failure = false }, tx_meta)
 end
 
-local function commit(lease) return command(lease, nil, "pg:transaction", "commit") end
+local function commit(tx) return command(tx, tx.handle, "pg:transaction", "commit") end
 
--- pg:transaction(fn: fun(tx: PostgresTransaction): ...) -> ...: any | nil, message, code
+-- pg:transaction(fn: fun(tx: PostgresTransaction): ...) -> ...: any
 -- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
 -- undone after an error, a statement that fails, and when the function returns false, or nil with a reason.
 function methods.transaction(self, fn, ...)
@@ -367,34 +325,25 @@ function methods.transaction(self, fn, ...)
   return database.transaction(fn, commit, begin(self, "pg:transaction"))
 end
 
--- pg:migrate(migrations: string[]) -> true | nil, message, code
+-- pg:migrate(migrations: string[]) -> true
 -- Brings the database to the version of the list: runs the statements after those that it has run before, in one
 -- transaction. The number of them is in the table `luaserve_version`.
 function methods.migrate(self, list, ...)
-  check_call(self, "", "pg:migrate", "pool")
-  database.check_migrations(self, "pg:migrate", list, ...)
+  local call <const> = "pg:migrate"
+  check_call(self, "", call, "pool")
+  database.check_migrations(self, call, list, ...)
   return database.transaction(function(tx)
     -- The lock, whose numbers are ours, is held up to the commit: other states and servers wait.
-    local ok, message, code, state = command(tx.handle, tx, "pg:migrate", "select pg_advisory_xact_lock(5001, 5432); "
+    command(tx, tx.handle, call, "select pg_advisory_xact_lock(5001, 5432); "
       .. "create table if not exists luaserve_version (version integer not null)")
-    if not ok then return nil, message, code, state end
-    local row
-    row, message, code, state = tx:one("select version from luaserve_version")
-    if message then return nil, message, code, state end
+    local row = tx:one("select version from luaserve_version")
     local version = row and row.version or 0
-    database.check_version(self, "pg:migrate", version, #list)
-    if version < #list then core.postgres_spend(tx.handle) end -- they may change settings
-    for i = version + 1, #list do
-      ok, message, code, state = command(tx.handle, tx, "pg:migrate: migration " .. i, list[i])
-      if not ok then
-        tx.failure[1] = ("migration %d: %s"):format(i, message)
-        return nil, message, code, state
-      end
-    end
+    database.check_version(self, call, version, #list)
     if version == #list then return true end
+    core.postgres_spend(tx.handle) -- they may change settings
+    for i = version + 1, #list do command(tx, tx.handle, call .. ": migration " .. i, list[i]) end
     tx:exec(row and "update luaserve_version set version = $1" or "insert into luaserve_version values($1)", #list)
-    return true
-  end, commit, begin(self, "pg:migrate"))
+  end, commit, begin(self, call))
 end
 
 -- ---- notifications -----------------------------------------------------------------------------------------------------
@@ -402,7 +351,7 @@ end
 -- pg:listen(channel: string [, fn: fun(payload: string, channel: string) [, options: SubscribeOptions]]) -> subscription:
 -- Subscription | topic
 -- Calls the function for each notification of the channel, one at a time and in order, as ls.subscribe. Without a
--- function it returns the topic that has the notifications as its messages. nil, message, "ELIMIT": too many channels.
+-- function it returns the topic that has the notifications as its messages. Raises for too many channels: "ELIMIT".
 function methods.listen(self, channel, fn, given, ...)
   check_call(self, "", "pg:listen", "pool")
   if type(channel) ~= "string" or channel == "" or #channel > 63 or channel:find("%z") then
@@ -411,8 +360,7 @@ function methods.listen(self, channel, fn, given, ...)
     usage.error("pg:listen: the second argument must be a function(payload); got %s", usage.quote(fn))
   end
   usage.no_more("pg:listen(channel, fn, options)", given, ...)
-  local topic, message, code = core.postgres_listen(self.handle, channel)
-  if not topic then return nil, message, code end
+  local topic = sure(self, "pg:listen", nil, core.postgres_listen(self.handle, channel))
   if not fn then return topic end
   return core.subscribe(topic, function(payload) return fn(payload, channel) end, given)
 end
@@ -440,7 +388,7 @@ function postgres.open(url, given, ...)
   elseif not handle then
     usage.error("ls.postgres: this database has other options at %s", message)
   end
-  opened[url] = opened[url] or setmetatable({ handle = handle }, meta)
+  opened[url] = opened[url] or setmetatable({ handle = handle, target = message, decoders = values.decoders }, meta)
   return opened[url]
 end
 

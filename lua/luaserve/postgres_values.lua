@@ -148,10 +148,6 @@ local codes = {
 -- code(sqlstate) -> the code of a failure
 function values.code(sqlstate) return codes[sqlstate] or codes[sqlstate:sub(1, 2)] or "EIO" end
 
--- is_wrong(sqlstate) -> whether the statement itself is wrong, so that the call raises: a syntax error, a name that does
--- not exist.
-function values.is_wrong(sqlstate) return sqlstate:sub(1, 2) == "42" and values.code(sqlstate) == "EINVAL" end
-
 -- What to write in place of statements that concern one connection of many, by their first word. `tx`: also inside of a
 -- transaction.
 local transaction = "use pg:transaction(fn), whose statements go to one connection"

@@ -45,9 +45,9 @@ local function take_in_redis(dict, place, key, token, full)
     if not fine then return nil, old end
     local new_time = (old and old > at and old or at) + token
     if new_time > at + full + 1e-9 then return new_time - at - full end
-    local ok, message, code = swap(dict, key, new_time, version, new_time - at)
+    local swapped, ok = pcall(swap, dict, key, new_time, version, new_time - at)
+    if not swapped then return nil, ok end
     if ok then return 0 end
-    if code ~= "EAGAIN" then return nil, message end
   end
   return token -- many requests of this key at the same moment
 end

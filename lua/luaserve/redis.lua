@@ -5,6 +5,7 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
+local failure = require "luaserve.failure"
 local nodes = require "luaserve.redis_node"
 usage.mark_internal()
 
@@ -78,6 +79,15 @@ local function wrong_argument(call, offset, at, ...)
     usage.quote((select(at, ...))))
 end
 
+-- sure(self, call, value, message, code, unsent) -> value; raises a failure. Each function below that is no method returns
+-- nil, message, code, and true when nothing was sent.
+local function sure(self, call, value, message, code, unsent)
+  if message == nil then return value end
+  local target, reason = message:match("^(Redis .-): (.*)$") -- of a node
+  failure.raise(call, { target = target or self.node.target, message = reason or message, code = code, unsent = unsent })
+end
+redis.sure = sure
+
 -- The results of a call. `value` false: an argument is wrong, at the index `message`.
 local function finish(node, call, offset, args, value, message, code)
   if message == nil then return value end
@@ -100,7 +110,7 @@ local function command(self, call, offset, name, ...)
   local conn, message, code = node.conn
   if not conn or not conn:is_open() then
     conn, message, code = node:shared()
-    if not conn then return nil, message, code end
+    if not conn then return nil, message, code, true end
   end
   local value
   value, message, code = conn:call(node.settings.reply_ms, name, ...)
@@ -186,31 +196,34 @@ local function check_name(call, name)
 end
 
 -- r is a Redis: a Redis server, or a cluster. Each command of Redis is a method in lower case: it waits for the reply and
--- returns it. nil without a message: there is no such key.
--- r:del|exists|expire|ttl|persist|type|rename|scan|publish(...: string|number|Buffer) -> reply: any | nil, message, code
+-- returns it, nil for a key that does not exist. Raises a Failure when it fails, as all methods do.
+-- r:del|exists|expire|ttl|persist|type|rename|scan|publish(...: string|number|Buffer) -> reply: any
 -- Commands of keys.
--- r:get|set|mget|mset|incr|incrby|decr|append|strlen(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:get|set|mget|mset|incr|incrby|decr|append|strlen(...: string|number|Buffer) -> reply: any
 -- Commands of strings.
--- r:hget|hset|hdel|hmget|hincrby|hlen|hkeys|hvals|hgetall(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:hget|hset|hdel|hmget|hincrby|hlen|hkeys|hvals|hgetall(...: string|number|Buffer) -> reply: any
 -- Commands of hashes.
--- r:lpush|rpush|lpop|rpop|llen|lrange|lrem|ltrim(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:lpush|rpush|lpop|rpop|llen|lrange|lrem|ltrim(...: string|number|Buffer) -> reply: any
 -- Commands of lists.
--- r:lmove|blpop|brpop|blmove(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:lmove|blpop|brpop|blmove(...: string|number|Buffer) -> reply: any
 -- Commands that take a value of a list; those with `b` wait for one.
--- r:sadd|srem|smembers|sismember|scard|spop(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:sadd|srem|smembers|sismember|scard|spop(...: string|number|Buffer) -> reply: any
 -- Commands of sets.
--- r:zadd|zrem|zincrby|zscore|zrank|zcard|zrange|zcount(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:zadd|zrem|zincrby|zscore|zrank|zcard|zrange|zcount(...: string|number|Buffer) -> reply: any
 -- Commands of sorted sets.
--- r:xadd|xread|xreadgroup|xgroup|xack|xrange|xlen|xtrim(...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:xadd|xread|xreadgroup|xgroup|xack|xrange|xlen|xtrim(...: string|number|Buffer) -> reply: any
 -- Commands of streams.
 local methods = {}
 
--- r:call(command: string, ...: string|number|Buffer) -> reply: any | nil, message, code
+-- r:call(command: string, ...: string|number|Buffer) -> reply: any
 -- Sends a command of any name, and waits for its reply.
 function methods.call(self, name, ...)
   name = check_name("r:call", name)
-  return send(self, "r:call", 0, name, ...)
+  return sure(self, "r:call", send(self, "r:call", 0, name, ...))
 end
+
+-- ask(client, name, ...) -> reply of a command | nil, message, code, unsent
+function redis.ask(self, name, ...) return send(self, "ls.redis", 0, name, ...) end
 
 -- ---- pipelines -----------------------------------------------------------------------------------------------------
 
@@ -299,24 +312,24 @@ local function send_to(node, list)
   local ms = list.waits and reply_ms(node, list.waits) or node.settings.reply_ms
   if list.waits and not node.fixed then return node:own(function(conn) return many(conn, ms) end) end
   local conn, message, code = node:shared()
-  if not conn then return nil, message, code end
+  if not conn then return nil, message, code, true end
   return many(conn, ms)
 end
 
--- Send the commands of a list, and wait for their replies -> replies | nil, message, code
+-- Send the commands of a list, and wait for their replies -> replies
 local function send_all(self, list)
   local cluster = self.nodes
   if not cluster then return send_to(self.node, list) end
   if not list.atomic and not list.waits then return cluster:pipeline(list) end
   local node = cluster:reach(cluster.node_of_all, list)
-  local replies, message, code = send_to(node, list)
+  local replies, message, code, unsent = send_to(node, list)
   for i = 1, replies and #replies or 0 do
     local text = type(replies[i]) == "table" and replies[i].err
     local other, kind = nil, nil
     if text then other, kind = cluster:redirected(text, node) end
     if kind == "MOVED" and list.atomic then return send_to(other, list) end -- nothing was executed
   end
-  return replies, message, code
+  return replies, message, code, unsent
 end
 
 local function check_call(self, call, fn, form)
@@ -330,19 +343,24 @@ local function check_call(self, call, fn, form)
   end
 end
 
--- r:pipeline(fn: fun(p: Redis)) -> replies: any[] | nil, message, code
+-- pipeline(client, fn) -> replies | nil, message, code, unsent
+function redis.pipeline(self, fn)
+  local p = new_pipeline()
+  fn(p)
+  if not p[1] then return {} end
+  local replies, message, code, unsent = send_all(self, p)
+  if not replies then return nil, message, code, unsent end
+  return convert(p, replies)
+end
+
+-- r:pipeline(fn: fun(p: Redis)) -> replies: any[]
 -- Calls a function, sends the commands that it has called together, and returns their replies. In this list nil is false,
 -- and an error is { err = message }.
 function methods.pipeline(self, fn, ...)
   local form = "r:pipeline(function(p) p:incr(key) p:get(key) end)"
   check_call(self, "r:pipeline", fn, form)
   usage.no_more("r:pipeline(fn)", fn, ...)
-  local p = new_pipeline()
-  fn(p)
-  if not p[1] then return {} end
-  local replies, message, code = send_all(self, p)
-  if not replies then return nil, message, code end
-  return convert(p, replies)
+  return sure(self, "r:pipeline", redis.pipeline(self, fn))
 end
 
 -- ---- transactions --------------------------------------------------------------------------------------------------
@@ -355,8 +373,10 @@ local function enclose(p)
   return list
 end
 
--- The results of a transaction from the replies of enclose().
-local function executed(p, replies)
+-- The results of a transaction: true, and those of r:transaction | nil, message, code, unsent
+local function execute(self, p)
+  local replies, message, code, unsent = send_all(self, enclose(p))
+  if not replies then return nil, message, code, unsent end
   local reply = replies[#replies]
   if reply == false then return nil, "another client has changed a watched key", "ECHANGED" end
   if reply.err then
@@ -365,16 +385,21 @@ local function executed(p, replies)
     end
     return nodes.failure(reply.err)
   end
-  return convert(p, reply)
+  return true, convert(p, reply)
+end
+
+local function executed(self, done, ...)
+  if done then return ... end
+  return sure(self, "r:transaction", nil, ...)
 end
 
 local client_meta
 
--- r:transaction(fn: fun(t: Redis)) -> replies: any[] | nil, message, code
--- r:transaction(keys: string|string[], fn: fun(t: Redis, r: Redis): ...) -> replies: any[] | nil, message, code
+-- r:transaction(fn: fun(t: Redis)) -> replies: any[]
+-- r:transaction(keys: string|string[], fn: fun(t: Redis, r: Redis): ...) -> replies: any[]
 -- Calls a function, and has the commands of `t` that it has called executed as one. With keys, these are watched first: `r`
--- reads, and if another client changes one of them before the end, nothing is executed: ECHANGED. The function may return
--- nil or false and a reason: nothing is executed.
+-- reads, and if another client changes one of them before the end, nothing is executed, and it raises: ECHANGED. The
+-- function may return nil or false and a reason, which are the results then: nothing is executed.
 function methods.transaction(self, keys, fn, ...)
   local form = "r:transaction(function(t) t:incr(key) t:get(key) end)"
   if type(keys) == "function" and fn == nil then keys, fn = nil, keys end
@@ -385,9 +410,7 @@ function methods.transaction(self, keys, fn, ...)
     local results = pack(fn(p))
     if not results[1] and results[2] ~= nil then return table.unpack(results, 1, results.n) end
     if not p[1] then return {} end
-    local replies, message, code = send_all(self, enclose(p))
-    if not replies then return nil, message, code end
-    return executed(p, replies)
+    return executed(self, execute(self, p))
   end
   if type(keys) ~= "table" then keys = { keys } end
   local watch = { "WATCH", n = #keys + 1 }
@@ -396,23 +419,20 @@ function methods.transaction(self, keys, fn, ...)
     usage.error('r:transaction: keys must be a key or a list of keys, such as { "a", "b" }')
   end
   local watched = false
-  return own(self, watch, function(conn, node)
+  return executed(self, own(self, watch, function(conn, node)
     if watched then return nil, "another server of the cluster has got a watched key", "ECHANGED" end
     local bound = setmetatable({ conn = conn, fixed = true }, { __index = node })
     local one = setmetatable({ node = bound, nodes = false, subscriber = false }, client_meta)
-    local ok, message, code = command(one, "r:transaction", 1, table.unpack(watch, 1, watch.n))
-    if not ok then return nil, message, code end
+    local ok, message, code, unsent = command(one, "r:transaction", 1, table.unpack(watch, 1, watch.n))
+    if not ok then return nil, message, code, unsent end
     watched = true
     local results = pack(fn(p, one))
     if not results[1] and results[2] ~= nil then
       conn:close()
-      return table.unpack(results, 1, results.n)
+      return true, table.unpack(results, 1, results.n)
     end
-    local replies
-    replies, message, code = send_all(one, enclose(p))
-    if not replies then return nil, message, code end
-    return executed(p, replies)
-  end)
+    return execute(one, p)
+  end))
 end
 
 -- ---- scripts -------------------------------------------------------------------------------------------------------
@@ -428,19 +448,23 @@ local function digest_of(script)
   return digest
 end
 
--- r:eval(script: string [, keys: string[] [, args: any[]]]) -> reply: any | nil, message, code
+-- eval(client, script, keys, args) -> reply | nil, message, code, unsent
+function redis.eval(self, script, keys, args)
+  local rest = pack(check_script("r:eval", script, keys, args))
+  local digest = digest_of(script)
+  if digest then
+    local value, message, code, unsent = send(self, "r:eval", 1, "EVALSHA", digest, table.unpack(rest, 1, rest.n))
+    if message == nil then return value end
+    if not message:find("^NOSCRIPT") then return nil, message, code, unsent end
+  end
+  return send(self, "r:eval", 1, "EVAL", script, table.unpack(rest, 1, rest.n))
+end
+
+-- r:eval(script: string [, keys: string[] [, args: any[]]]) -> reply: any
 -- Runs a script in the server, with KEYS and ARGV. It is sent when the server does not have it yet.
 function methods.eval(self, script, keys, args, ...)
   usage.no_more("r:eval(script, keys, args)", args, ...)
-  local rest = pack(check_script("r:eval", script, keys, args))
-  local digest = digest_of(script)
-  local value, message, code
-  if digest then
-    value, message, code = send(self, "r:eval", 1, "EVALSHA", digest, table.unpack(rest, 1, rest.n))
-    if message == nil then return value end
-    if not message:find("^NOSCRIPT") then return nil, message, code end
-  end
-  return send(self, "r:eval", 1, "EVAL", script, table.unpack(rest, 1, rest.n))
+  return sure(self, "r:eval", redis.eval(self, script, keys, args))
 end
 
 -- ---- subscriptions -------------------------------------------------------------------------------------------------
@@ -455,10 +479,10 @@ local function subscribe(self, kind, name, fn, ...)
   if self.node.fixed then usage.error("%s: call it outside of the transaction", call) end
   local subscribers = require "luaserve.redis_subscriber"
   self.subscriber = self.subscriber or subscribers.new(self)
-  return subscribers.add(self.subscriber, kind, name, fn)
+  return sure(self, call, subscribers.add(self.subscriber, kind, name, fn))
 end
 
--- r:subscribe(channel: string, fn: fun(message: string, channel: string)) -> subscription | nil, message, code
+-- r:subscribe(channel: string, fn: fun(message: string, channel: string)) -> subscription
 -- Calls a function for each message of a channel, one at a time and in order, in this Lua state. At the top of the file: in
 -- one state, for the whole server.
 function methods.subscribe(self, channel, fn, ...) return subscribe(self, "subscribe", channel, fn, ...) end
@@ -470,17 +494,18 @@ function methods.psubscribe(self, pattern, fn, ...) return subscribe(self, "psub
 client_meta = strict("a Redis client", "r", methods, function(call, name, map)
   if map then
     return function(self, ...)
-      local value, message, code = send(self, call, 1, name, ...)
-      if type(value) == "table" then return map(value) end
-      return value, message, code
+      local value = sure(self, call, send(self, call, 1, name, ...))
+      return type(value) == "table" and map(value) or value
     end
   end
   if blocking[name] or waits[name] then
-    return function(self, ...) return send(self, call, 1, name, ...) end
+    return function(self, ...) return sure(self, call, send(self, call, 1, name, ...)) end
   end
   return function(self, ...)
-    if type(self) ~= "table" or not self.node or not can_wait() then return send(self, call, 1, name, ...) end
-    return command(self, call, 1, name, ...)
+    if type(self) ~= "table" or not self.node or not can_wait() then
+      return sure(self, call, send(self, call, 1, name, ...))
+    end
+    return sure(self, call, command(self, call, 1, name, ...))
   end
 end)
 

@@ -195,7 +195,7 @@ function methods.command(self, finish, call, offset, args)
       if not other then return finish(node, call, offset, args, value, message, code) end
       node = other
     else
-      if refreshed then return nil, message, code end
+      if refreshed then return nil, message, code, true end
       self:refresh()
       refreshed, kind = true, nil
       node = self:node_of(args)

@@ -14,11 +14,12 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local ceil, floor, format, math_type = math.ceil, math.floor, string.format, math.type
-local find, gsub, sub = string.find, string.gsub, string.sub
+local find, gsub, sub, upper = string.find, string.gsub, string.sub, string.upper
 local getmetatable, ipairs, pairs, select, setmetatable = getmetatable, ipairs, pairs, select, setmetatable
-local tonumber, type = tonumber, type
+local tonumber, type, unpack = tonumber, type, table.unpack
 
 local redis_dict = {}
+local ask = redis.ask
 
 local scan_count = 500 -- entries that Redis looks at in a step of SCAN
 local key_bytes_max = 65535
@@ -83,23 +84,20 @@ end
 
 -- ---- failures ----------------------------------------------------------------------------------------------------
 
-local function is_other_type(message) return find(message, "^WRONGTYPE") ~= nil end
+local function is_other_type(message) return message and find(message, "^WRONGTYPE") ~= nil end
 
--- sure(self, ...): the results of a command whose method has no failure: a reader could not tell it from an absent entry.
+-- sure(self, ...) -> the reply of Redis; raises a failure.
 local function sure(self, value, message, ...)
-  if message then usage.error('dict "%s": %s', self.name, message) end
-  return value, message, ...
+  if message == nil then return value end
+  return redis.sure(self.client, format('dict "%s"', self.name), value, message, ...)
 end
 
-local function wrong(key, what)
-  return nil, format("the value of %s is %s", usage.quote(key), what), "EINVAL"
-end
-
-local function failed(key, wanted, message, code)
+-- failed(self, key, wanted, ...) -> nil, message, code for a value of another type; else as sure.
+local function failed(self, key, wanted, value, message, ...)
   if is_other_type(message) or find(message, "not an integer", 1, true) or find(message, "not a valid float", 1, true) then
-    return wrong(key, wanted)
+    return nil, format("the value of %s is %s", usage.quote(key), wanted), "EINVAL"
   end
-  return nil, message, code
+  return sure(self, value, message, ...)
 end
 
 local methods = {}
@@ -119,11 +117,9 @@ end
 local function get(self, call, key, read_only)
   if is_no_key(key) then return nil end
   local name = name_of(self, call, key)
-  local text, message, code = self.client:get(name)
-  if message and is_other_type(message) then
-    return decode_list(sure(self, self.client:lrange(name, 0, -1)), read_only)
-  end
-  sure(self, text, message, code)
+  local text, message, code, unsent = ask(self.client, "GET", name)
+  if is_other_type(message) then return decode_list(sure(self, ask(self.client, "LRANGE", name, 0, -1)), read_only) end
+  sure(self, text, message, code, unsent)
   if text then return decode(text, read_only) end
 end
 
@@ -136,23 +132,16 @@ end
 -- set(self, call, key, value, ttl, how) -> true | nil, message, code. how: "NX", "XX" or nil.
 local function set(self, call, key, value, ttl, how)
   local name, ms = name_of(self, call, key), ms_of(call, ttl)
-  local r = self.client
-  local reply, message, code
+  local command, reply = { name }, nil
   if value == nil then
     if how == "NX" then return true end
-    reply, message, code = r:del(name)
-    if message then return nil, message, code end
+    reply = sure(self, ask(self.client, "DEL", name))
     if how == "XX" and reply == 0 then reply = nil end
-  elseif how and ms then
-    reply, message, code = r:set(name, encode(call, value), how, "PX", ms)
-  elseif ms then
-    reply, message, code = r:set(name, encode(call, value), "PX", ms)
-  elseif how then
-    reply, message, code = r:set(name, encode(call, value), how)
   else
-    reply, message, code = r:set(name, encode(call, value))
+    command[2], command[3] = encode(call, value), how
+    if ms then command[#command + 1], command[#command + 2] = "PX", ms end
+    reply = sure(self, ask(self.client, "SET", unpack(command)))
   end
-  if message then return nil, message, code end
   if reply then return true end
   if how == "NX" then return nil, format('the key %s exists in the dict "%s"', usage.quote(key), self.name), "EEXIST" end
   return nil, format('the key %s is not in the dict "%s"', usage.quote(key), self.name), "ENOENT"
@@ -170,7 +159,7 @@ function methods.delete(self, key, ...)
   local record, call = check(self, "delete")
   usage.no_more("dict:delete(key)", key, ...)
   if is_no_key(key) then return false end
-  return sure(record, record.client:del(name_of(record, call, key))) == 1
+  return sure(record, ask(record.client, "DEL", name_of(record, call, key))) == 1
 end
 
 -- A key that is new begins with ARGV[2], and with the time to live ARGV[3].
@@ -199,13 +188,13 @@ function methods.incr(self, key, ...)
     usage.error("dict:incr: number expected, got nil; leave it out for 1")
   end
   local ms = ms_of(call, ttl)
-  local sum, message, code = record.client:eval(incr_script, { name_of(record, call, key) },
+  local sum, message, code, unsent = redis.eval(record.client, incr_script, { name_of(record, call, key) },
     { number(call, "by", by, 1), number(call, "init", init, 0), ms and format("%d", ms) or "" })
   if message then
     if find(message, "overflow", 1, true) then
       return nil, format("the value of %s would exceed the range of an integer", usage.quote(key)), "EINVAL"
     end
-    return failed(key, "not a number", message, code)
+    return failed(record, key, "not a number", nil, message, code, unsent)
   end
   return tonumber(sum)
 end
@@ -214,7 +203,7 @@ function methods.ttl(self, key, ...)
   local record, call = check(self, "ttl")
   usage.no_more("dict:ttl(key)", key, ...)
   if is_no_key(key) then return nil end
-  local ms = sure(record, record.client:pttl(name_of(record, call, key)))
+  local ms = sure(record, ask(record.client, "PTTL", name_of(record, call, key)))
   if ms == -2 then return nil end
   return ms >= 0 and ms / 1000
 end
@@ -225,8 +214,8 @@ function methods.expire(self, key, seconds, ...)
   local record, call = check(self, "expire")
   usage.no_more("dict:expire(key, seconds)", seconds, ...)
   local name, ms = name_of(record, call, key), ms_of(call, seconds)
-  if ms then return sure(record, record.client:pexpire(name, ms)) == 1 end
-  return sure(record, record.client:eval(persist_script, { name })) == 1
+  if ms then return sure(record, ask(record.client, "PEXPIRE", name, ms)) == 1 end
+  return sure(record, redis.eval(record.client, persist_script, { name })) == 1
 end
 
 -- ARGV: the text of the old value, the new one, "" for none; the time to live in milliseconds, "" to keep it.
@@ -242,7 +231,7 @@ return 1]]
 -- read(dict, key) -> value, version: as core.dict_read.
 function redis_dict.read(self, key)
   local record = check(self, "get")
-  local text = sure(record, record.client:get(name_of(record, "dict:get", key)))
+  local text = sure(record, ask(record.client, "GET", name_of(record, "dict:get", key)))
   return text and decode(text, false), text or ""
 end
 
@@ -251,17 +240,16 @@ end
 function redis_dict.swap(self, key, value, version, ttl)
   local record = check(self, "update")
   local ms = ms_of("dict:update", ttl)
-  local done, message, code = record.client:eval(swap_script, { name_of(record, "dict:update", key) },
-    { version, value == nil and "" or encode("dict:update", value), ms and format("%d", ms) or "" })
-  if message then return nil, message, code end
+  local done = sure(record, redis.eval(record.client, swap_script, { name_of(record, "dict:update", key) },
+    { version, value == nil and "" or encode("dict:update", value), ms and format("%d", ms) or "" }))
   if done == 1 then return true end
   return nil, "the entry was written meanwhile", "EAGAIN"
 end
 
 methods.update = dict.update_method(function(self, key)
   local record, call = check(self, "update")
-  local text, message, code = record.client:get(name_of(record, call, key))
-  if message then return nil, failed(key, "a list; use its methods", message, code) end
+  local text, message, code, unsent = ask(record.client, "GET", name_of(record, call, key))
+  if message then return nil, failed(record, key, "a list; use its methods", nil, message, code, unsent) end
   return text and decode(text, false), text or ""
 end, redis_dict.swap)
 
@@ -276,9 +264,9 @@ for _, name in ipairs { "lpush", "rpush" } do
       if values[i] == nil then usage.error("%s: a list has no nil", call) end
       values[i] = encode(call, values[i])
     end
-    local client = record.client
-    local length, message, code = client[name](client, name_of(record, call, key), table.unpack(values, 1, count))
-    if message then return failed(key, "not a list", message, code) end
+    local length, message, code, unsent = ask(record.client, upper(name), name_of(record, call, key),
+      unpack(values, 1, count))
+    if message then return failed(record, key, "not a list", nil, message, code, unsent) end
     return length
   end
 end
@@ -287,9 +275,8 @@ for _, name in ipairs { "lpop", "rpop", "llen" } do
   methods[name] = function(self, key, ...)
     local record, call = check(self, name)
     usage.no_more(call .. "(key)", key, ...)
-    local reply, message, code = record.client[name](record.client, name_of(record, call, key))
-    if message and is_other_type(message) then return failed(key, "not a list", message, code) end
-    sure(record, reply, message, code)
+    local reply, message, code, unsent = ask(record.client, upper(name), name_of(record, call, key))
+    if message then return failed(record, key, "not a list", nil, message, code, unsent) end
     if name == "llen" or reply == nil then return reply end
     return decode(reply, false)
   end
@@ -304,10 +291,10 @@ function methods.range(self, key, first, last, ...)
   first, last = first or 1, last or -1
   if first == 0 then usage.error("%s: first is 0: positions count from 1", call) end
   if last == 0 then return json.array {} end
-  local texts, message, code = record.client:lrange(name_of(record, call, key), first > 0 and first - 1 or first,
-    last > 0 and last - 1 or last)
-  if message and is_other_type(message) then return failed(key, "not a list", message, code) end
-  return decode_list(sure(record, texts, message, code), false)
+  local texts, message, code, unsent = ask(record.client, "LRANGE", name_of(record, call, key),
+    first > 0 and first - 1 or first, last > 0 and last - 1 or last)
+  if message then return failed(record, key, "not a list", nil, message, code, unsent) end
+  return decode_list(texts, false)
 end
 
 -- ---- all entries -------------------------------------------------------------------------------------------------
@@ -318,7 +305,7 @@ local function each_batch(self)
   local pattern = gsub(self.prefix, "[*?%[%]\\^-]", "\\%0") .. "[:#]*"
   return function()
     while clients[at] do
-      local reply = sure(self, clients[at]:scan(cursor, "MATCH", pattern, "COUNT", scan_count))
+      local reply = sure(self, ask(clients[at], "SCAN", cursor, "MATCH", pattern, "COUNT", scan_count))
       cursor = reply[1]
       if cursor == "0" then at = at + 1 end
       local batch = {}
@@ -362,11 +349,11 @@ function methods.clear(self, ...)
   local record = check(self, "clear")
   usage.no_more("dict:clear()", nil, ...)
   for batch in each_batch(record) do
-    local replies = sure(record, record.client:pipeline(function(p) -- in a cluster, of several servers
+    local replies = sure(record, redis.pipeline(record.client, function(p) -- in a cluster, of several servers
       for i = 1, #batch do p:del(batch[i]) end
     end))
     for i = 1, #batch do
-      if type(replies[i]) == "table" then sure(record, nil, replies[i].err) end
+      if type(replies[i]) == "table" then sure(record, nil, replies[i].err, "EINVAL") end
     end
   end
 end
@@ -374,13 +361,13 @@ end
 -- The entries of a batch as a list: key, value, key, value. One that was removed meanwhile is left out.
 local function read_batch(self, batch)
   local out = {}
-  local replies = sure(self, self.client:pipeline(function(p)
+  local replies = sure(self, redis.pipeline(self.client, function(p)
     for i = 1, #batch do p:get(batch[i]) end
   end))
   for i = 1, #batch do
     local reply, value = replies[i], nil
     if type(reply) == "table" then -- a list
-      value = decode_list(sure(self, self.client:lrange(batch[i], 0, -1)), true)
+      value = decode_list(sure(self, ask(self.client, "LRANGE", batch[i], 0, -1)), true)
       if value[1] == nil then value = nil end
     elseif reply then
       value = decode(reply, true)

@@ -190,11 +190,11 @@ function methods.permitted(self, fn)
 end
 
 -- own(fn) -> the results of fn(conn, node), with a connection of its own, which goes to the pool unless it is closed | nil,
--- message, code
+-- message, code, true
 function methods.own(self, fn)
   local results = pack(self:permitted(function()
     local conn, message, code = take(self)
-    if not conn then return nil, message, code end
+    if not conn then return nil, message, code, true end
     local _ <close> = setmetatable({}, { __close = function(_, err) if err then conn:close() end end })
     local got = pack(fn(conn, self))
     if type(got[2]) == "string" and got[2]:find("^READONLY") then conn:close() end -- a failover has happened
@@ -202,7 +202,7 @@ function methods.own(self, fn)
     return unpack(got, 1, got.n)
   end))
   if results[1] then return unpack(results, 2, results.n) end
-  return nil, results[2], results[3]
+  return nil, results[2], results[3], true
 end
 
 return node

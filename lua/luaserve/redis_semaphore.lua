@@ -6,6 +6,7 @@
 -- and publishes its id. A job of each permit renews the lease, and gives it back when the task has ended without doing so.
 
 local core = require "luaserve.core"
+local redis = require "luaserve.redis"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
@@ -62,7 +63,7 @@ local origin -- the beginning of the ids of this state
 local count = 0
 
 local function run(self, what, id)
-  return self.client:eval(script, self.keys, { what, id, self.permits, LEASE_S * 1000, self.channel })
+  return redis.eval(self.client, script, self.keys, { what, id, self.permits, LEASE_S * 1000, self.channel })
 end
 
 local function unlist(self, permit)
@@ -104,12 +105,13 @@ local permit_meta = { __close = give_back }
 
 -- Be subscribed to the ids that get a permit, until none has waited for a while. Those that got one before look again.
 local function listen(self)
-  self.subscription = self.client:subscribe(self.channel, function(id)
+  local ok, subscription = pcall(self.client.subscribe, self.client, self.channel, function(id)
     local permit = self.waiting[id]
     if not permit then return end
     permit.granted = true
     permit.turn:wake()
   end)
+  self.subscription = ok and subscription
   for _, permit in pairs(self.waiting) do permit.turn:wake() end
   local gate = core.redis_connection()
   repeat gate:wait(LEASE_S, "idle") until not next(self.waiting)
@@ -117,7 +119,7 @@ local function listen(self)
   self.listening = false
 end
 
--- Wait until the permit is granted, at most `timeout` seconds -> true | nil, message, code
+-- Wait until the permit is granted, at most `timeout` seconds -> true | nil, message, code, unsent
 local function wait(self, permit, timeout)
   local limit = timeout and now() + timeout
   if not self.listening then self.listening = pcall(core.spawn, listen, self) end
@@ -126,8 +128,8 @@ local function wait(self, permit, timeout)
     if permit.granted then break end
     core.lease_wait()
     if limit and now() >= limit then return nil, "timeout", "ETIMEDOUT" end
-    local has, message, code = run(self, "wait", permit.id)
-    if message then return nil, message, code end
+    local has, message, code, unsent = run(self, "wait", permit.id)
+    if message then return nil, message, code, unsent end
     permit.granted = permit.granted or has == 1
   end
   return true
@@ -142,7 +144,7 @@ local function own(self)
   return found
 end
 
--- acquire(self, call, timeout, within) -> permit | nil, message, code
+-- acquire(self, call, timeout, within) -> permit | nil, message, code, unsent
 local function acquire(self, call, timeout, within)
   if not core.can_wait() then
     usage.error("%s: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or in "
@@ -169,17 +171,19 @@ local function acquire(self, call, timeout, within)
     self.waiting[permit.id] = nil
     if not permit.granted then give_back(permit) end
   end })
-  local ok, message, code = run(self, timeout == 0 and "try" or "wait", permit.id)
+  local ok, message, code, unsent = run(self, timeout == 0 and "try" or "wait", permit.id)
   permit.granted = permit.granted or ok == 1
   if ok == 0 and timeout == 0 then
     permit.returned = true
     return nil, "timeout", "ETIMEDOUT"
   elseif ok == 0 then
-    ok, message, code = wait(self, permit, timeout)
+    ok, message, code, unsent = wait(self, permit, timeout)
   end
-  if not ok then return nil, message, code end
+  if not ok then return nil, message, code, unsent end
   return permit
 end
+
+local function sure(self, ...) return redis.sure(self.client, format("semaphore '%s'", self.name), ...) end
 
 local methods = {}
 
@@ -221,16 +225,11 @@ function methods.with(self, fn, ...)
   if type(fn) ~= "function" then
     usage.error("semaphore:with: the first argument must be a function; got %s", usage.quote(fn))
   end
-  local permit <close>, message = acquire(record, "semaphore:with", nil, true)
-  if not permit then usage.error("semaphore '%s': %s", record.name, message) end
+  local permit <close> = sure(record, acquire(record, "semaphore:with", nil, true))
   return fn(...)
 end
 
-local function held(self)
-  local number, message = run(self, "count", "")
-  if message then usage.error("semaphore '%s': %s", self.name, message) end
-  return number
-end
+local function held(self) return sure(self, run(self, "count", "")) end
 
 -- parts_of(semaphore) -> the number of its permits, its client
 function redis_semaphore.parts_of(semaphore)

@@ -37,7 +37,7 @@ local function refresh()
     if i < 3 then sealed[i] = core.crypto_seal(secrets[1], core.crypto_random(KEY_BYTES), context(number)) end
   end
   sealed[3] = 4 * PERIOD_S
-  local replies, message = client:eval(script, names, sealed)
+  local replies, message = require("luaserve.redis").eval(client, script, names, sealed)
   if not replies then return nil, message end
   for i, number in ipairs { period, period + 1, period - 1 } do
     local key = replies[i] and seal.open(secrets, replies[i], context(number))

@@ -132,7 +132,7 @@ end
 -- Store the retained messages of a batch -> true | nil, message
 local function store(batch)
   if not batch.retain then return true end
-  local replies, message = client:pipeline(function(p)
+  local replies, message = require("luaserve.redis").pipeline(client, function(p)
     for _, one in ipairs(batch) do
       if one.retain == "set" then p:hset(RETAINED, one.topic, one[3]) end
       if one.retain == "remove" then p:hdel(RETAINED, one.topic) end
@@ -246,10 +246,10 @@ end
 
 -- What other servers have retained before this one has subscribed.
 local function restore()
-  local messages, message = client:hgetall(RETAINED)
-  if not messages then return core.log("warn", "topics: retained messages are missing: " .. message) end
+  local list, message = require("luaserve.redis").ask(client, "HGETALL", RETAINED)
+  if not list then return core.log("warn", "topics: retained messages are missing: " .. message) end
   restored = {}
-  for topic, text in pairs(messages) do take(PREFIX .. topic, text, true) end
+  for at = 1, #list, 2 do take(PREFIX .. list[at], list[at + 1], true) end
 end
 
 local function listen_all(gate)

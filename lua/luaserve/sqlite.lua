@@ -1,6 +1,6 @@
 -- sqlite.lua - ls.sqlite: checks the arguments, and what needs no C: transactions, migrations, rows one by one, backups.
 -- The core runs the statements (src/script/bind/database/database_object.c): it returns a result, nil, message, code for a
--- failure, or false and a message, which is raised at the line of the site.
+-- failure, or false and a message for a call that is wrong.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
@@ -9,7 +9,7 @@ local database = require "luaserve.database"
 usage.mark_internal()
 
 local string_unpack, setmetatable, type = string.unpack, setmetatable, type -- a site may replace the globals
-local strict, check_call, results = database.strict, database.check_call, database.results
+local strict, check_call, sure = database.strict, database.check_call, database.sure
 local core_run, core_rows, core_more = core.sqlite_run, core.sqlite_rows, core.sqlite_more
 local EXEC, QUERY, ONE = 0, 1, 2
 
@@ -26,44 +26,45 @@ sqlite.calls = {
 -- db is a Database: an SQLite database that all Lua states share. Its methods wait.
 local methods = {}
 
--- db:exec(sql, ...: any) -> result: SqliteResult | nil, message, code
--- Runs a statement. The values after it are those of its parameters.
+-- db:exec(sql, ...: any) -> result: SqliteResult
+-- Runs a statement. The values after it are those of its parameters. Raises a Failure when it fails, as all methods do.
 --
 -- result is a SqliteResult: what db:exec returns.
 -- result.changes: integer - number of rows that were inserted, updated or deleted
 -- result.last_id: integer - rowid of the row that was inserted last
 function methods.exec(self, sql, ...)
   check_call(self, sql, "db:exec", "database")
-  return results("db:exec", core_run(self.handle, EXEC, sql, ...))
+  return sure(self, "db:exec", sql, core_run(self.handle, EXEC, sql, ...))
 end
 
--- db:query(sql, ...: any) -> rows: table[] | nil, message, code
+-- db:query(sql, ...: any) -> rows: table[]
 -- Runs a statement, and returns all rows of its result: tables by the names of the columns, without those that are NULL.
 function methods.query(self, sql, ...)
   check_call(self, sql, "db:query", "database")
-  return results("db:query", core_run(self.handle, QUERY, sql, ...))
+  return sure(self, "db:query", sql, core_run(self.handle, QUERY, sql, ...))
 end
 
--- db:one(sql, ...: any) -> row: table? | nil, message, code
+-- db:one(sql, ...: any) -> row: table?
 -- Runs a statement, and returns the first row of its result; nil without one.
 function methods.one(self, sql, ...)
   check_call(self, sql, "db:one", "database")
-  return results("db:one", core_run(self.handle, ONE, sql, ...))
+  return sure(self, "db:one", sql, core_run(self.handle, ONE, sql, ...))
 end
 
 -- db:rows(sql, ...: any) -> iterator: fun(): table?
--- Iterates over the rows of a result, of which some are in memory at a time. Raises when it fails.
+-- Iterates over the rows of a result, of which some are in memory at a time.
 function methods.rows(self, sql, ...)
   check_call(self, sql, "db:rows", "database")
   local rows, more, call = core_rows(self.handle, sql, ...)
-  if not rows then usage.error("db:rows: %s", more) end
+  if not rows then sure(self, "db:rows", sql, rows, more, call) end
   local at = 0
   return function()
     at = at + 1
     local row = rows[at]
     if row == nil and more then
-      rows, more = core_more(call)
-      if not rows then usage.error("db:rows: %s", more) end
+      local code
+      rows, more, code = core_more(call)
+      if not rows then sure(self, "db:rows", sql, rows, more, code) end
       at, row = 1, rows[1]
     end
     return row
@@ -73,44 +74,35 @@ end
 -- tx is a Transaction: the statements of a transaction; the argument of the function of db:transaction.
 local tx_methods = {}
 
-local function note_failure(tx, result, message, code)
-  if not code then return result end
-  tx.failure = { message, code }
-  return nil, message, code
-end
-
--- run_in(tx, call, how, sql, ...) -> the results of the statement. After a failure all statements return that failure.
 local function run_in(tx, call, how, sql, ...)
   check_call(tx, sql, call, "transaction")
-  local failure = tx.failure
-  if failure then return nil, failure[1], failure[2] end
-  return note_failure(tx, results(call, core_run(tx.handle, how, sql, ...)))
+  database.check_open(tx)
+  return sure(tx, call, sql, core_run(tx.handle, how, sql, ...))
 end
 
--- tx:exec(sql, ...: any) -> result: SqliteResult | nil, message, code
+-- tx:exec(sql, ...: any) -> result: SqliteResult
 -- As db:exec.
 function tx_methods.exec(self, sql, ...) return run_in(self, "tx:exec", EXEC, sql, ...) end
 
--- tx:query(sql, ...: any) -> rows: table[] | nil, message, code
+-- tx:query(sql, ...: any) -> rows: table[]
 -- As db:query.
 function tx_methods.query(self, sql, ...) return run_in(self, "tx:query", QUERY, sql, ...) end
 
--- tx:one(sql, ...: any) -> row: table? | nil, message, code
+-- tx:one(sql, ...: any) -> row: table?
 -- As db:one.
 function tx_methods.one(self, sql, ...) return run_in(self, "tx:one", ONE, sql, ...) end
 
 local tx_meta = strict("a transaction", tx_methods)
 
--- begin(db, call) -> handle, which must be closed, tx | nil, message, code
+-- begin(db, call) -> tx, whose handle must be closed
 local function begin(self, call)
-  local handle, message, code = results(call, core.sqlite_begin(self.handle))
-  if not handle then return nil, message, code end
-  return handle, setmetatable({ handle = handle, failure = false }, tx_meta)
+  local handle = sure(self, call, nil, core.sqlite_begin(self.handle))
+  return setmetatable({ handle = handle, target = self.target, failure = false }, tx_meta)
 end
 
-local function commit(handle) return results("db:transaction", core.sqlite_commit(handle)) end
+local function commit(tx) return sure(tx, "db:transaction", nil, core.sqlite_commit(tx.handle)) end
 
--- db:transaction(fn: fun(tx: Transaction): ...) -> ...: any | nil, message, code
+-- db:transaction(fn: fun(tx: Transaction): ...) -> ...: any
 -- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
 -- undone after an error, a statement that fails, and when the function returns false, or nil with a reason.
 function methods.transaction(self, fn, ...)
@@ -119,36 +111,25 @@ function methods.transaction(self, fn, ...)
   return database.transaction(fn, commit, begin(self, "db:transaction"))
 end
 
--- db:migrate(migrations: string[]) -> true | nil, message, code
+-- db:migrate(migrations: string[]) -> true
 -- Brings the database to the version of the list: runs the statements after those that it has run before, in one
 -- transaction. The number of them is in `pragma user_version`.
 function methods.migrate(self, list, ...)
-  check_call(self, "", "db:migrate", "database")
-  database.check_migrations(self, "db:migrate", list, ...)
-  local row, message, code = core_run(self.handle, ONE, "pragma user_version")
-  if not row then return nil, message, code end
-  if row.user_version == #list then return true end
-  local handle, tx
-  handle, tx, code = begin(self, "db:migrate")
-  if not handle then return nil, tx, code end
-  local _ <close> = handle
-  row, message, code = tx:one("pragma user_version") -- another state may have been first
-  if not row then return nil, message, code end
-  database.check_version(self, "db:migrate", row.user_version, #list)
-  for i = row.user_version + 1, #list do
-    local ok
-    ok, message, code = core.sqlite_script(handle, list[i])
-    if ok == false then usage.error("db:migrate: migration %d: %s", i, message) end
-    if not ok then return nil, ("migration %d: %s"):format(i, message), code end
-  end
-  if row.user_version < #list then
-    row, message, code = tx:exec("pragma user_version = " .. #list)
-    if not row then return nil, message, code end
-  end
-  return results("db:migrate", core.sqlite_commit(handle))
+  local call <const>, version <const> = "db:migrate", "pragma user_version"
+  check_call(self, "", call, "database")
+  database.check_migrations(self, call, list, ...)
+  if sure(self, call, version, core_run(self.handle, ONE, version)).user_version == #list then return true end
+  return database.transaction(function(tx)
+    local from = run_in(tx, call, ONE, version).user_version -- another state may have been first
+    database.check_version(self, call, from, #list)
+    for i = from + 1, #list do
+      sure(tx, call .. ": migration " .. i, list[i], core.sqlite_script(tx.handle, list[i]))
+    end
+    if from < #list then run_in(tx, call, EXEC, version .. " = " .. #list) end
+  end, commit, begin(self, call))
 end
 
--- db:backup(path) -> true | nil, message, code
+-- db:backup(path) -> true
 -- Writes a copy of the database to a file, which it replaces in one step. The database can be used meanwhile.
 function methods.backup(self, path, ...)
   check_call(self, "", "db:backup", "database")
@@ -158,10 +139,8 @@ function methods.backup(self, path, ...)
   usage.no_more("db:backup(path)", path, ...)
   local beside = ("%s.luaserve-%016x"):format(path, string_unpack("i8", core.crypto_random(8)))
   local written <close> = core.file_temporary(beside)
-  local ok, message, code = results("db:backup", core.sqlite_backup(self.handle, beside))
-  if not ok then return nil, path .. ": " .. message, code end
-  ok, message, code = core.file_rename(beside, path)
-  if not ok then return nil, message, code end
+  sure({ target = path }, "db:backup", nil, core.sqlite_backup(self.handle, beside))
+  sure({ target = path }, "db:backup", nil, core.file_rename(beside, path))
   core.file_keep(written)
   return true
 end
@@ -187,7 +166,7 @@ function sqlite.open(path, given, ...)
   elseif not handle then
     usage.error("ls.sqlite: %s has other options at %s, which stay until a restart", usage.quote(path), message)
   end
-  opened[path] = opened[path] or setmetatable({ handle = handle }, meta)
+  opened[path] = opened[path] or setmetatable({ handle = handle, target = path }, meta)
   return opened[path]
 end
 

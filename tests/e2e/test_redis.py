@@ -63,7 +63,6 @@ class RealServer(RedisCase):
             ("return r:xadd('s', '1-1', 'f', 'v'), r:xrange('s', '-', '+')", ["1-1", [["1-1", ["f", "v"]]]]),
             ("return r:xread('STREAMS', 's', 0), r:xread('BLOCK', 10, 'STREAMS', 's', '1-1')",
              [[["s", [["1-1", ["f", "v"]]]]], None]),
-            ("return r:cluster('KEYSLOT', 'a') == nil", [True]),
         ]
         for code, expected in cases:
             with self.subTest(code):
@@ -76,6 +75,7 @@ class RealServer(RedisCase):
         self.fails(site, "return r:lpush('k', 1)", "WRONGTYPE", "EINVAL")
         self.fails(site, "return r:evalsha(('0'):rep(40), 0)", "NOSCRIPT", "ENOENT")
         self.fails(site, "return r:call('NOTHING')", "unknown command", "EINVAL")
+        self.fails(site, "return r:cluster('KEYSLOT', 'a')", "cluster support disabled", "EINVAL")
         for code, message in [
             ("r:get(nil)", "chunk:1: r:get: argument 1 must be a string, a number or a buffer; got nil"),
             ("r:set('k', {})", "r:set: argument 2 must be a string, a number or a buffer; got a table"),
@@ -110,7 +110,8 @@ class RealServer(RedisCase):
                    "changed a watched key", "ECHANGED")
         self.fails(site, """return r:transaction("a", function(t) r:set("a", 13) t:set("a", 0) t:wait(0, 10) end)""",
                    "changed a watched key", "ECHANGED")
-        self.fails(site, """return r:transaction(function(t) t:set("a", 0) return nil, "no", "EINVAL" end)""", "no", "EINVAL")
+        self.assertEqual(self.run_lua(site, """return r:transaction(function(t) t:set("a", 0) return nil, "no", "EINVAL" end)"""),
+                         [None, "no", "EINVAL"])
         self.fails(site, "return r:transaction(function(t) t:set('a', 0) t:call('NOTHING') end)", "unknown command", "EINVAL")
         self.raises(site, "r:transaction('a', function(t, c) c:subscribe('a', print) end)", "outside of the transaction")
         self.raises(site, "r:transaction('a', function() error('mine') end)", "mine")
@@ -151,9 +152,9 @@ app:get("/limited", function()
     if r:call("CLIENT", "LIST"):find("cmd=blpop") then break end
     ls.sleep(0.01)
   end
-  local _, message, code = one:blpop("q", 0)
+  local _, e = ls.try(one.blpop, one, "q", 0)
   ls.redis(URL .. "/1"):rpush("q", "first")
-  return { code, message, job:wait()[2], one:blpop("q", 0.01) or "empty" }
+  return { e.code, e.message, job:wait()[2], one:blpop("q", 0.01) or "empty" }
 end)""")
         with site.connect() as waiting:
             waiting.send(b"GET /pop HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -243,17 +244,17 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
         site = self.site(redis, "env.short = ls.redis(URL, { timeout = 0.2 })")
         self.assertEqual(self.run_lua(site, "return r:set('a', 1)"), ["OK"])
         redis.kill()
-        self.eventually(lambda: self.run_lua(site, "return r:get 'a'")[2] != "ECLOSED", "no connection of before is in use")
+        self.eventually(lambda: self.results(site, "return r:get 'a'")[3] != "ECLOSED", "no connection of before is in use")
         self.fails(site, "return r:get 'a'", "Redis at 127.0.0.1:%d: " % redis.port, "EREFUSED")
         redis.start()
-        self.eventually(lambda: self.run_lua(site, "return r:set('a', 2)")[0] == "OK", "it connects again")
-        self.eventually(lambda: self.run_lua(site, "return short:get 'a'")[0] == "2", "a reply in 0.2 s")
+        self.eventually(lambda: self.results(site, "return r:set('a', 2)")[1] == "OK", "it connects again")
+        self.eventually(lambda: self.results(site, "return short:get 'a'")[1] == "2", "a reply in 0.2 s")
         redis.pause()
         try:
             self.fails(site, "return short:get 'a'", "timeout: no reply within 0.2 s", "ETIMEDOUT")
         finally:
             redis.resume()
-        self.eventually(lambda: self.run_lua(site, "return short:get 'a'")[0] == "2", "it connects again")
+        self.eventually(lambda: self.results(site, "return short:get 'a'")[1] == "2", "it connects again")
 
     def test_a_stop_closes_connections_that_the_drain_has_used(self):
         redis = self.redis()
@@ -299,6 +300,37 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
             return t:set("a", ("x"):rep(200000)), #t:get "a", t:blpop("q", 0.01)""" % (url, cert)), ["OK", 200000, None])
         self.fails(site, "return ls.redis('%s', { connect_timeout = 60 }):get 'a'" % url, "Redis at localhost:%d: TLS: " % port, "ECERT")
         self.raises(site, "ls.redis(URL, { tls = {} })", "the option tls needs a URL with rediss://")
+
+
+class Down(RedisCase):
+    def test_a_failure_that_is_not_caught_is_503_or_500_and_has_a_line_for_each_place(self):
+        site = self.serve(app_site("""
+local r, db = ls.redis("redis://127.0.0.1:1"), ls.sqlite(":memory:")
+local failing = ls.app()
+local function incr() r:incr("n") return "counted" end
+local function by_error(app) app:error(function(_, _, e) return e.code .. " " .. tostring(e.retry) end) return app end
+app:get("/plain", incr)
+app:get("/tail", function() return r:get("n") end)
+app:get("/wrong", function() return db:one("select none") or 404 end)
+app:get("/caught", function() return select(2, ls.try(r.incr, r, "n")).message end)
+app:use("/middleware", function(_, _, next) next() end)
+app:get("/middleware", incr)
+by_error(failing):get("/", function() r:incr("n") end)
+app:mount("/error", failing)
+"""))
+        for path, status, text in (("/plain", 503, "Service Unavailable\n"), ("/tail", 503, "Service Unavailable\n"),
+                                   ("/middleware", 503, "Service Unavailable\n"), ("/wrong", 500, "Internal Server Error\n"),
+                                   ("/error", 503, "EREFUSED true"), ("/caught", 200, "connection refused")):
+            for _ in range(3):
+                response = site.get(path)
+                self.assertEqual((response.status, response.text), (status, text), path)
+        log = site.log()
+        for text in ("GET /plain: ", "GET /tail: ", "GET /wrong: ", "GET /error: "):
+            self.assertEqual(log.count(text), 1, log)
+        for text in ("site.lua:6: r:incr: Redis at 127.0.0.1:1: connection refused", "site.lua:9: r:get: Redis at",
+                     "site.lua:10: db:one: :memory:: no such column: none at byte 8 in: select none"):
+            self.assertIn(text, log)
+        self.assertNotIn("stack traceback", log)
 
 
 class Cluster(RedisCase):
@@ -496,9 +528,9 @@ env.s, env.none = of("mymaster"), of("other")""".replace("@PORT@", str(sentinel.
         masters[0] = str(replica.port)
         self.fails(site, "return s:get 'a'", "it is no master any more", "EBUSY")
         masters[0] = str(old.port)
-        self.eventually(lambda: self.run_lua(site, "return s:get 'a'")[2] == "ECLOSED", "the old master closes")
+        self.eventually(lambda: self.results(site, "return s:get 'a'")[3] == "ECLOSED", "the old master closes")
         masters[0] = str(new.port)
-        self.eventually(lambda: self.run_lua(site, "return s:get 'a'")[0] == "new", "the new master is found")
+        self.eventually(lambda: self.results(site, "return s:get 'a'")[1] == "new", "the new master is found")
 
     def test_a_request_that_ends_leaves_the_replies_in_step(self):
         release = threading.Event()

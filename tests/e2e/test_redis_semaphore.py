@@ -161,7 +161,7 @@ class Semaphores(Case):
         self.redis.kill()
         response = self.fetch(sites[1], "/wait/60", expect=409)
         self.assertRegex(response.text, r"^E\w+ Redis at 127.0.0.1:\d+: ")
-        self.fetch(sites[1], "/with", expect=500)
+        self.fetch(sites[1], "/with", expect=503)
         sites[1].wait_log(r"semaphore 'door{%}': Redis at 127.0.0.1:\d+: ")
         sites[0].wait_log(r"semaphore 'door{%}': the permit of .*site.lua:\d+ is not renewed: Redis at ")
         self.redis.start()  # without its data: the permit that is held comes back

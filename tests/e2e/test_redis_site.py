@@ -128,14 +128,14 @@ class Dicts(Case):
         site = self.site(CALLS)
         self.assertEqual(self.fetch(site, "/count").text, "1")
         self.redis.kill()
-        self.fetch(site, "/read", expect=500)
+        self.fetch(site, "/read", expect=503)
         site.wait_log(r'dict "shared": Redis at 127.0.0.1:%d: ' % self.redis.port)
-        self.fetch(site, "/visits", headers=[("Cookie", "session=" + "x" * 43)], expect=500)
+        self.fetch(site, "/visits", headers=[("Cookie", "session=" + "x" * 43)], expect=503)
         for _ in range(5):
             self.fetch(site, "/few")
         site.wait_log("rate_limit: a bucket cannot be read or stored, and requests are not limited: .*Redis at ")
-        self.fetch(site, "/updated", expect=500)
-        site.wait_log(r"the handler returned nil, Redis at 127.0.0.1:%d: " % self.redis.port)
+        self.fetch(site, "/updated", expect=503)
+        site.wait_log(r'site.lua:\d+: dict "shared": Redis at 127.0.0.1:%d: ' % self.redis.port, count=2)
         self.redis.start()
         self.eventually(lambda: self.is_ok(site), "the dict works again")
 

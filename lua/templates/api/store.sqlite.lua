@@ -22,16 +22,12 @@ local function item_of(row)
   return row
 end
 
-local function one(...)
-  local row, message = db:one(...)
-  assert(not message, message)
-  return item_of(row)
-end
+local function one(...) return item_of(db:one(...)) end
 
 -- The first `limit` items after the id `after`, by their ids. done: nil for all, or those with this value.
 function store.items(after, limit, done)
-  local rows = assert(db:query([[select * from item where id > :after and (:done is null or done = :done)
-    order by id limit :limit]], { after = after, limit = limit, done = done }))
+  local rows = db:query([[select * from item where id > :after and (:done is null or done = :done)
+    order by id limit :limit]], { after = after, limit = limit, done = done })
   for _, row in ipairs(rows) do item_of(row) end
   return ls.json.array(rows)
 end
@@ -47,8 +43,8 @@ function store.change(id, fields)
     { id = id, title = fields.title, done = fields.done })
 end
 
-function store.delete(id) return assert(db:exec("delete from item where id = ?", id)).changes == 1 end
+function store.delete(id) return db:exec("delete from item where id = ?", id).changes == 1 end
 
-function store.clear() assert(db:exec("delete from item")) end
+function store.clear() db:exec("delete from item") end
 
 return store

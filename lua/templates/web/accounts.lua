@@ -32,9 +32,9 @@ function accounts.add_routes(app)
   app:post("/register", limited, function(req, res)
     local given, errors = req:form(account, { refuse = false })
     if errors then return show(res:status(422), given, errors) end
-    local added, message, code = store.add_user(given.name, assert(ls.crypto.password.hash(given.password)))
-    if code == "EEXIST" then return show(res:status(409), given, { name = "This name is taken." }) end
-    assert(added, message)
+    if not store.add_user(given.name, assert(ls.crypto.password.hash(given.password))) then
+      return show(res:status(409), given, { name = "This name is taken." })
+    end
     req.session.user = given.name -- gives the session a new id
     return res:redirect("/", 303)
   end)

@@ -14,9 +14,10 @@ store.sessions = ls.dict("sessions")
 local users, ids = ls.dict("users"), ls.dict("ids") -- an account by its name; the numbers that were given last
 local notes, files = ls.dict("notes", { size = "64m" }), ls.dict("files") -- a list for each user, the newest first
 
--- add_user(name, hash of the password) -> true | nil, message, code: "EEXIST" for a name that is taken
+-- add_user(name, hash of the password) -> whether the name was free
 function store.add_user(name, hash)
-  return users:add(name, { id = ids:incr("user"), name = name, hash = hash })
+  local added, message, code = users:add(name, { id = ids:incr("user"), name = name, hash = hash })
+  return code ~= "EEXIST" and assert(added, message)
 end
 
 -- user(name) -> { id, name, hash } | nil

@@ -23,29 +23,23 @@ db:migrate { -- add further ones at the end: each runs once
 }
 store.sessions = ls.dict("sessions", { file = not test and "data/site.db" or nil })
 
-local function one(...)
-  local row, message = db:one(...)
-  return assert(not message, message) and row
-end
-
--- add_user(name, hash of the password) -> true | nil, message, code: "EEXIST" for a name that is taken
+-- add_user(name, hash of the password) -> whether the name was free
 function store.add_user(name, hash)
-  local added, message, code = db:exec("insert into user(name, hash) values(?, ?)", name, hash)
-  return added and true, message, code
+  return db:exec("insert into user(name, hash) values(?, ?) on conflict do nothing", name, hash).changes == 1
 end
 
 -- user(name) -> { id, name, hash } | nil
-function store.user(name) return one("select * from user where name = ?", name) end
+function store.user(name) return db:one("select * from user where name = ?", name) end
 
 -- add(sql, user, entry) runs an insert that does nothing when the user has ENTRIES_MAX entries.
 local function add(sql, user, entry)
   entry.user, entry.max = user, ENTRIES_MAX
-  if assert(db:exec(sql, entry)).changes == 1 then return true end
+  if db:exec(sql, entry).changes == 1 then return true end
   return nil, "You have " .. ENTRIES_MAX .. " already. Please delete some."
 end
 
 -- The notes of a user, { id, title, text, time }, the newest first.
-function store.notes(user) return assert(db:query("select * from note where user = ? order by id desc", user)) end
+function store.notes(user) return db:query("select * from note where user = ? order by id desc", user) end
 
 function store.add_note(user, entry)
   return add([[insert into note(user, title, text, time) select :user, :title, :text, :time
@@ -53,15 +47,15 @@ function store.add_note(user, entry)
 end
 
 function store.delete_note(user, id)
-  return assert(db:exec("delete from note where user = ? and id = ?", user, id)).changes == 1
+  return db:exec("delete from note where user = ? and id = ?", user, id).changes == 1
 end
 
 -- The files of a user, { id, name, bytes, time }, the newest first.
 function store.files(user)
-  return assert(db:query("select * from file where user = ? order by time desc, name", user))
+  return db:query("select * from file where user = ? order by time desc, name", user)
 end
 
-function store.file(user, id) return one("select * from file where user = ? and id = ?", user, id) end
+function store.file(user, id) return db:one("select * from file where user = ? and id = ?", user, id) end
 
 function store.add_file(user, entry)
   return add([[insert into file(id, user, name, bytes, time) select :id, :user, :name, :bytes, :time
@@ -69,7 +63,7 @@ function store.add_file(user, entry)
 end
 
 function store.delete_file(user, id)
-  return assert(db:exec("delete from file where user = ? and id = ?", user, id)).changes == 1
+  return db:exec("delete from file where user = ? and id = ?", user, id).changes == 1
 end
 
 return store

@@ -5,14 +5,17 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/escape.h"
 #include "base/io/log_stderr.h"
+#include "base/text.h"
 
-enum { LINE_BYTES_MAX = 16 * 1024 };
+enum { LINE_BYTES_MAX = 16 * 1024, PLACES = 256, PAUSE_S = 60, SECOND_BITS = 24 };
 static const char truncated_mark[] = " [truncated]";
 
 /* Global, like the allocator hook: the sink and the level. Set before threads start. */
@@ -108,4 +111,17 @@ void ls_log(enum ls_log_level level, const char *format, ...)
 void ls_log_text(enum ls_log_level level, const char *text, size_t len)
 {
     if (!dropped(level)) emit(level, text, len, false);
+}
+
+/* A place has a slot: the upper bits of its hash, and the second of its last line. Another place with the same slot takes
+ * it, and the first one has a line more. */
+bool ls_log_is_due(const char *place)
+{
+    static _Atomic uint64_t slots[PLACES];
+    const uint64_t mask = (UINT64_C(1) << SECOND_BITS) - 1, hash = ls_text_hash(place, strlen(place)),
+                   now = ls_clock_coarse_ms() / 1000 & mask;
+    _Atomic uint64_t *slot = &slots[hash % PLACES];
+    uint64_t before = atomic_load(slot);
+    if (((before ^ hash) & ~mask) == 0 && ((now - before) & mask) < PAUSE_S) return false;
+    return atomic_compare_exchange_strong(slot, &before, (hash & ~mask) | now);
 }

@@ -3,6 +3,7 @@
 #define LS_BASE_LOG_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/compiler.h"
@@ -25,5 +26,8 @@ const char *ls_log_level_name(enum ls_log_level level);
  * invalid UTF-8 become \xNN. Trailing line breaks are removed. A line longer than 16 KiB is truncated and marked. */
 LS_PRINTF(2, 3) void ls_log(enum ls_log_level level, const char *format, ...);
 void ls_log_text(enum ls_log_level level, const char *text, size_t len); /* no format */
+
+/* Whether a line about this place, "site.lua:12", is due: the last one was more than a minute ago. */
+bool ls_log_is_due(const char *place);
 
 #endif

@@ -113,7 +113,7 @@ static int log_error_protected(lua_State *L)
         error->task->cpu_exceeded ? ls_task_push_exceeded(L, error->task, NULL) : ls_error_describe(L, 1);
     if (error->text != NULL) (void)snprintf(error->text, error->text_bytes, "%s", message);
     ls_task_push_traceback(L, error->task, message);
-    ls_log(LS_LOG_ERROR, "%s: %s", error->what, lua_tostring(L, -1));
+    ls_error_log(L, 1, error->what, lua_tostring(L, -1));
     return 0;
 }
 

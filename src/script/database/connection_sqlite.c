@@ -17,7 +17,6 @@ enum {
     PROGRESS_OPS = 100,
     CLOCK_ROWS = 8 /* between two looks at the clock */,
     WAYS = 4,
-    SHOWN_BYTES = 200,
     BUSY_STEP_MS = 2,
     CACHE_KIB = 4096
 };
@@ -58,24 +57,13 @@ void ls_db_job_fail(ls_db_job *job, int error, const char *message)
     if (to != NULL) memcpy(to, message, len + 1);
 }
 
-/* The message with the beginning of the statement, and the position in it if SQLite knows it. */
-static void fail_with(ls_db_job *job, int error, const char *message, int offset)
-{
-    char text[SHOWN_BYTES + 400], at[40] = "";
-    const bool whole = job->sql.len <= SHOWN_BYTES;
-    if (job->what == LS_DB_BEGIN || job->what == LS_DB_COMMIT || job->what == LS_DB_BACKUP) {
-        ls_db_job_fail(job, error, message);
-        return;
-    }
-    if (offset >= 0) (void)snprintf(at, sizeof at, " at byte %d", offset + 1);
-    (void)snprintf(text, sizeof text, "%.380s%s in: %.*s%s", message, at, (int)(whole ? job->sql.len : SHOWN_BYTES),
-                   job->sql.data != NULL ? job->sql.data : "", whole ? "" : "...");
-    ls_db_job_fail(job, error, text);
-}
-
+/* With the position in the statement if SQLite knows it. */
 void ls_db_conn_fail(ls_db_conn *conn, ls_db_job *job)
 {
-    fail_with(job, code_of(conn->handle), sqlite3_errmsg(conn->handle), sqlite3_error_offset(conn->handle));
+    char text[400];
+    const int offset = sqlite3_error_offset(conn->handle);
+    if (offset >= 0) (void)snprintf(text, sizeof text, "%.360s at byte %d", sqlite3_errmsg(conn->handle), offset + 1);
+    ls_db_job_fail(job, code_of(conn->handle), offset >= 0 ? text : sqlite3_errmsg(conn->handle));
 }
 
 /* ---- callbacks
@@ -231,13 +219,10 @@ static int prepare(ls_db_conn *conn, const char *sql, size_t len, unsigned flags
 
 static void prepare_failed(ls_db_conn *conn, ls_db_job *job)
 {
-    job->misuse = true;
-    if (conn->refused != NULL) {
-        fail_with(job, LS_EINVAL, conn->refused, -1);
-    } else {
+    if (conn->refused != NULL)
+        ls_db_job_fail(job, LS_EINVAL, conn->refused);
+    else
         ls_db_conn_fail(conn, job);
-        job->misuse = job->error == LS_EINVAL;
-    }
 }
 
 ls_db_statement *ls_db_conn_prepare(ls_db_conn *conn, ls_db_job *job)
@@ -270,8 +255,7 @@ ls_db_statement *ls_db_conn_prepare(ls_db_conn *conn, ls_db_job *job)
         wrong = "not enough memory";
     if (wrong != NULL) {
         (void)sqlite3_finalize(made.stmt);
-        job->misuse = true;
-        fail_with(job, LS_EINVAL, wrong, -1);
+        ls_db_job_fail(job, LS_EINVAL, wrong);
         return NULL;
     }
     memcpy(made.sql, job->sql.data, made.len);
@@ -312,8 +296,7 @@ static enum ls_db_type field_of(const ls_db_job *job, const char *name, const ch
 
 static bool misused(ls_db_job *job, const char *message)
 {
-    job->misuse = true;
-    fail_with(job, LS_EINVAL, message, -1);
+    ls_db_job_fail(job, LS_EINVAL, message);
     return false;
 }
 
@@ -459,7 +442,7 @@ bool ls_db_conn_run(ls_db_conn *conn, ls_db_job *job, ls_db_statement *statement
         job->changes = sqlite3_total_changes64(conn->handle) != total ? sqlite3_changes64(conn->handle) : 0;
         job->last_id = sqlite3_last_insert_rowid(conn->handle);
     } else if (wrong != NULL) {
-        fail_with(job, LS_EMSGSIZE, wrong, -1);
+        ls_db_job_fail(job, LS_EMSGSIZE, wrong);
     } else if (result == SQLITE_NOMEM) {
         ls_db_job_fail(job, LS_ENOMEM, "not enough memory");
     } else {

@@ -110,7 +110,6 @@ struct ls_db_job {
 
     /* The result. */
     int error;         /* LS_OK or an LS_E* code */
-    bool misuse;       /* the statement itself is wrong, or its parameters: an error of the site */
     bool more;         /* rows are left: run the job again. Meanwhile it has a connection */
     bool writes;       /* it goes to the writer */
     ls_db_bytes rows;  /* `row_count` times `columns` values; the message of an error */

@@ -557,7 +557,6 @@ bool ls_db_try(ls_db_job *job)
     ls_db *db = job->db;
     bool again = false, done = false;
     job->error = LS_OK;
-    job->misuse = false;
     if (job->more) return false;
     if (job->what != LS_DB_RUN) return false;
     if (begins_as_write(job->sql.data)) job->writes = true;

@@ -6,6 +6,8 @@ from harness.case import E2E
 ROUTE = r"""
 app:post("/run", function(req) -- the text of a chunk, which sees `env`; its results as a list
   local results = table.pack(pcall(assert(load(req:body(), "=chunk", "t", setmetatable(env, { __index = _G })))))
+  local e = results[2]
+  if not results[1] and type(e) == "table" then results = { false, tostring(e), e.message, e.code, e.sqlstate, n = 5 } end
   for i = 1, results.n do results[i] = results[i] == nil and ls.json.null or results[i] end
   results.n = nil
   return ls.json.array(results)
@@ -31,9 +33,9 @@ class Chunks(E2E):
         self.assertIn(message, results[1])
 
     def fails(self, server, code, message, error, state=None):
-        """`state`: the fourth result."""
-        results = self.run_lua(server=server, code=code)
-        self.assertEqual((results[0], results[2], (results + [None])[3]), (None, error, state), results)
+        """A database fails with this message, code and SQLSTATE."""
+        results = self.results(server=server, code=code)
+        self.assertEqual((results[0], *results[3:5]), (False, error, state), results)
         self.assertIn(message, results[1])
 
 

@@ -36,6 +36,13 @@ function check.raises(parts, fn, ...)
   end
 end
 
+-- check.fails(fields, fn, ...): fn(...) raises a table, such as the failure of a database, with these fields.
+function check.fails(fields, fn, ...)
+  local ok, e = pcall(fn, ...)
+  if ok or type(e) ~= "table" then error("no failure: " .. show(e), 2) end
+  check.fields(e, fields)
+end
+
 -- The line of the caller plus `offset`, in the form of messages: "test_app.lua:12".
 function check.line(offset)
   local info = debug.getinfo(2, "Sl")

@@ -15,7 +15,7 @@ local function read(dict, key)
 end
 
 local function swap(dict, key, value, version)
-  if dict.full then return nil, "the dict is full", "ENOSPC" end
+  if dict.full then error("the dict is full", 0) end
   if conflicts > 0 then conflicts = conflicts - 1 return nil, "another version", "EAGAIN" end
   check.equal(version, dict.version or 0)
   dict[key], dict.version = value, version + 1

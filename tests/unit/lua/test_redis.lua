@@ -122,16 +122,18 @@ return with_fakes {
       ["OOM no"] = "ELIMIT", ["NOSCRIPT no"] = "ENOENT", ["weird"] = "EINVAL",
     } do
       replies["GET a"] = function() return nil, text end
-      check.equal({ r:get("a") }, { nil, text, code })
+      check.fails({ message = text, code = code, target = "Redis at h:6379", call = "r:get", retry = code == "EBUSY" },
+        r.get, r, "a")
     end
     replies["GET a"] = function() return nil, "closed", "ECLOSED" end
-    check.equal({ r:get("a") }, { nil, "Redis at h:6379: closed", "ECLOSED" })
+    check.fails({ message = "closed", code = "ECLOSED", target = "Redis at h:6379", retry = false, unreached = true },
+      r.get, r, "a")
   end,
 
   readonly_makes_a_new_connection = function()
     local r = open("redis://h")
     replies["SET a 1"] = function() return nil, "READONLY no" end
-    r:set("a", 1)
+    check.fails({ code = "EBUSY", retry = true }, r.set, r, "a", 1)
     check.equal(sent, { "SET a 1", "finish" })
     dialled = nil
     r:get("a")
@@ -157,8 +159,8 @@ return with_fakes {
     check.equal(r:transaction(function(t) t:incr("a") t:hgetall("h") end), { 1, { a = "1" } })
     check.equal(sent, { "MULTI", "INCR a", "HGETALL h", "EXEC" })
     replies.EXEC, sent, replies["WATCH a"] = nil, {}, "OK"
-    check.equal({ r:transaction("a", function(t) t:incr("a") end) },
-      { nil, "another client has changed a watched key", "ECHANGED" })
+    check.fails({ code = "ECHANGED", retry = true, unreached = false }, r.transaction, r, "a",
+      function(t) t:incr("a") end)
     check.equal(sent, { "WATCH a", "MULTI", "INCR a", "EXEC", "keep" })
     sent = {}
     check.equal({ r:transaction("a", function(t) t:incr("a") return false, "no" end) }, { false, "no" })

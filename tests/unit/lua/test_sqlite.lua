@@ -44,15 +44,16 @@ return {
     check.equal({ open():transaction(function() end) }, { true })
   end,
 
-  a_failure_ends_the_transaction_and_is_its_result = function()
+  a_failure_that_is_caught_ends_the_transaction = function()
     local db = open()
     replies.bad = { nil, "no", "EEXIST" }
-    check.equal({ db:transaction(function(tx)
+    local failure = { message = "no", code = "EEXIST", statement = "bad", target = "a.db", call = "tx:exec", retry = false }
+    check.fails(failure, db.transaction, db, function(tx)
       tx:exec("a")
-      check.equal({ tx:exec("bad") }, { nil, "no", "EEXIST" })
-      check.equal({ tx:one("more") }, { nil, "no", "EEXIST" })
+      check.fails(failure, tx.exec, tx, "bad")
+      check.fails(failure, tx.one, tx, "more")
       return "fine"
-    end) }, { nil, "no", "EEXIST" })
+    end)
     steps("begin a bad close")
   end,
 
@@ -70,22 +71,28 @@ return {
     steps("begin close begin close begin close")
   end,
 
-  a_commit_that_fails_is_the_result = function()
+  a_commit_that_fails_raises = function()
     local db = open()
     replies.commit = { nil, "full", "ENOSPC" }
-    check.equal({ db:transaction(function() return 1 end) }, { nil, "full", "ENOSPC" })
+    check.fails({ code = "ENOSPC", call = "db:transaction" }, db.transaction, db, function() return 1 end)
     steps("begin commit close")
   end,
 
-  wrong_statements_raise_at_the_line_of_the_site = function()
+  failures_are_raised_at_the_line_of_the_site = function()
     local db = open()
-    replies.wrong = { false, "syntax" }
-    check.raises(check.line(1) .. ": db:query: syntax", function()
-      local _ = db:query("wrong")
+    replies.wrong, replies.refused = { nil, "syntax", "EINVAL" }, { false, "inside of a transaction" }
+    local line = check.line(2)
+    local _, e = ls.try(function()
+      return (db:query("wrong"))
     end)
-    check.raises(check.line(1) .. ": tx:query: syntax", db.transaction, db, function(tx)
-      local _ = tx:query("wrong")
+    check.equal(tostring(e):match("[^/]*$"), line .. ": db:query: a.db: syntax in: wrong")
+    check.equal(e.where:match("[^/]*$"), line)
+    check.raises(check.line(1) .. ": tx:query: inside of", db.transaction, db, function(tx)
+      local _ = tx:query("refused")
     end)
+    replies[("é"):rep(150)] = { nil, "long", "EINVAL" }
+    _, e = ls.try(db.one, db, ("é"):rep(150))
+    check.equal(tostring(e):match("in: (.*)"), ("é"):rep(99) .. "...")
     check.raises("did you mean 'exec'?", function() return db.exce end)
     check.raises("call it with a colon", function() return db.exec("a") end)
   end,
@@ -111,11 +118,16 @@ return {
     local db = open()
     replies["pragma user_version"] = { { user_version = 0 } }
     replies.two = { nil, "constraint", "EINVAL" }
-    check.equal({ db:migrate { "one", "two" } }, { nil, "migration 2: constraint", "EINVAL" })
-    replies.two = { false, "syntax" }
-    check.raises("db:migrate: migration 2: syntax", db.migrate, db, { "one", "two" })
-    steps("pragma user_version begin pragma user_version one two close "
-      .. "pragma user_version begin pragma user_version one two close")
+    check.fails({ call = "db:migrate: migration 2", message = "constraint", statement = "two" }, db.migrate, db,
+      { "one", "two" })
+    steps("pragma user_version begin pragma user_version one two close")
+  end,
+
+  ls_try_catches_failures_and_nothing_else = function()
+    local db = open()
+    check.equal({ ls.try(function(...) return ..., nil, 3 end, 1) }, { 1, nil, 3 })
+    check.raises("oops", ls.try, function() error("oops") end)
+    check.raises("ls.try: the first argument must be a function; got a table", ls.try, db)
   end,
 
   a_path_is_opened_once_in_a_state = function()

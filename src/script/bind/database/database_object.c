@@ -5,8 +5,7 @@
  * which the collector releases after an error; the last object that was used is kept for the next call. A transaction
  * also ends with its task.
  *
- * A failure is nil, message, code; a call that is wrong, such as a syntax error, is false, message, which sqlite.lua
- * raises. */
+ * A failure is nil, message, code; a call that is wrong is false, message. sqlite.lua raises both. */
 #include <string.h>
 
 #include "script/bind/bind_aux.h"
@@ -176,9 +175,7 @@ static ls_db_job *finished(lua_State *L, lua_KContext context)
 static int push_failure(lua_State *L, ls_db_job *job)
 {
     const char *message = job->rows.len > 0 ? job->rows.data : "not enough memory";
-    const int error = job->error;
-    if (job->misuse) return ls_push_false_text(L, message);
-    return ls_push_failure_text(L, error, "%s", message);
+    return ls_push_failure_text(L, job->error, "%s", message);
 }
 
 static int done(lua_State *L, int status, lua_KContext context) /* without a result */

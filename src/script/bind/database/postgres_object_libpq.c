@@ -64,10 +64,9 @@ typedef struct lease_object {
     size_t bytes; /* of rows, since the statement was sent */
 } lease_object;
 
-static int push_refusal(lua_State *L, const ls_pg *pool, int err, const char *message, const char *sqlstate)
+static int push_refusal(lua_State *L, int err, const char *message, const char *sqlstate)
 {
-    ls_push_failure_text(L, err, "%s: %s", ls_pg_where(pool),
-                         message[0] != '\0' ? message : "the connection is closed");
+    ls_push_failure_text(L, err, "%s", message[0] != '\0' ? message : "the connection is closed");
     lua_pushstring(L, sqlstate);
     return 4;
 }
@@ -78,7 +77,7 @@ static int push_lost(lua_State *L, const lease_object *lease)
     const ls_pg_conn *conn = lease->lease.conn;
     char message[LS_PG_MESSAGE_BYTES], sqlstate[6];
     ls_pg_explain(conn->pq->PQerrorMessage(conn->pg), message, sqlstate);
-    return push_refusal(L, lease->lease.pool, LS_ECLOSED, message, sqlstate);
+    return push_refusal(L, LS_ECLOSED, message, sqlstate);
 }
 
 /* ---- leases
@@ -146,7 +145,7 @@ static int waited(lua_State *L, lease_object *lease, lua_KContext context)
         return ls_push_false_text(L, has_ended);
     if (result == LS_OK || result == LS_EREFUSED) return 0;
     (void)snprintf(seconds, sizeof seconds, "%.9g", ls_pg_timeout(lease->lease.pool));
-    return ls_push_failure_text(L, result, "%s: %s within %s seconds", ls_pg_where(lease->lease.pool),
+    return ls_push_failure_text(L, result, "%s within %s seconds",
                                 lease->lease.conn == NULL ? "no connection was free" : "no answer", seconds);
 }
 
@@ -159,7 +158,7 @@ static int take_step(lua_State *L, int status, lua_KContext context)
     if (count > 0) return count;
     if (lease->lease.conn == NULL) {
         ls_pg_refusal(lease->lease.pool, message, sqlstate);
-        return push_refusal(L, lease->lease.pool, LS_EREFUSED, message, sqlstate);
+        return push_refusal(L, LS_EREFUSED, message, sqlstate);
     }
     lease->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &lease->end);
@@ -633,16 +632,15 @@ static int core_postgres_listen(lua_State *L)
     const char *channel = luaL_checkstring(L, 2);
     const int err = ls_pg_listen(pool->pool, channel);
     if (err == LS_ELIMIT)
-        return ls_push_failure_text(L, err,
-                                    "%s: more than %d channels; a payload may say what a notification is about",
-                                    ls_pg_where(pool->pool), LS_PG_CHANNELS_MAX);
+        return ls_push_failure_text(L, err, "more than %d channels; a payload may say what a notification is about",
+                                    LS_PG_CHANNELS_MAX);
     if (err < 0) return ls_push_failure(L, err);
     lua_pushfstring(L, "postgres:%s:%s", ls_pg_where(pool->pool), channel);
     return 1;
 }
 
-/* core.postgres(url, where, connections, timeout_ms, connect_timeout_ms, given) -> pool | nil, message, code | false,
- * where it has other options. `given`: the options are those of the site. */
+/* core.postgres(url, where, connections, timeout_ms, connect_timeout_ms, given) -> pool, its name for messages | nil,
+ * message, code | false, where it has other options. `given`: the options are those of the site. */
 static int core_postgres(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -660,8 +658,9 @@ static int core_postgres(lua_State *L)
     if (err == LS_EEXIST) return ls_push_false_text(L, before);
     if (err < 0) return ls_push_failure_text(L, err, "%s", message[0] != '\0' ? message : "not enough memory");
     pool->pool = ls_pg_of(found);
+    lua_pushstring(L, ls_pg_where(pool->pool));
     if (!state->loading) ls_pg_use_port(ls_state_runtime(state)->shared, state->port);
-    return 1;
+    return 2;
 }
 
 static void start(ls_thread_ctx *ctx, ls_state *state)

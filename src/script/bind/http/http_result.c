@@ -153,7 +153,7 @@ static int empty_status(lua_State *L, const ls_request *r)
 {
     char name[LS_REQUEST_NAME_BYTES];
     const ls_http_method method = r->x->head.method;
-    if (r->failing) return 500;
+    if (r->failing) return r->x->status;
     if (r->no_file == 0 && r->x->error == 0 && (method == LS_HTTP_GET || method == LS_HTTP_HEAD))
         return luaL_error(L,
                           result_count(L) > 0 && lua_isnil(L, LS_HTTP_RESULT)

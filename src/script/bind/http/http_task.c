@@ -141,7 +141,8 @@ typedef struct http_failure {
     ls_task *task;           /* dead, its error on top; NULL: out of memory, and the task is freed */
     const ls_task *exceeded; /* the task, if it has exceeded the limit of CPU time and is not freed */
     int dispatch_ref;
-    bool retry; /* create a task for `failed` */
+    bool retry;     /* create a task for `failed` */
+    bool unreached; /* a database */
     ls_task *next;
     char refused[LS_REFUSED_BYTES]; /* not "": the handler refused the request's body, for this reason */
 } http_failure;
@@ -181,6 +182,21 @@ void ls_http_name_route(lua_State *L, const ls_request *r, int index, int dispat
     lua_pushfstring(L, "%s: %s: %s", lua_tostring(L, -1), lua_tostring(L, -2), lua_tostring(L, index));
     lua_replace(L, index);
     lua_pop(L, 2);
+}
+
+bool ls_http_is_unreached(lua_State *L, int index, const ls_exchange *x, int dispatch_ref, bool failing)
+{
+    bool unreached;
+    if (!ls_error_is_failure(L, index, &unreached)) return false;
+    lua_pushliteral(L, "where");
+    if (lua_rawget(L, index) == LUA_TNIL && ls_route_push(L, dispatch_ref, x, failing)) {
+        lua_pushliteral(L, "where"); /* a tail call has left no line of the site */
+        lua_insert(L, -2);
+        lua_rawset(L, index);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return unreached;
 }
 
 void ls_http_push_exceeded(lua_State *L, const ls_task *task, const ls_exchange *x, bool failing)
@@ -244,7 +260,8 @@ static int http_describe(lua_State *L)
         ls_task_push_traceback(L, f->task, message);
     else
         lua_pushvalue(L, 2);
-    ls_log(LS_LOG_ERROR, "%s: %s", name, lua_tostring(L, 3));
+    f->unreached = ls_http_is_unreached(L, 1, f->x, f->dispatch_ref, r != NULL && r->failing);
+    ls_error_log(L, 1, name, lua_tostring(L, 3));
     if (!f->retry) return 0;
 
     ls_task *next = ls_task_take(L, f->state);
@@ -361,8 +378,8 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
         return;
     }
 
-    const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref,
-              failure_status = task->ending == LS_END_TIMEOUT ? 503 : 500;
+    const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
+    int failure_status = task->ending == LS_END_TIMEOUT ? 503 : 500;
     http_failure f = {.state = task->state,
                       .x = x,
                       .request = r,
@@ -371,6 +388,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
                       .dispatch_ref = dispatch_ref};
     f.retry = r != NULL && !r->failing && x->response == LS_RESPONSE_NONE && x->error == 0 && r->in.error == LS_OK;
     report(ctx, task, &f);
+    if (f.unreached) failure_status = 503;
     if (x->response == LS_RESPONSE_OPEN) {
         x->close = true; /* part of the response is sent: closing the connection shows that it is incomplete */
     } else if (x->error != 0 && x->response == LS_RESPONSE_NONE && r != NULL && r->in.error != LS_OK) {

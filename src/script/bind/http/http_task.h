@@ -20,6 +20,10 @@ ls_task *ls_http_task_failed(ls_thread_ctx *ctx, ls_task *task, ls_exchange *x);
  * the error handler if `failing`. false: it has none, or cannot be named; nothing is pushed. For messages. */
 bool ls_route_push(lua_State *L, int dispatch_ref, const ls_exchange *x, bool failing);
 
+/* Whether the error at `index` is the failure of a database (lua/luaserve/failure.lua) whose server was not reached: the
+ * status is 503. A failure that names no line, after a tail call, gets the place of the route. */
+bool ls_http_is_unreached(lua_State *L, int index, const ls_exchange *x, int dispatch_ref, bool failing);
+
 /* Push the message of a handler that has exceeded the limit of processor time or of time; it names the route. */
 void ls_http_push_exceeded(lua_State *L, const ls_task *task, const ls_exchange *x, bool failing);
 

@@ -169,11 +169,15 @@ static void push_error(lua_State *L, ls_task *task)
     ls_task_drop_error(task);
 }
 
-static void log_error(lua_State *L, const ls_request *r, enum ls_log_level level)
+/* Log what is at the top of the stack. `error`: the index of the error that it traces. */
+static void log_error(lua_State *L, const ls_request *r, enum ls_log_level level, int error)
 {
     char name[LS_REQUEST_NAME_BYTES];
     ls_request_log_name(r->x, name);
-    ls_log(level, "%s: %s", name, lua_tostring(L, -1));
+    if (level == LS_LOG_ERROR)
+        ls_error_log(L, error, name, lua_tostring(L, -1));
+    else
+        ls_log(level, "%s: %s", name, lua_tostring(L, -1));
 }
 
 static int error_handled(lua_State *L, int status, lua_KContext answer)
@@ -187,7 +191,7 @@ static int error_handled(lua_State *L, int status, lua_KContext answer)
     if (ls_request_has_begun(r) || (status == LUA_ERRMEM && !limit))
         return lua_error(L); /* of a limit: with its traceback */
     if (!limit) push_error(L, r->task);
-    log_error(L, r, LS_LOG_ERROR);
+    log_error(L, r, LS_LOG_ERROR, TRACEBACK + 2);
     r->x->status = (int)answer;
     ls_request_describe(L, r, LS_ANSWER_STATUS, 0);
     return 0;
@@ -196,7 +200,7 @@ static int error_handled(lua_State *L, int status, lua_KContext answer)
 /* The error at ERROR and TRACEBACK, the top of the stack, becomes the response `status`, or that of app:error. */
 static int answer_failure(lua_State *L, ls_request *r, int status)
 {
-    log_error(L, r, LS_LOG_ERROR);
+    log_error(L, r, LS_LOG_ERROR, ERROR);
     r->returned = false;
     ls_request_describe(L, r, LS_ANSWER_NONE, 0);
     r->x->status = status;
@@ -218,7 +222,7 @@ static int answer_error(lua_State *L, ls_request *r)
     ls_exchange_drop_content(r->x);
     r->status_set = false;
     if (ls_task_is_left_error(L, ERROR) && r->in.error == LS_OK) { /* a page of app:error would have no reader */
-        log_error(L, r, LS_LOG_INFO);
+        log_error(L, r, LS_LOG_INFO, ERROR);
         r->x->status = 500;
         ls_request_describe(L, r, LS_ANSWER_STATUS, 0);
         return 0;
@@ -229,7 +233,7 @@ static int answer_error(lua_State *L, ls_request *r)
         if (r->in.error != LS_OK && !ls_task_is_left_error(L, ERROR))
             ls_request_log_refused(L, r, mistake, lua_tostring(L, -1));
         else
-            log_error(L, r, LS_LOG_INFO);
+            log_error(L, r, LS_LOG_INFO, ERROR);
         r->x->close = r->x->close || r->in.error != LS_OK;
         r->x->status = mistake;
         lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
@@ -246,7 +250,8 @@ static int answer_error(lua_State *L, ls_request *r)
         lua_pushvalue(L, ERROR);
         lua_replace(L, TRACEBACK);
     }
-    return answer_failure(L, r, 500);
+    return answer_failure(L, r,
+                          ls_http_is_unreached(L, ERROR, r->x, r->task->dispatch_ref, r->failing) ? 503 : 500);
 }
 
 /* Whether next() of middleware `at` runs the handler. The chain is the closure's own: the request may have begun

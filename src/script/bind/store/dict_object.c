@@ -74,43 +74,48 @@ static dict_object *check_called(lua_State *L, const char *call)
 
 static const ls_wait_kind sync_kind = {.cancel = ls_dict_store_cancel, .wait = LS_WAIT_WRITE}; /* the change stays */
 
-enum { RAISES = -1 }; /* in place of the number of results: none, and a failure raises */
-
-static int sync_failed(lua_State *L, int results, int err)
+/* Raise the failure of a write for the dict at `self`, as a database does (lua/luaserve/failure.lua). */
+static int sync_failed(lua_State *L, int self, int err)
 {
-    if (results == RAISES) return luaL_error(L, "the dict is changed, but not its file: %s", ls_err_text(err));
-    return ls_push_failure_text(L, err, "the dict is changed, but not its file, which is tried again: %s",
-                                ls_err_text(err));
+    ls_push_function(L, "luaserve.failure", "raise");
+    (void)luaL_tolstring(L, self, NULL);
+    lua_createtable(L, 0, 6);
+    lua_pushfstring(L, "the dict is changed, but not its file, which is tried again: %s", ls_err_text(err));
+    lua_setfield(L, -2, "message");
+    lua_pushstring(L, ls_err_name(err));
+    lua_setfield(L, -2, "code");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "retry");
+    lua_call(L, 2, 0);
+    return 0;
 }
 
 static int sync_done(lua_State *L, int status, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
     const int err = ls_wait_end(L, wait, NULL);
-    const int results = (int)lua_tointeger(L, 1);
-    if (err != LS_OK) return sync_failed(L, results, err == LS_ETIMEDOUT ? LS_ECANCELED : err);
-    return results == RAISES ? 0 : results;
+    if (err != LS_OK) return sync_failed(L, SELF + 1, err == LS_ETIMEDOUT ? LS_ECANCELED : err);
+    return (int)lua_tointeger(L, 1);
 }
 
 /* A method has changed the dict, and its `results` are on top of the stack: with sync = true, return them when the
  * change is in the file. */
 static int written(lua_State *L, const dict_object *object, int results)
 {
-    const int count = results == RAISES ? 0 : results;
-    if (!object->sync) return count;
+    if (!object->sync) return results;
     ls_dict_store *store = ls_dict_store_of(object->dict);
     int err = LS_OK;
     if (!ls_task_can_wait(L)) {
         err = ls_dict_store_block(store);
-        return err < 0 ? sync_failed(L, results, err) : count;
+        return err < 0 ? sync_failed(L, SELF, err) : results;
     }
-    lua_pushinteger(L, results); /* the results stay on top of it */
-    lua_replace(L, 1);
+    lua_pushinteger(L, results); /* below the others, of which the results stay on top */
+    lua_insert(L, 1);
     ls_wait *wait = ls_wait_get(L, &sync_kind, store);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     if (ls_dict_store_wait(store, &wait->waiter) == LS_PENDING) return ls_wait_suspend(L, wait, -1, false, sync_done);
     ls_wait_drop(wait);
-    return count;
+    return results;
 }
 
 /* ---- methods ----------------------------------------------------------------------------------------------- */
@@ -414,7 +419,7 @@ static int dict_newindex(lua_State *L)
     if (err == LS_EINVAL) return luaL_error(L, "dict: %s", message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SET, 0, 0);
     if (err < 0) return luaL_error(L, "%s", ls_dict_push_reason(L, dict, &key, err));
-    return written(L, object, RAISES);
+    return written(L, object, 0);
 }
 
 /* ---- functions for dict.lua -------------------------------------------------------------------------------- */

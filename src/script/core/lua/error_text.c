@@ -10,6 +10,8 @@
 
 #include <lauxlib.h>
 
+#include "base/io/log.h"
+
 /* Add the string at `index` in quotes: at most LS_ERROR_FIELD_BYTES_MAX bytes of it, control characters as '?'. */
 static void add_quoted(lua_State *L, luaL_Buffer *text, int index)
 {
@@ -136,4 +138,34 @@ const char *ls_error_describe(lua_State *L, int index)
                         luaL_typename(L, index));
     }
     return lua_tostring(L, -1);
+}
+
+bool ls_error_is_failure(lua_State *L, int index, bool *unreached)
+{
+    *unreached = false;
+    if (lua_type(L, index) != LUA_TTABLE || luaL_getmetafield(L, index, "__name") == LUA_TNIL) return false;
+    const char *name = lua_tostring(L, -1);
+    const bool found = name != NULL && strcmp(name, "luaserve.failure") == 0;
+    lua_pop(L, 1);
+    if (!found) return false;
+    lua_pushliteral(L, "unreached");
+    (void)lua_rawget(L, index);
+    *unreached = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return true;
+}
+
+void ls_error_log(lua_State *L, int index, const char *name, const char *traced)
+{
+    const int top = lua_gettop(L);
+    bool unreached;
+    if (!ls_error_is_failure(L, index, &unreached)) {
+        ls_log(LS_LOG_ERROR, "%s: %s", name, traced);
+        return;
+    }
+    lua_pushliteral(L, "where");
+    (void)lua_rawget(L, index);
+    const char *place = lua_tostring(L, -1);
+    if (place == NULL || ls_log_is_due(place)) ls_log(LS_LOG_ERROR, "%s: %s", name, ls_error_describe(L, index));
+    lua_settop(L, top);
 }

@@ -2,6 +2,8 @@
 #ifndef LS_SCRIPT_ERROR_TEXT_H
 #define LS_SCRIPT_ERROR_TEXT_H
 
+#include <stdbool.h>
+
 #include <lua.h>
 
 /* Push a description of the error value at the absolute `index`, even if its __tostring fails: a string or number
@@ -9,5 +11,12 @@
  * LS_ERROR_FIELDS_MAX of them. The result is valid while the string is on the stack. */
 enum { LS_ERROR_FIELDS_MAX = 12, LS_ERROR_FIELD_BYTES_MAX = 100 };
 const char *ls_error_describe(lua_State *L, int index);
+
+/* Whether the error value at the absolute `index` is the failure of a database (lua/luaserve/failure.lua).
+ * *unreached: its server was not reached, or did not answer in time. */
+bool ls_error_is_failure(lua_State *L, int index, bool *unreached);
+/* Log the error value at the absolute `index`, "name: text", with `traced`, its text and traceback. The failure of a
+ * database is logged without, once in a minute for each place. */
+void ls_error_log(lua_State *L, int index, const char *name, const char *traced);
 
 #endif
