@@ -803,6 +803,23 @@ end
 function state.begin_request() reads[running()] = { request = true } end
 function state.end_request() reads[running()] = nil end
 
+local logins = " account accountid username userid login loggedin isloggedin member memberid email mail admin isadmin auth "
+  .. "authenticated authorized customer customerid principal identity person personid "
+local login_places = setmetatable({}, { __mode = "k" }) -- by session: the field that looks like a login, and where it was set
+
+-- state.watch_session(session, key, value): the field is set for the first time. Without a key: the session is stored;
+-- `value`: with a new id.
+function state.watch_session(session, key, value)
+  local seen = login_places[session]
+  if key and value and logins:find(" " .. key:lower():gsub("_", "") .. " ", 1, true) then
+    login_places[session] = { key = key, place = usage.caller() or core.dev.site }
+  elseif not key and seen and not value then
+    warn(seen.place, string.format("sets session.%s, which looks like a login, and the session keeps its id: a stranger who has "
+      .. 'given the visitor this id is logged in as well. Write ls.session{ login = "%s" }, or call '
+      .. "req.session:regenerate() here", seen.key, seen.key))
+  end
+end
+
 -- ---- results --------------------------------------------------------------------------------------------------------
 
 -- state.warn_route(name_route, method, path, text [, between]): a warning at the route of the request. `between` the name

@@ -255,6 +255,7 @@ local function save(self, record)
   elseif not record.due or before == no_entry then
     return
   end
+  if core.dev then require("luaserve.dev_state").watch_session(self, nil, record.due == "beginning") end
   local sent = not record.res or record.res.sent -- then no cookie can be set: only an entry of a store can change or end
   if sent and (not before.id or record.due == "beginning" and next(self) ~= nil) then
     usage.error("session:save: the response has begun, and its head would set the cookie of the session: call it before")
@@ -313,6 +314,7 @@ local function new_index(self, key, value)
     usage.error("session.%s is a method: choose another name for the field", key)
   end
   if record.settings.is_login[key] and value ~= nil and rawget(self, key) == nil then methods.regenerate(self) end
+  if core.dev then require("luaserve.dev_state").watch_session(self, key, value) end
   rawset(self, key, value)
 end
 

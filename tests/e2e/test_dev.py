@@ -666,6 +666,20 @@ db:migrate { [[create table stock(id integer primary key, qty integer check (qty
   create table sale(item text unique not null, qty); insert into stock values(1, 1000)]] }
 d:add("n", 0)
 
+app:use("/session", ls.session { store = ls.dict("sessions") })
+app:get("/session/wrong", function(req)
+  req.session.account = 7 -- WARN sets session.account, which looks like a login, .* ls.session{ login = "account" }, or call
+  return 204
+end)
+app:get("/session/right", function(req)
+  req.session.account_id = 7
+  req.session:regenerate()
+  return 204
+end)
+app:get("/session/user", function(req)
+  req.session.email, req.session.user = "a", 1
+  return 204
+end)
 app:get("/coupon/wrong", function()
   local c = d:get("c") or 0
   d:delete("c") -- WARN reads and then removes an entry of the dict "d": another request .* let the result of delete decide

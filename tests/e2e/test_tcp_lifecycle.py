@@ -220,4 +220,6 @@ end)
             with self.connect() as conn:
                 conn.send(sends)
                 self.assertEqual((conn.line(), conn.line()), (b"you said hi", b"bye"))
+                if why.startswith("nothing"):
+                    self.server.wait_log(r"info connection from 127\.0\.0\.1:\d+: closed, because it sent nothing for 0\.2 s: read_timeout")
                 self.server.wait_log(r"debug connection from 127\.0\.0\.1:\d+: the loop over what it sends ends: " + why)

@@ -38,6 +38,7 @@ class Traps(Program):
         with server.connect() as conn:
             statuses += [conn.get("/", headers).status for headers in ((), (), forged)]
             self.assert_ten_pass(statuses, begun)
+            server.wait_log(r"warn a request of 127\.0\.0\.1 names another client .* write trusted = { \"127\.0\.0\.1\" }")
             port = conn.sock.getsockname()[1]
             self.assertEqual(conn.get("/address").text, "127.0.0.1 %d 127.0.0.1:%d" % (port, port))
 

@@ -100,6 +100,7 @@ struct ls_generation {
     _Atomic unsigned unfinished[LS_SCOPES]; /* tasks by scope that were ended before they were done */
     _Atomic bool holds_jobs;                /* of SITE, until the loops of the previous site have ended */
     _Atomic bool subscribers_warned;        /* functions of ls.subscribe have ended before connections */
+    _Atomic bool forwarded_warned;          /* of a proxy that is not in `trusted` */
     uint32_t topic_site;                    /* ls_publication.site of its messages; set by the start */
     _Atomic int closing;                    /* enum ls_closing */
     _Atomic unsigned waiting;               /* work that waits for a state */

@@ -6,6 +6,7 @@
  * because a name that was never assigned and is nearly a field is probably misspelled. */
 #include <string.h>
 
+#include "base/io/log.h"
 #include "codec/coding/http_accept.h"
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
@@ -400,12 +401,36 @@ static int core_request_id(lua_State *L)
     return 1;
 }
 
+/* The peer says whom it forwards, and is not trusted: all of its clients have its address. Logged once. */
+static void warn_untrusted(const ls_request *r)
+{
+    _Atomic bool *const warned = &r->state->generation->forwarded_warned;
+    const ls_exchange *x = r->x;
+    char text[LS_ADDR_TEXT_BYTES];
+    if (atomic_load_explicit(warned, memory_order_relaxed) || x->remote == NULL ||
+        ls_listener_of(r->state, r->dispatch_ref) == NULL ||
+        (ls_http_head_find(&x->head, x->bytes, "x-forwarded-for", 15) == NULL &&
+         ls_http_head_find(&x->head, x->bytes, "forwarded", 9) == NULL) ||
+        atomic_exchange(warned, true))
+        return;
+    const char *host = ls_addr_host(x->remote, text);
+    ls_log(LS_LOG_WARN,
+           "a request of %s names another client in X-Forwarded-For or Forwarded, and this address is not in "
+           "`trusted` of "
+           "ls.listen: req.ip is %s for all of its clients. If it is your proxy, write trusted = { \"%s\" } "
+           "(logged once)",
+           host, host, host);
+}
+
 /* Push the field from what a trusted proxy says, if the client is one and says something about it. A port may be
  * unknown: nil. */
 static bool take_forwarded(lua_State *L, ls_request *r, enum req_field field)
 {
     const ls_state_listener *listener = ls_request_trusting(r);
-    if (listener == NULL) return false;
+    if (listener == NULL) {
+        warn_untrusted(r);
+        return false;
+    }
     if (!ls_request_cached(L, r, 1, LS_REQ_FORWARDED)) push_forwarded(L, r, listener);
     const int type = lua_getfield(L, -1, field_names[field]);
     if (type == LUA_TBOOLEAN && !lua_toboolean(L, -1)) lua_pushnil(L);

@@ -324,6 +324,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     ls_tcp *tcp = ls_stream_user(s);
     ls_task *receiver = tcp->receiver;
     int wake = LS_OK;
+    tcp->silent = result == LS_ETIMEDOUT;
     if (tcp->starttls != NULL) {
         ls_tcp_starttls_received(ctx, tcp, result);
         return;
@@ -482,12 +483,26 @@ static void log_returned(const ls_state *state, lua_State *co, unsigned listener
            ar.short_src, ar.linedefined, luaL_typename(co, -1));
 }
 
+/* The handler has ended with the connection of a client that has sent nothing. Those after the first one: level debug. */
+static void log_silent(ls_tcp *tcp)
+{
+    char name[LOG_NAME_BYTES];
+    ls_tcps *tcps = ls_tcps_of(tcp->state);
+    ls_log(
+        tcps->silent_logged ? LS_LOG_DEBUG : LS_LOG_INFO,
+        "%s: closed, because it sent nothing for %.3g s: read_timeout of ls.tcp, which false switches off for clients "
+        "that may be silent (logged once)",
+        log_name(tcp, name), (double)tcp->receive_ms_max / 1000);
+    tcps->silent_logged = true;
+}
+
 static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     char name[LOG_NAME_BYTES];
     const bool logged = task->owner == &ended;
     if (logged) task->owner = NULL;
-    const ls_tcp *const tcp = task->owner;
+    ls_tcp *const tcp = task->owner;
+    if (status == LUA_OK && tcp != NULL && tcp->silent && tcp->listener != LS_LISTENER_CONTROL) log_silent(tcp);
     if (status == LUA_OK && count > 0 && tcp != NULL && tcp->listener != LS_LISTENER_CONTROL) {
         lua_settop(task->co, -count); /* the first result */
         if (lua_type(task->co, -1) == LUA_TSTRING || ls_buffer_test(task->co, -1) != NULL)

@@ -63,6 +63,7 @@ struct ls_tcp {   /* the user data of a stream */
     bool client;                          /* of ls.connect */
     bool served;                          /* by a task of ls.tcp, whose `owner` it is */
     uint8_t listener;                     /* served: the index */
+    bool silent;                          /* the last receive has ended by receive_ms_max */
     bool probing;                         /* the pending receive has length 0: it completes when bytes are available */
     void (*arrived)(ls_thread_ctx *ctx, ls_tcp *tcp, int result); /* of ls_tcp_lead; else NULL */
 };
@@ -161,6 +162,7 @@ typedef struct ls_tcps {    /* of a state */
     ls_tcp *unflushed;      /* connections with output of the running task */
     ls_flush flush;         /* flushes them */
     bool returned_logged;   /* a handler returned text */
+    bool silent_logged;     /* a client that sent nothing was closed */
     unsigned ended;         /* connections that have ended since the last collection for them */
 } ls_tcps;
 
