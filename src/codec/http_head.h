@@ -53,7 +53,8 @@ typedef struct ls_http_head {
     bool has_query;
     ls_span host; /* the authority of an absolute-form target, otherwise the Host field */
     uint32_t field_count;
-    uint32_t bytes; /* length of the whole head, including skipped empty lines before it */
+    uint32_t bytes; /* length of the whole head, including skipped empty lines before it; of one that is not text, the
+                     * end of its last part */
     ls_http_field fields[LS_HTTP_FIELDS_MAX];
 } ls_http_head;
 

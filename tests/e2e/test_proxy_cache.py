@@ -596,20 +596,24 @@ class Validated(CacheCase):
         self.assertEqual(self.ask("/n", [("If-None-Match", '"e"')]).status, 304)
 
     def test_stale_while_revalidate(self):
+        for target in "/swr", "/key?k=swr&" + "x" * 5000:  # which is too long for a key
+            self.refreshed(target)
+
+    def refreshed(self, target):
         done = threading.Event()
         stale = response(b"one", ["Age: 1000", "Cache-Control: max-age=10, stale-while-revalidate=5000", 'ETag: "e"'])
-        self.up.on("/swr", stale)
-        self.assertEqual(self.asks("/swr", 1, [("X-A", "1")]), ["fwd=uri-miss; stored"])
+        self.up.on(target, stale)
+        self.assertEqual(self.asks(target, 1, [("X-A", "1")]), ["fwd=uri-miss; stored"])
 
         def answer(seen):
             done.set()
             return response(b"two", [FRESH])
-        self.up.on("/swr", answer)
-        got = self.ask("/swr", [("X-A", "2")])
+        self.up.on(target, answer)
+        got = self.ask(target, [("X-A", "2")])
         self.assertEqual((got.text, self.status(got)), ("one", "hit"))
         self.assertTrue(done.wait(WAIT))
-        self.until(lambda: self.ask("/swr").text == "two")
-        seen = self.up.requests["/swr"]
+        self.until(lambda: self.ask(target).text == "two")
+        seen = self.up.requests[target]
         self.assertEqual((len(seen), seen[0]["if-none-match"], seen[0]["x-a"], seen[0]["host"], seen[0]["x-forwarded-host"],
                           seen[0]["x-forwarded-for"], seen[0]["x-forwarded-proto"]),
                          (1, '"e"', "2", "127.0.0.1:%d" % self.up.port, "h", "127.0.0.1", "http"))

@@ -508,6 +508,13 @@ static inline int check_fields(parse *p)
 
 /* ---- a head that is not text -------------------------------------------------------------------------------- */
 
+/* Make p->at the end of the head, if the part is behind it. */
+static void reach(parse *p, ls_span part)
+{
+    const char *const end = p->base + part.at + part.len;
+    if (end > p->at) p->at = end;
+}
+
 static int check_line(parse *p)
 {
     ls_http_head *head = p->head;
@@ -519,6 +526,8 @@ static int check_line(parse *p)
     while (at < to && ls_char_is(*at, LS_CHAR_TARGET)) at++;
     if (at < to) return bad_target(p, *at);
     head->method = method_of(name, head->method_name.len);
+    reach(p, head->method_name);
+    reach(p, head->target);
     return split_target(p, from, memchr(from, '?', head->target.len), to);
 }
 
@@ -527,6 +536,8 @@ static int check_field(parse *p, const ls_http_field *field)
     const char *const name = p->base + field->name.at, *const value = p->base + field->value.at;
     if (!ls_is_token(name, field->name.len)) return fail(p, 400, "bad field name");
     if (!ls_is_field_value(value, field->value.len)) return fail(p, 400, "control character in a field");
+    reach(p, field->name);
+    reach(p, field->value);
     return known_field(p, name, field->name.len, value, value + field->value.len);
 }
 

@@ -231,8 +231,8 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
                          const ls_proxy_change *change, bool *chunked)
 {
     const ls_http_head *head = &x->head;
-    /* A field grows by the space after its colon and, in a list, by ", "; Host and the target may stand twice. */
-    const size_t room = head->bytes + 3 * head->field_count + head->host.len + change->host.len + change->prefix.len +
+    /* A field may have no text around its parts, or be one of a list; Host and the target may stand twice. */
+    const size_t room = head->bytes + 4 * head->field_count + head->host.len + change->host.len + change->prefix.len +
                         change->target.len + change->lines.len + OWN_BYTES;
     char *const from = room <= LS_BLOCK_LARGE ? ls_stream_room(ctx, up, room) : NULL;
     if (from == NULL) return room > LS_BLOCK_LARGE ? LS_ELIMIT : LS_ENOMEM;
