@@ -68,9 +68,10 @@ function stores.dict(dict)
   }
 end
 
-local CLEAN_S, CLEANED = 60, 0.9 -- every so many seconds; of the largest size, what is left of a folder that was too large
+local CLEANED, BLOCK = 0.9, 4096 -- of the largest size, what is left of a folder that was too large; of a disk
 
-function stores.folder(path, bytes_max)
+-- object: see core.cache_copied.
+function stores.folder(path, bytes_max, object)
   local file = require "luaserve.file"
   local function path_of(line)
     local name = core.cache_name(line)
@@ -83,24 +84,37 @@ function stores.folder(path, bytes_max)
       end
     end
   end
-  core.every(CLEAN_S, function()
-    local files, bytes = {}, 0
-    each(function(name, info)
-      bytes = bytes + info.size
-      files[#files + 1] = { name, info }
+  local function on_disk(size) return (size + BLOCK - 1) // BLOCK * BLOCK end
+  local sweeping = false
+  -- Measure the files; if there is no room for `size` more bytes, remove the oldest ones. -> whether there is room.
+  local function make_room(size)
+    local _, written = core.cache_copied(object, 0)
+    if sweeping or size > bytes_max then return false end
+    sweeping = true
+    local _ <close> = setmetatable({}, { __close = function() sweeping = false end })
+    local bytes, by_time, times, last = 0, {}, {}, nil -- in steps of 10 ms: the folder may have very many files
+    local function time_of(info) return info.mtime * 100 // 1 end
+    each(function(_, info)
+      local at, its = time_of(info), on_disk(info.size)
+      if not by_time[at] then times[#times + 1] = at end
+      bytes, by_time[at] = bytes + its, (by_time[at] or 0) + its
     end)
-    if bytes <= bytes_max then return end
-    table.sort(files, function(a, b) return a[2].mtime < b[2].mtime end)
-    for _, one in ipairs(files) do
-      if bytes <= bytes_max * CLEANED then break end
-      file.remove(one[1])
-      bytes = bytes - one[2].size
+    table.sort(times)
+    local most = bytes + size > bytes_max and math.min(bytes_max * CLEANED, bytes_max - size) or bytes
+    for _, at in ipairs(times) do
+      if bytes <= most then break end
+      bytes, last = bytes - by_time[at], at
     end
-  end)
+    if last then each(function(name, info) if time_of(info) <= last then file.remove(name) end end) end
+    core.cache_copied(object, 0, bytes - written)
+    return true
+  end
   return {
     get = function(line) return (file.read(("%s/%s"):format(path_of(line)))) end,
     set = function(line, bytes)
-      local folder, name = path_of(line)
+      local size, folder, name = on_disk(#bytes), path_of(line)
+      if core.cache_copied(object, 0) + size > bytes_max and not make_room(size) then return false end
+      core.cache_copied(object, size)
       local done, message = file.mkdir(folder, { parents = true })
       if done then done, message = file.write(folder .. "/" .. name, bytes, { atomic = true, sync = false }) end
       if not done then core.log("warn", "app:proxy: cache: " .. message) end
@@ -136,24 +150,27 @@ local function discard(self, line, prefix)
   return remove(self, line, prefix)
 end
 
--- An entry of core.cache_list as bytes: the time of its age, in seconds since 1970, and its parts.
-local ENTRY, MAGIC = "<c8i8i8i8i8i8I2BBs4s4s4s4", "lsstore2"
+-- An entry of core.cache_list as bytes, with their checksum before them: the time of its age, in seconds since 1970, and its
+-- parts. Times have 6 bytes, so that no sum of them overflows.
+local CHECKED, ENTRY, MAGIC = "<c8c32s4", "<I6I6I6I6I6I2BBs4s4s4s4", "lsstore3"
 
 local function pack(entry)
-  return string.pack(ENTRY, MAGIC, time(), entry.age_ms, entry.lifetime_ms, entry.refresh_ms, entry.error_ms, entry.status,
-    entry.strict and 1 or 0, entry.for_all and 1 or 0, entry.key, entry.select, entry.lines, entry.body)
+  local text = string.pack(ENTRY, time(), max(entry.age_ms, 0), entry.lifetime_ms, entry.refresh_ms, entry.error_ms,
+    entry.status, entry.strict and 1 or 0, entry.for_all and 1 or 0, entry.key, entry.select, entry.lines, entry.body)
+  return string.pack(CHECKED, MAGIC, core.cache_name(text), text)
 end
 
--- Restore the entries at bytes[from..]. -> their number; one that is damaged ends them.
-local function unpack_all(fill, bytes, from)
+-- Restore the entries of the line at bytes[from..]. -> their number; one that is damaged ends them.
+local function unpack_all(fill, line, bytes, from)
   local count = 0
   while from <= #bytes do
-    local whole, magic, stored_s, age_ms, lifetime_ms, refresh_ms, error_ms, status, strict, for_all, key, selects, lines,
-      body, after = pcall(string.unpack, ENTRY, bytes, from)
-    if not whole or magic ~= MAGIC then break end
-    local facts = { age_ms = max(age_ms + (time() - stored_s) * 1000, 0), lifetime_ms = max(lifetime_ms, 0),
-      refresh_ms = max(refresh_ms, 0), error_ms = max(error_ms, 0), strict = strict ~= 0, for_all = for_all ~= 0 }
-    if core.cache_restore(fill, status, facts, key, selects, lines, body) then count = count + 1 end
+    local whole, magic, checksum, text, after = pcall(string.unpack, CHECKED, bytes, from)
+    if not whole or magic ~= MAGIC or checksum ~= core.cache_name(text) then break end
+    local stored_s, age_ms, lifetime_ms, refresh_ms, error_ms, status, strict, for_all, key, selects, lines, body =
+      string.unpack(ENTRY, text)
+    local facts = { age_ms = age_ms + max(time() - stored_s, 0) * 1000, lifetime_ms = lifetime_ms, refresh_ms = refresh_ms,
+      error_ms = error_ms, strict = strict ~= 0, for_all = for_all ~= 0 }
+    if is_line(key, line) and core.cache_restore(fill, status, facts, key, selects, lines, body) then count = count + 1 end
     from = after
   end
   return count
@@ -180,7 +197,7 @@ end
 local function restore(self, res, key, fill)
   local line = (key or core.cache_key(res)):match("^[^\n]*")
   local bytes = self.store.get(line)
-  return is_line(bytes, line) and unpack_all(fill, bytes, #line + 2) > 0
+  return is_line(bytes, line) and unpack_all(fill, line, bytes, #line + 2) > 0
 end
 
 -- ---- a response on its way -----------------------------------------------------------------------------------------
@@ -428,18 +445,22 @@ function cache.new(given, name)
       usage.error('%s: cache.dict must be a dict, such as ls.dict("pages", { evict = true }); got %s', fname,
         usage.quote(given.dict))
     end
-    self.store = stores.dict(given.dict)
   elseif given.folder ~= nil then
     if type(given.folder) ~= "string" or given.folder == "" then
       usage.error('%s: cache.folder must be a path such as "cache"; got %s', fname, usage.quote(given.folder))
     end
-    self.store, name = stores.folder(given.folder, self.folder_bytes_max), "folder " .. given.folder
+    name = "folder " .. given.folder
   else
     names[name] = (names[name] or 0) + 1
     name = ("%d %s"):format(names[name], name)
   end
   self.key, self.lifetime = given.key, self.lifetime_ms > 0 and self.lifetime_ms / 1000 or nil
   self.object = core.cache(core.cache_name(name), self.bytes_max) -- one memory for each second store, also after a reload
+  if given.dict ~= nil then
+    self.store = stores.dict(given.dict)
+  elseif given.folder ~= nil then
+    self.store = stores.folder(given.folder, self.folder_bytes_max, self.object)
+  end
   return setmetatable(self, cache_meta)
 end
 

@@ -129,6 +129,9 @@ app:get("/handles", function(req, res)
   refuses("a fill without an entry", "bad argument #2", core.cache_end, res, values.fill, false, false)
   refuses("a copy that does not wait", "bad argument #6", core.cache_claim, res, cache, "k\0", nil, 1, nil, false)
   refuses("changes", "table expected", core.cache_serve, res, cache, nil, 1)
+  for status, body in pairs { [199] = "", [204] = "x", [205] = "x", [304] = "x", [600] = "" } do
+    if core.cache_restore(values.fill, status, facts, "k", "", "", body) then failed[#failed + 1] = "a copy with " .. status end
+  end
   ended.outer = values.call
   core.inject(function(r, s) return inner:handle(r, s) end, error, "GET", "/", {})
   -- A fill that has ended gets nothing of a response that is still on its way.
@@ -830,25 +833,55 @@ class Stores(CacheCase):
         self.wait_files(folder, 0)
 
     def test_files_that_are_damaged(self):
-        self.up.on("/g", response(b"hello", [FRESH, "X-A: 1"]))
-        folder = self.folder()
-        options = 'folder = "%s"' % folder
-        server = self.one(options)
-        self.statuses(server, "/g")
-        self.wait_files(folder, 1)
+        """A file with another byte anywhere, or without its end, is not served."""
+        folder, sources = self.folder(), []
+        server = self.one('folder = "%s"' % folder)
+        for n in range(60):
+            sources.append(self.up.on("/g/%02d" % n, response(b"hello", [FRESH, "X-A: 1"])))
+            self.statuses(server, sources[-1])
+        self.wait_files(folder, len(sources))
         server.stop()
-        name = self.files(folder)[0]
-        with open(name, "rb") as file:
-            whole = file.read()
-        at = whole.index(b"X-A: 1")
-        for data in [whole[:cut] for cut in range(0, len(whole), 7)] + [
-                b"/other" + whole[2:], whole[:at] + b"X-A:\n1" + whole[at + 6:], whole[:at] + b"X A: 1" + whole[at + 6:],
-                whole[:3] + b"\xff" * 8 + whole[11:]]:
-            with open(name, "wb") as file:
-                file.write(data)
-            server = self.one(options)
-            self.assertEqual(self.statuses(server, "/g"), ["fwd=uri-miss; stored"])
-            server.stop()
+        for name in self.files(folder):
+            with open(name, "r+b") as file:
+                whole = file.read()
+                n = int(whole[3:5])
+                if n % 2:
+                    file.truncate(n * len(whole) // 60)
+                elif n:
+                    file.seek(n * len(whole) // 60)
+                    byte = file.read(1)[0]
+                    file.seek(-1, os.SEEK_CUR)
+                    file.write(bytes([byte ^ n]))
+        server = self.one('folder = "%s"' % folder)
+        self.assertEqual(self.statuses(server, *sources), ["hit"] + ["fwd=uri-miss; stored"] * 59)
+
+    def test_a_folder_never_has_more_than_its_size(self):
+        folder = self.folder()
+
+        def copies():
+            """The first line and the bytes on the disk of each file."""
+            out = {}
+            for name in self.files(folder):
+                try:
+                    with open(name, "rb") as file:
+                        data = file.read()
+                except FileNotFoundError:
+                    continue
+                if len(os.path.basename(name)) == 32:
+                    out[data.split(b"\n")[0]] = -(-len(data) // 4096) * 4096
+            return out
+
+        def fill(server, targets, most):
+            for target in targets:
+                self.up.on(target, response(b"x" * (20000 if target[-1] == "1" else 100), [FRESH]))
+                self.statuses(server, target)
+                self.until(lambda: target.encode() in copies())
+                self.assertLessEqual(sum(copies().values()), most)
+        server = self.one('folder_size = "400k", folder = "%s"' % folder)
+        fill(server, ["/size/%d?%d" % (n, n % 2) for n in range(60)], 400 << 10)
+        self.assertGreater(sum(copies().values()), 200 << 10)
+        server.stop()
+        fill(self.one('folder_size = "100k", folder = "%s"' % folder), ["/size/1", "/size/2"], 100 << 10)
 
     def test_a_dict(self):
         with self.subTest("behind a memory without room"):

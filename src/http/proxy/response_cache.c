@@ -23,6 +23,7 @@ struct ls_response_cache {
     ls_mutex lock;
     uint64_t seed[2];
     size_t bytes, bytes_max;
+    ls_copied copied;
     ls_node used;  /* entries, the most recently used last */
     ls_node fills; /* few: one of each request to a server */
     ls_stored *buckets[BUCKETS];
@@ -52,6 +53,11 @@ struct ls_fill {
 int64_t ls_response_cache_now_ms(void)
 {
     return (int64_t)(ls_clock_coarse_ms() + ls_clock_moved_ns() / 1000000);
+}
+
+ls_copied *ls_response_cache_copied(ls_response_cache *cache)
+{
+    return &cache->copied;
 }
 
 /* ---- entries ---------------------------------------------------------------------------------------------------- */
@@ -549,6 +555,7 @@ static int cache_open(const void *options, ls_shared_object **out)
     if (cache == NULL) return LS_ENOMEM;
     ls_mutex_open(&cache->lock);
     cache->bytes_max = *(const size_t *)options;
+    atomic_init(&cache->copied.base, INT64_MAX / 2);
     ls_hash_seed(cache->seed);
     ls_node_init(&cache->used);
     ls_node_init(&cache->fills);

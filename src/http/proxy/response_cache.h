@@ -78,6 +78,13 @@ typedef struct ls_fill ls_fill;
 
 int64_t ls_response_cache_now_ms(void); /* of the clock of a site */
 
+/* Bytes of the copies in a second store: base + written. `written` only grows, so whoever measures the store sets `base`
+ * to what it finds less what was written before. INT64_MAX / 2: it was not measured. */
+typedef struct ls_copied {
+    _Atomic int64_t base, written;
+} ls_copied;
+ls_copied *ls_response_cache_copied(ls_response_cache *cache);
+
 /* A request as its server gets it: the fields of the client that pass, and those that a site adds. */
 typedef struct ls_selecting {
     const ls_exchange *x;

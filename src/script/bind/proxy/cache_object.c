@@ -696,13 +696,26 @@ static int cache_restore(lua_State *L)
     const lua_Integer status = luaL_checkinteger(L, 2);
     const ls_freshness fresh = check_freshness(L, 3);
     const ls_text of_key = ls_check_text(L, 4), select = ls_check_text(L, 5), lines = ls_check_text(L, 6);
+    const ls_text body = ls_check_text(L, 7);
     if (status < 200 || status > 599 || of_key.len > LS_CACHE_KEY_BYTES_MAX || lines.len > LS_BLOCK_LARGE ||
-        !are_lines(lines) || (select.len > 0 && select.ptr[select.len - 1] != '\n'))
+        !are_lines(lines) || (select.len > 0 && select.ptr[select.len - 1] != '\n') ||
+        (body.len > 0 && !ls_status_has_content((int)status)))
         return ls_push_boolean(L, false);
-    ls_stored *entry = ls_stored_read((int)status, &fresh, of_key, select, lines, ls_check_text(L, 7));
+    ls_stored *entry = ls_stored_read((int)status, &fresh, of_key, select, lines, body);
     const bool restored = entry != NULL && ls_fill_restore(fill, entry);
     if (entry != NULL) ls_stored_drop(entry);
     return ls_push_boolean(L, restored);
+}
+
+/* core.cache_copied(cache, bytes [, base]) -> the bytes of the copies, and those that were written: see ls_copied */
+static int cache_copied(lua_State *L)
+{
+    ls_copied *copied = ls_response_cache_copied(check_cache(L, 1)->cache);
+    const int64_t bytes = luaL_checkinteger(L, 2), written = atomic_fetch_add(&copied->written, bytes) + bytes;
+    if (!lua_isnoneornil(L, 3)) atomic_store(&copied->base, luaL_checkinteger(L, 3));
+    lua_pushinteger(L, atomic_load(&copied->base) + written);
+    lua_pushinteger(L, written);
+    return 2;
 }
 
 /* core.cache_name(text) -> 32 hexadecimal digits, the same in all processes */
@@ -767,19 +780,11 @@ static int core_cache(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {{"cache", core_cache},
-                                     {"cache_serve", cache_serve},
-                                     {"cache_claim", cache_claim},
-                                     {"cache_lines", cache_lines},
-                                     {"cache_keep", cache_keep},
-                                     {"cache_stale", cache_stale},
-                                     {"cache_end", cache_end},
-                                     {"cache_remove", cache_remove},
-                                     {"cache_key", cache_key},
-                                     {"cache_list", cache_list},
-                                     {"cache_restore", cache_restore},
-                                     {"cache_name", cache_name},
-                                     {"cache_await", cache_await},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"cache", core_cache},        {"cache_serve", cache_serve},     {"cache_claim", cache_claim},
+    {"cache_lines", cache_lines}, {"cache_keep", cache_keep},       {"cache_stale", cache_stale},
+    {"cache_end", cache_end},     {"cache_remove", cache_remove},   {"cache_key", cache_key},
+    {"cache_list", cache_list},   {"cache_restore", cache_restore}, {"cache_copied", cache_copied},
+    {"cache_name", cache_name},   {"cache_await", cache_await},     {NULL, NULL}};
 
 const ls_module ls_cache_module = {.name = "cache", .functions = functions};
