@@ -508,7 +508,7 @@ static inline int check_fields(parse *p)
 
 /* ---- a head that is not text -------------------------------------------------------------------------------- */
 
-/* Make p->at the end of the head, if the part is behind it. */
+/* p->at becomes the end of the head as far as its parts are known. */
 static void reach(parse *p, ls_span part)
 {
     const char *const end = p->base + part.at + part.len;

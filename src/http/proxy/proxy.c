@@ -548,8 +548,7 @@ void ls_proxy_free(ls_proxy *p)
     free(p);
 }
 
-/* ---- what the caller asks
- * ---------------------------------------------------------------------------------------- */
+/* ---- what the caller asks --------------------------------------------------------------------------------------- */
 
 ls_proxy_result ls_proxy_result_of(const ls_proxy *p)
 {
@@ -571,29 +570,14 @@ bool ls_proxy_is_paused(const ls_proxy *p)
     return p->life == LS_PROXY_PAUSED;
 }
 
-ls_exchange *ls_proxy_exchange(const ls_proxy *p)
+ls_proxy_pause ls_proxy_pause_of(const ls_proxy *p)
 {
-    return p->with.x;
-}
-
-ls_text ls_proxy_own_fields(const ls_proxy *p)
-{
-    return p->own != NULL ? (ls_text){p->own->data, p->own_fields_len} : (ls_text){NULL, 0};
-}
-
-bool ls_proxy_is_trusted(const ls_proxy *p)
-{
-    return p->with.filter.trusted;
-}
-
-bool ls_proxy_is_overruled(const ls_proxy *p)
-{
-    return p->overruled;
-}
-
-bool ls_proxy_ends_with_stream(const ls_proxy *p)
-{
-    return p->c.reader.head.framing == LS_FRAMING_TO_END;
+    return (ls_proxy_pause){
+        .x = p->with.x,
+        .own_fields = {p->own != NULL ? p->own->data : NULL, p->own != NULL ? p->own_fields_len : 0},
+        .trusted = p->with.filter.trusted,
+        .overruled = p->overruled,
+        .ends_with_stream = p->c.reader.head.framing == LS_FRAMING_TO_END};
 }
 
 void ls_proxy_tap_set(ls_proxy *p, ls_proxy_tap *tap)

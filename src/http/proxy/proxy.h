@@ -78,14 +78,15 @@ bool ls_proxy_has_head(const ls_proxy *p); /* the head of the response was taken
 /* ---- a pause: the head of the response was taken, and nothing of it was sent ------------------------------------ */
 
 bool ls_proxy_is_paused(const ls_proxy *p);
-ls_exchange *ls_proxy_exchange(const ls_proxy *p);
-bool ls_proxy_is_trusted(const ls_proxy *p); /* see ls_proxy_filter */
-/* The fields that the response had before. */
-ls_text ls_proxy_own_fields(const ls_proxy *p);
-/* The response had a Cache-Control or Expires before, in place of which the server's was left out. */
-bool ls_proxy_is_overruled(const ls_proxy *p);
-/* The body ends with the connection: it may be cut off. */
-bool ls_proxy_ends_with_stream(const ls_proxy *p);
+typedef struct ls_proxy_pause {
+    ls_exchange *x;
+    ls_text own_fields; /* those that the response had before */
+    bool trusted;       /* see ls_proxy_filter */
+    bool
+        overruled; /* the response had a Cache-Control or Expires before, in place of which the server's was left out */
+    bool ends_with_stream; /* the body ends with the connection: it may be cut off */
+} ls_proxy_pause;
+ls_proxy_pause ls_proxy_pause_of(const ls_proxy *p);
 /* The response of the server is not used: drop the status and the fields that were taken from it. The connection to
  * the server is kept if no body follows. */
 void ls_proxy_refuse(ls_thread_ctx *ctx, ls_proxy *p);

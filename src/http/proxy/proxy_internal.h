@@ -51,7 +51,7 @@ struct ls_proxy {
     bool progressed;         /* bytes of the request were queued since the receive began */
     bool patient;            /* events: no limit between parts */
     bool watching;           /* ls_exchange_expect_end was called */
-    bool overruled;          /* see ls_proxy_is_overruled */
+    bool overruled;          /* see ls_proxy_pause */
     bool own_type;           /* of x, before the head was taken */
     uint8_t ended[2];        /* enum ls_proxy_direction, of a tunnel: from the client, from the server */
     uint32_t own_fields_len; /* of x, before the head was taken */

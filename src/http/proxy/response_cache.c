@@ -30,25 +30,10 @@ struct ls_response_cache {
     apart aparts[APART];
 };
 
-typedef struct content {  /* a body */
-    ls_external external; /* first */
+typedef struct ls_content { /* a body */
+    ls_external external;   /* first */
     char bytes[];
 } content;
-
-struct ls_fill {
-    ls_node node;
-    ls_response_cache *cache;
-    ls_node waiters;
-    uint64_t hash;
-    ls_stored *validates;
-    content *body;
-    size_t len, room, bytes_max;
-    bool first, removed, failed;
-    bool removes; /* it is a removal, of the keys that begin with its own */
-    bool barred;  /* it was claimed during a removal: nothing is restored */
-    size_t key_len;
-    char key[];
-};
 
 int64_t ls_response_cache_now_ms(void)
 {
@@ -330,8 +315,7 @@ static ls_fill *fill_make(ls_response_cache *cache, ls_text key)
     if (fill == NULL) return NULL;
     fill->cache = cache;
     fill->hash = ls_hash(cache->seed, key.ptr, key.len);
-    fill->key_len = key.len;
-    memcpy(fill->key, key.ptr, key.len);
+    fill->key = (ls_text){memcpy(fill + 1, key.ptr, key.len), key.len};
     ls_node_init(&fill->waiters);
     return fill;
 }
@@ -347,7 +331,7 @@ ls_fill *ls_response_cache_remove(ls_response_cache *cache, ls_text prefix, unsi
         ++*count;
     }
     LS_LIST_EACH (ls_fill, fill, &cache->fills, node)
-        if (begins(ls_fill_key(fill), prefix)) fill->removed = true;
+        if (begins(fill->key, prefix)) fill->removed = true;
     if (removal != NULL) {
         removal->removes = true;
         ls_list_push(&cache->fills, &removal->node);
@@ -358,7 +342,7 @@ ls_fill *ls_response_cache_remove(ls_response_cache *cache, ls_text prefix, unsi
 
 static bool is_copy(const ls_fill *fill)
 {
-    return !fill->removes && fill->key_len > 0 && fill->key[fill->key_len - 1] == '\0';
+    return !fill->removes && fill->key.len > 0 && fill->key.ptr[fill->key.len - 1] == '\0';
 }
 
 int ls_removal_wait(ls_fill *removal, ls_waiter *waiter)
@@ -368,7 +352,7 @@ int ls_removal_wait(ls_fill *removal, ls_waiter *waiter)
     ls_mutex_lock(&cache->lock);
     for (ls_node *node = cache->fills.next; node != &removal->node && result == LS_OK; node = node->next) {
         ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
-        if (!is_copy(fill) || !begins(ls_fill_key(fill), ls_fill_key(removal))) continue;
+        if (!is_copy(fill) || !begins(fill->key, removal->key)) continue;
         ls_list_push(&fill->waiters, &waiter->node);
         result = LS_CACHE_WAITS;
     }
@@ -381,12 +365,11 @@ int ls_removal_wait(ls_fill *removal, ls_waiter *waiter)
 /* The one for which the fill waits; NULL: it may begin. */
 static ls_fill *first_fill(const ls_response_cache *cache, ls_fill *fill)
 {
-    const ls_text key = ls_fill_key(fill);
     LS_LIST_EACH (ls_fill, other, &cache->fills, node) {
-        if (other->removes && begins(key, ls_fill_key(other))) {
+        if (other->removes && begins(fill->key, other->key)) {
             if (is_copy(fill)) return other;
             fill->barred = true;
-        } else if (fill->first && other->first && other->hash == fill->hash && same(ls_fill_key(other), key)) {
+        } else if (fill->first && other->first && other->hash == fill->hash && same(other->key, fill->key)) {
             return other;
         }
     }
@@ -398,7 +381,7 @@ int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_b
 {
     ls_fill *fill = fill_make(cache, key);
     if (fill == NULL) return LS_ENOMEM;
-    fill->bytes_max = body_bytes_max;
+    fill->body_bytes_max = body_bytes_max;
     const apart *of_key = &cache->aparts[fill->hash % APART];
     ls_mutex_lock(&cache->lock);
     fill->first = waiter != NULL && !(of_key->hash == fill->hash && ls_response_cache_now_ms() < of_key->until_ms);
@@ -421,31 +404,6 @@ bool ls_response_cache_cancel(void *cache, ls_waiter *waiter)
     return ls_waiter_cancel(&((ls_response_cache *)cache)->lock, waiter);
 }
 
-void ls_fill_validate(ls_fill *fill, ls_stored *entry)
-{
-    fill->validates = entry;
-}
-
-ls_stored *ls_fill_validates(const ls_fill *fill)
-{
-    return fill->validates;
-}
-
-ls_response_cache *ls_fill_cache(const ls_fill *fill)
-{
-    return fill->cache;
-}
-
-ls_text ls_fill_key(const ls_fill *fill)
-{
-    return (ls_text){fill->key, fill->key_len};
-}
-
-size_t ls_fill_body_bytes_max(const ls_fill *fill)
-{
-    return fill->bytes_max;
-}
-
 /* Take the waiters, to wake them. The caller holds the lock. */
 static void let_go(ls_fill *fill, bool set_apart, ls_node *woken)
 {
@@ -461,7 +419,7 @@ void ls_response_cache_part(ls_response_cache *cache, ls_text key)
     ls_node woken = LS_LIST_INIT(woken);
     ls_mutex_lock(&cache->lock);
     LS_LIST_EACH (ls_fill, fill, &cache->fills, node)
-        if (fill->first && same(ls_fill_key(fill), key)) let_go(fill, true, &woken);
+        if (fill->first && same(fill->key, key)) let_go(fill, true, &woken);
     unlock(cache);
     ls_waiters_wake(&woken);
 }
@@ -483,7 +441,7 @@ void ls_fill_add(ls_fill *fill, const char *bytes, size_t len)
 {
     const size_t need = fill->len + len;
     if (fill->failed) return;
-    if (len > fill->bytes_max - fill->len) {
+    if (len > fill->body_bytes_max - fill->len) {
         fail(fill);
         return;
     }

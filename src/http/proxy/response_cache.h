@@ -74,12 +74,25 @@ typedef struct ls_stored {
     struct ls_stored *next; /* of the bucket */
 } ls_stored;
 
-typedef struct ls_fill ls_fill;
+typedef struct ls_fill {
+    ls_response_cache *cache;
+    ls_text key;
+    size_t body_bytes_max; /* longer bodies are not stored */
+    ls_stored *validates;  /* the owner may set it, with a reference, until the end: the entry that it may validate */
+    /* Of the cache. */
+    ls_node node, waiters;
+    uint64_t hash;
+    struct ls_content *body;
+    size_t len, room;
+    bool first, removed, failed;
+    bool removes; /* it is a removal, of the keys that begin with its own */
+    bool barred;  /* it was claimed during a removal: nothing is restored */
+} ls_fill;
 
 int64_t ls_response_cache_now_ms(void); /* of the clock of a site */
 
-/* Bytes of the copies in a second store: base + written. `written` only grows, so whoever measures the store sets `base`
- * to what it finds less what was written before. INT64_MAX / 2: it was not measured. */
+/* Bytes of the copies in a second store: base + written. `written` only grows, so that a
+ * measurement, which takes a while, can set `base` to its result less what was written before. INT64_MAX / 2: it was not measured. */
 typedef struct ls_copied {
     _Atomic int64_t base, written;
 } ls_copied;
@@ -119,19 +132,13 @@ int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_selec
 bool ls_stored_refresh(ls_stored *entry);
 
 /* Begin a fill. LS_OK: *out; LS_CACHE_WAITS: another one is under way, or for a copy a removal, and `waiter` waits for
- * its end, with the result LS_OK; LS_ENOMEM. Without a waiter the fill is one for which no one waits; a copy has one.
- * body_bytes_max: longer bodies are not stored. */
+ * its end, with the result LS_OK; LS_ENOMEM. Without a waiter the fill is one for which no one waits; a copy has
+ * one. */
 int ls_response_cache_claim(ls_response_cache *cache, ls_text key, size_t body_bytes_max, ls_waiter *waiter,
                             ls_fill **out);
 /* Let those that wait for the fill of the key continue: it takes too long. */
 void ls_response_cache_part(ls_response_cache *cache, ls_text key);
 bool ls_response_cache_cancel(void *cache, ls_waiter *waiter); /* as ls_semaphore_cancel */
-/* The entry that the fill may validate, until its end; NULL: no entry. The first function takes the reference. */
-void ls_fill_validate(ls_fill *fill, ls_stored *entry);
-ls_stored *ls_fill_validates(const ls_fill *fill);
-ls_response_cache *ls_fill_cache(const ls_fill *fill);
-ls_text ls_fill_key(const ls_fill *fill);
-size_t ls_fill_body_bytes_max(const ls_fill *fill);
 /* Collect bytes of the body. When it is too long, or there is no memory, nothing is stored, and the others
  * continue. */
 void ls_fill_add(ls_fill *fill, const char *bytes, size_t len);

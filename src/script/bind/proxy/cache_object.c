@@ -434,7 +434,7 @@ static int cache_claim(lua_State *L)
     /* After the claim: what another fill has stored before it is found. */
     const ls_selecting by =
         r != NULL ? selecting(L, 4, r->x, ls_request_trusting(r) != NULL) : (ls_selecting){.x = NULL};
-    if (r != NULL && ls_response_cache_find(cache, text, &by, &entry) == LS_OK) ls_fill_validate(call->fill, entry);
+    if (r != NULL && ls_response_cache_find(cache, text, &by, &entry) == LS_OK) call->fill->validates = entry;
     if (!lua_toboolean(L, 7) && entry != NULL && may_serve(entry, &no_limits, &refresh) &&
         !refresh) { /* since the caller has looked */
         end_fill(call, NULL, false);
@@ -475,7 +475,7 @@ static bool is_own(const ls_exchange *x, ls_text own, const ls_pair *field)
 /* The entry that a response 304 validates; NULL: it is another response. */
 static ls_stored *validated(const fill_call *call, const ls_exchange *x)
 {
-    return x->status == 304 ? ls_fill_validates(call->fill) : NULL;
+    return x->status == 304 ? call->fill->validates : NULL;
 }
 
 static size_t stored_room(const fill_call *call, const ls_exchange *x)
@@ -486,10 +486,9 @@ static size_t stored_room(const fill_call *call, const ls_exchange *x)
 
 /* Write the lines of the response that are stored: not those it had before, nor Age. A 304 updates those of the entry,
  * but what describes the content (RFC 9111 section 3.2). `out` has stored_room bytes. Returns their length. */
-static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
+static size_t stored_lines(const fill_call *call, const ls_proxy_pause *p, char *out)
 {
-    const ls_exchange *x = ls_proxy_exchange(p);
-    const ls_text own = ls_proxy_own_fields(p);
+    const ls_exchange *x = p->x;
     const ls_stored *entry = validated(call, x);
     ls_pair field;
     size_t len = 0;
@@ -499,7 +498,7 @@ static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
         len += at - from;
     }
     for (size_t at = 0, from = 0; ls_exchange_next_field(x, &at, &field); from = at) {
-        if (IS(field.name, field.name_len, "age") || is_own(x, own, &field)) continue;
+        if (IS(field.name, field.name_len, "age") || is_own(x, p->own_fields, &field)) continue;
         if (entry != NULL && is_of_content(&field)) continue;
         memcpy(out + len, field.name, at - from);
         len += at - from;
@@ -512,12 +511,12 @@ static size_t stored_lines(const fill_call *call, const ls_proxy *p, char *out)
 static int cache_lines(lua_State *L)
 {
     const fill_call *call = check_fill(L, 1);
-    const ls_stored *entry = ls_fill_validates(call->fill);
+    const ls_stored *entry = call->fill->validates;
     luaL_Buffer text;
     if (lua_isnoneornil(L, 2)) return entry != NULL ? ls_push_bytes(L, entry->lines.ptr, entry->lines.len) : 0;
-    const ls_proxy *p = ls_proxy_check_paused(L, 2);
-    char *const to = luaL_buffinitsize(L, &text, stored_room(call, ls_proxy_exchange(p)));
-    luaL_pushresultsize(&text, stored_lines(call, p, to));
+    const ls_proxy_pause p = ls_proxy_pause_of(ls_proxy_check_paused(L, 2));
+    char *const to = luaL_buffinitsize(L, &text, stored_room(call, p.x));
+    luaL_pushresultsize(&text, stored_lines(call, &p, to));
     return 1;
 }
 
@@ -555,8 +554,9 @@ static ls_freshness check_freshness(lua_State *L, int index)
 static int cache_keep(lua_State *L)
 {
     fill_call *call = check_fill(L, 1);
-    ls_proxy *p = ls_proxy_check_paused(L, 2);
-    const ls_exchange *x = ls_proxy_exchange(p);
+    ls_proxy *proxy = ls_proxy_check_paused(L, 2);
+    const ls_proxy_pause p = ls_proxy_pause_of(proxy);
+    const ls_exchange *x = p.x;
     const ls_stored *entry = validated(call, x);
     char values[LS_CACHE_KEY_BYTES_MAX];
     ls_text select = {values, 0};
@@ -565,21 +565,21 @@ static int cache_keep(lua_State *L)
     luaL_argcheck(L, call->made == NULL, 1, "the fill has a response");
     const ls_freshness fresh = check_freshness(L, 3);
     const ls_text vary = ls_check_text(L, 4);
-    const ls_selecting by = selecting(L, 5, x, ls_proxy_is_trusted(p));
+    const ls_selecting by = selecting(L, 5, x, p.trusted);
     select.len = ls_select_make(&by, vary.ptr, vary.len, values, sizeof values);
     char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
-    const ls_text lines = {to, stored_lines(call, p, to)};
-    if (select.len > sizeof values || (entry == NULL && ls_proxy_ends_with_stream(p)) ||
-        (x->length >= 0 && (uint64_t)x->length > ls_fill_body_bytes_max(call->fill)) ||
-        (ls_proxy_is_overruled(p) && !has_name(lines, "cache-control")))
+    const ls_text lines = {to, stored_lines(call, &p, to)};
+    if (select.len > sizeof values || (entry == NULL && p.ends_with_stream) ||
+        (x->length >= 0 && (uint64_t)x->length > call->fill->body_bytes_max) ||
+        (p.overruled && !has_name(lines, "cache-control")))
         return ls_push_boolean(L, false);
     if (entry != NULL) body = entry->body;
     if (body.block != NULL) (void)ls_block_hold(body.block);
-    call->made = ls_stored_make(entry != NULL ? entry->status : x->status, &fresh, ls_fill_key(call->fill), select,
-                                lines, &body);
+    call->made =
+        ls_stored_make(entry != NULL ? entry->status : x->status, &fresh, call->fill->key, select, lines, &body);
     if (call->made != NULL && entry == NULL) {
         call->tap.take = collect;
-        ls_proxy_tap_set(p, &call->tap);
+        ls_proxy_tap_set(proxy, &call->tap);
     }
     luaL_pushresultsize(&text, 0);
     return ls_push_boolean(L, call->made != NULL);
@@ -588,7 +588,7 @@ static int cache_keep(lua_State *L)
 /* core.cache_stale(fill) -> whether the stored response may stand for an error (RFC 5861 section 4). */
 static int cache_stale(lua_State *L)
 {
-    const ls_stored *entry = ls_fill_validates(check_fill(L, 1)->fill);
+    const ls_stored *entry = check_fill(L, 1)->fill->validates;
     const ls_freshness *f = entry != NULL ? &entry->fresh : NULL;
     return ls_push_boolean(L, f != NULL && !f->strict &&
                                   ls_response_cache_now_ms() - f->born_ms - f->lifetime_ms < f->error_ms);
@@ -605,7 +605,7 @@ static int cache_end(lua_State *L)
     const bool has_body = !open || call->tap.take == NULL;
     const char *how = luaL_optstring(L, 5, "hit");
     ls_stored *made = lua_toboolean(L, 3) && has_body ? call->made : NULL;
-    ls_stored *entry = made != NULL ? made : r != NULL && open ? ls_fill_validates(call->fill) : NULL;
+    ls_stored *entry = made != NULL ? made : r != NULL && open ? call->fill->validates : NULL;
     luaL_argcheck(L, r == NULL || entry != NULL, 2, "the fill has no response");
     if (r != NULL) (void)ls_block_hold(ls_external_block(&entry->external));
     end_fill(call, made, apart);
@@ -757,7 +757,7 @@ static int cache_await(lua_State *L)
     const fill_call *call = check_unended(L, 1);
     luaL_argcheck(L, call->removes, 1, "removal expected");
     ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &removal_kind, ls_fill_cache(call->fill));
+    ls_wait *wait = ls_wait_get(L, &removal_kind, call->fill->cache);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     if (ls_removal_wait(call->fill, &wait->waiter) == LS_CACHE_WAITS)
         return ls_wait_suspend(L, wait, -1, false, waited);
