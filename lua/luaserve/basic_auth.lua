@@ -48,6 +48,8 @@ local function credentials(req)
   return match(text, "^([^:]*):(.*)$")
 end
 
+local busy = {} -- the second result of a checker: too many passwords are being checked
+
 -- checker(users) -> a function from a name and a password to the name, or nil. A hash takes 0.2 s, and browsers send the
 -- password with each request: a digest of those that were right is kept, with a key that only this state has.
 local function checker(users)
@@ -63,7 +65,8 @@ local function checker(users)
     end
     local digest = core.crypto_hash(sha256, name .. ":" .. given, key)
     if expected and verified[digest] then return name end
-    if not password.verify(given, expected) then return nil end
+    local right = password.verify(given, expected)
+    if not right then return nil, right == nil and busy or nil end
     if count == verified_max then verified, count = {}, 0 end
     verified[digest], count = true, count + 1
     return name
@@ -93,7 +96,9 @@ local function new(...)
   check = check or checker(users)
   return guard(function(req, _, next)
     local name, password = credentials(req)
-    local user = name and check(name, password, req)
+    local user, why
+    if name then user, why = check(name, password, req) end
+    if not user and why == busy then return 503, "try again later\n", { ["Retry-After"] = "1" } end
     if not user then return 401, "a name and a password are needed\n", { ["WWW-Authenticate"] = ask } end
     req.user = user
     return next()

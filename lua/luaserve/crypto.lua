@@ -157,19 +157,23 @@ local password = {}
 local password_bytes_max = 1024
 local log_n, r, p = 15, 8, 3 -- 32 MiB; of the parameters that OWASP recommends
 local at_a_time = 2 -- of the threads of the port (LS_WORK_THREADS_MAX), which ls.file needs as well
+local begun_max = 50 -- of the server: some seconds of work
+local busy = format("%d passwords are being hashed already", begun_max)
 
-local gate
+local begun, gate
+-- -> 32 bytes; nil: too many have begun
 local function scrypt(text, salt, ...)
   if core.thread() == 0 then return core.crypto_scrypt(text, salt, ...) end -- the site loads
+  begun = begun or core.semaphore("luaserve.passwords", begun_max, "luaserve")
   gate = gate or core.semaphore("luaserve.password", at_a_time, "luaserve")
-  return gate:with(core.crypto_scrypt, text, salt, ...)
+  return (core.semaphore_within(begun, 0, gate.with, gate, core.crypto_scrypt, text, salt, ...))
 end
 
 local function base64(bytes) return (core.crypto_encode(encodings.base64, bytes):gsub("=", "")) end
 
 -- ls.crypto.password.hash(password: string) -> hash: string | nil, message, code
 -- Hashes a password with scrypt and a random salt: the text that a site stores. Waits for about 0.2 s, in which other
--- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty.
+-- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty; EBUSY: 50 are being hashed.
 function password.hash(text, ...)
   need("password.hash")
   check_string("password.hash", text, "password")
@@ -179,7 +183,9 @@ function password.hash(text, ...)
     return nil, format("the password has more than %d bytes", password_bytes_max), "ELIMIT"
   end
   local salt = core.crypto_random(16)
-  return format("$scrypt$ln=%d,r=%d,p=%d$%s$%s", log_n, r, p, base64(salt), base64(scrypt(text, salt, log_n, r, p)))
+  local bytes = scrypt(text, salt, log_n, r, p)
+  if not bytes then return nil, busy, "EBUSY" end
+  return format("$scrypt$ln=%d,r=%d,p=%d$%s$%s", log_n, r, p, base64(salt), base64(bytes))
 end
 
 -- The parameters, the salt and the bytes of a hash; nil unless it is one that `verify` can take.
@@ -193,7 +199,7 @@ local function parts_of(hash)
   return n, rr, pp, salt, bytes
 end
 
--- ls.crypto.password.verify(password: any, hash: string|nil) -> right: boolean, outdated: boolean
+-- ls.crypto.password.verify(password: any, hash: string|nil) -> right: boolean, outdated: boolean | nil, message, code
 -- Whether the password is the one of the hash. With nil as the hash, of a user who does not exist, the result is false and
 -- takes the same time. `outdated`: the hash has other parameters than a new one. Raises for a text that is no hash. Waits.
 function password.verify(text, hash, ...)
@@ -208,6 +214,7 @@ function password.verify(text, hash, ...)
   end
   if type(text) ~= "string" or text == "" or #text > password_bytes_max then return false, false end
   local got = scrypt(text, salt, n, rr, pp)
+  if not got then return nil, busy, "EBUSY" end
   local right = expected ~= nil and core.crypto_equal(got, expected)
   return right, right and (n ~= log_n or rr ~= r or pp ~= p)
 end

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import ssl
 
 from harness import E2E, LUASERVE, app_site, in_parallel, table
@@ -118,6 +119,25 @@ app:get("/jwt", bearer_auth { jwt = { ("another secret, of 32 bytes "):rep(2), s
 app:get("/make", function(req)
   return ls.crypto.jwt.sign({ sub = "ada", iss = req.query.iss, exp = os.time() + tonumber(req.query.seconds) }, secret)
 end)
+app:get("/busy", function() -- as many passwords are hashed as may be, until a login is answered with 503
+  local codes, ended, answer = {}, false, nil
+  for _ = 1, 200 do
+    ls.spawn(function()
+      while not ended do
+        local _, _, code = ls.crypto.password.verify("x", "@HASH@")
+        codes[code or "none"] = true
+        ls.sleep(0.001)
+      end
+    end)
+  end
+  repeat
+    answer = app:inject { path = "/hashed", headers = { Authorization = "Basic YWRhOm5v" } }
+    assert(answer.status == 401 or answer.status == 503)
+  until answer.status == 503 and codes.none
+  ended = true
+  local hash, _, code = ls.crypto.password.hash("x")
+  return { codes, answer.headers["retry-after"], hash and "hashed" or code }
+end)
 app:get("/key", bearer_auth { tokens = { ["0123456789abcdef"] = "one", ["0123456789abcdeg"] = "two" } }, who)
 app:get("/fn", bearer_auth { check = function(token) ls.sleep(0.001) return token == "yes" and "fn" end, realm = "api" }, who)
 ls.listen("127.0.0.1:0", app)
@@ -135,6 +155,12 @@ def basic(text):
 
 class Auth(E2E):
     SITE = AUTH
+
+    def test_passwords_that_are_hashed_at_a_time(self):
+        codes, retry_after, code = json.loads(self.get("/busy").text)
+        self.assertEqual((codes, retry_after), ({"none": True, "EBUSY": True}, "1"))
+        self.assertIn(code, ("hashed", "EBUSY"))
+        self.assertEqual(self.get("/hashed", basic("ada:secret")).text, "ada")
 
     def answers(self, cases):
         def check(case):
