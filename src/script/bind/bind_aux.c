@@ -81,6 +81,25 @@ double ls_check_seconds(lua_State *L, int index)
     return seconds;
 }
 
+void ls_pack(lua_State *L, int count)
+{
+    lua_createtable(L, count, 1);
+    lua_insert(L, -1 - count);
+    for (int n = count; n >= 1; n--) lua_rawseti(L, -1 - n, n);
+    ls_set_integer(L, "n", count);
+}
+
+int ls_unpack(lua_State *L, const char *what)
+{
+    const int list = lua_gettop(L);
+    lua_getfield(L, list, "n");
+    const int count = (int)lua_tointeger(L, -1);
+    lua_settop(L, list);
+    luaL_checkstack(L, count + 1, what);
+    for (int n = 1; n <= count; n++) lua_rawgeti(L, list, n);
+    return count;
+}
+
 const char *ls_push_site_path(lua_State *L, int index)
 {
     const char *site = ls_state_of(L)->generation->path, *path = lua_tostring(L, index);

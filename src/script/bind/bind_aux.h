@@ -36,6 +36,11 @@ void ls_refuse_once(lua_State *L, const char *call);
 /* The number of seconds at `index`. Raises unless it is a number >= 0; NaN raises. */
 double ls_check_seconds(lua_State *L, int index);
 
+/* Replace the `count` values on top of the stack by a list of them whose field n is their number. */
+void ls_pack(lua_State *L, int count);
+/* Push the values of such a list, which is on top. Returns their number. Raises "stack overflow (`what`)". */
+int ls_unpack(lua_State *L, const char *what);
+
 /* Push the path at `index` as a path of the system: a relative one starts at the directory of the site, as it does for
  * `require`. Returns the string on the stack. */
 const char *ls_push_site_path(lua_State *L, int index);

@@ -28,12 +28,7 @@ typedef struct ls_job {
 /* Stack, that of job_main: the job, then the results. */
 static int job_returned(lua_State *L, int status, lua_KContext context)
 {
-    const int count = lua_gettop(L) - 1;
-    lua_createtable(L, count, 1);
-    lua_insert(L, 2);
-    for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
-    lua_pushinteger(L, count);
-    lua_setfield(L, 2, "n");
+    ls_pack(L, lua_gettop(L) - 1);
     lua_setiuservalue(L, 1, 1);
     return 0;
 }
@@ -144,17 +139,10 @@ static ls_job *job_check(lua_State *L)
 
 static int job_results(lua_State *L, const ls_job *job)
 {
-    lua_Integer count;
     if (job->no_memory) return luaL_error(L, "not enough memory");
     lua_getiuservalue(L, 1, 1);
     if (job->status != LUA_OK) return lua_error(L);
-    const int results = lua_gettop(L);
-    lua_getfield(L, results, "n");
-    count = lua_tointeger(L, -1);
-    lua_settop(L, results);
-    luaL_checkstack(L, (int)count, "too many results");
-    for (lua_Integer n = 1; n <= count; n++) lua_rawgeti(L, results, n);
-    return (int)count;
+    return ls_unpack(L, "too many results");
 }
 
 static int job_waited(lua_State *L, int status, lua_KContext context)

@@ -127,13 +127,7 @@ static void timer_stop(script_timer *t)
 
 static int timer_main(lua_State *L) /* stack: the table */
 {
-    lua_Integer count;
-    lua_getfield(L, 1, "n");
-    count = lua_tointeger(L, -1);
-    lua_settop(L, 1);
-    luaL_checkstack(L, (int)count + 1, "too many arguments");
-    for (lua_Integer n = 1; n <= count; n++) lua_rawgeti(L, 1, n);
-    lua_callk(L, (int)count - 1, 0, 0, ls_task_no_results);
+    lua_callk(L, ls_unpack(L, "too many arguments") - 1, 0, 0, ls_task_no_results);
     return 0;
 }
 
@@ -307,15 +301,8 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     if (timers_of(state)->count >= timers_max)
         return luaL_error(L, "%s: too many timers: this Lua state has %d (max_timers = %d)", call,
                           (int)timers_of(state)->count, (int)timers_max);
-    lua_createtable(L, count, 1);
-    lua_insert(L, 2);
-    for (int n = count; n >= 1; n--) lua_rawseti(L, 2, n);
-    lua_pushinteger(L, count);
-    lua_setfield(L, 2, "n");
-    if (each_state) { /* for dev_state.lua */
-        lua_pushboolean(L, true);
-        lua_setfield(L, 2, "each_state");
-    }
+    ls_pack(L, count);
+    if (each_state) ls_set_boolean(L, "each_state", true); /* for dev_state.lua */
 
     timer_handle *handle = ls_object_push(L, sizeof *handle, 0, &timer_type);
     unsigned number;
