@@ -171,6 +171,15 @@ function app_methods:ws(pattern, opts, handler, ...)
   return self
 end
 
+-- The segments of a prefix, without an empty last one. `noun`: what messages call it. Raises.
+local function parse_prefix(fname, prefix, noun)
+  local segments = router.parse(fname, prefix)
+  local last = segments[#segments]
+  if last.rest then usage.error("%s: the %s must not contain *%s", fname, noun, last.rest) end
+  if last.text == "" then segments[#segments] = nil end
+  return segments
+end
+
 -- app:use(fn: Middleware, ...: Middleware) -> app
 -- app:use(path, fn: Middleware, ...: Middleware) -> app
 -- Adds middleware, which runs around every handler of this app, including those of mounted apps and the responses 404, 405
@@ -181,9 +190,7 @@ function app_methods:use(path, ...)
   local functions = table.pack(path, ...)
   local first, segments = 1, nil
   if type(path) == "string" then
-    first, segments = 2, router.parse("app:use", path)
-    if segments[#segments].rest then usage.error("app:use: the path must not contain *%s", segments[#segments].rest) end
-    if segments[#segments].text == "" then segments[#segments] = nil end
+    first, segments = 2, parse_prefix("app:use", path, "path")
   end
   if usage.is_loader_data(functions[functions.n - 1], functions[functions.n]) then functions.n = functions.n - 1 end
   for _, use in ipairs(middleware("app:use", functions, first, math.max(functions.n, first))) do
@@ -215,13 +222,24 @@ function app_methods:mount(prefix, other, ...)
   end
   usage.no_more("app:mount(prefix, other)", other, ...)
   if contains(other, self) then usage.error("app:mount: an app cannot be mounted inside itself") end
-  local segments = router.parse("app:mount", prefix)
-  if segments[#segments].rest then
-    usage.error("app:mount: the prefix must not contain *%s", segments[#segments].rest)
-  end
-  if segments[#segments].text == "" then segments[#segments] = nil end
-  self.mounts[#self.mounts + 1] = { segments = segments, app = other }
+  self.mounts[#self.mounts + 1] = { segments = parse_prefix("app:mount", prefix, "prefix"), app = other }
   return self
+end
+
+-- Add routes for the prefix and all paths below it, with these fields. `shown`: the method in messages.
+local function add_below(fname, app, prefix, fields, shown)
+  local segments, where = parse_prefix(fname, prefix, "prefix"), usage.caller()
+  local below = table.move(segments, 1, #segments, 1, {})
+  below[#below + 1] = { rest = "path" }
+  for _, path in ipairs { below, #segments > 0 and segments or nil } do
+    local key = fields.method .. " " .. router.shape(path)
+    if app.seen[key] then
+      usage.error("%s: %s%s is already defined at %s", fname, shown, prefix, app.seen[key].where or "?")
+    end
+    local route = { segments = path, where = where, skip = #segments }
+    for name, value in pairs(fields) do route[name] = value end
+    app.seen[key], app.routes[#app.routes + 1] = route, route
+  end
 end
 
 -- app:static(prefix: string, folder: string [, options: StaticOptions]) -> app
@@ -230,21 +248,7 @@ function app_methods:static(prefix, folder, opts, ...)
   check_can_define("app:static", self)
   usage.no_more("app:static(prefix, folder, options)", opts, ...)
   local files = require("luaserve.static").new(prefix, folder, opts)
-  local segments = router.parse("app:static", prefix)
-  if segments[#segments].rest then usage.error("app:static: the prefix must not contain *%s", segments[#segments].rest) end
-  if segments[#segments].text == "" then segments[#segments] = nil end
-  local where = usage.caller()
-  local below = table.move(segments, 1, #segments, 1, {})
-  below[#below + 1] = { rest = "path" }
-  for _, path in ipairs { below, #segments > 0 and segments or nil } do
-    local key = "GET " .. router.shape(path)
-    if self.seen[key] then
-      usage.error("app:static: GET %s is already defined at %s", prefix, self.seen[key].where or "?")
-    end
-    local route = { method = "GET", segments = path, files = files, where = where, skip = #segments }
-    self.seen[key] = route
-    self.routes[#self.routes + 1] = route
-  end
+  add_below("app:static", self, prefix, { method = "GET", files = files }, "GET ")
   return self
 end
 
@@ -254,21 +258,9 @@ end
 function app_methods:proxy(prefix, servers, opts, ...)
   check_can_define("app:proxy", self)
   usage.no_more("app:proxy(prefix, servers, options)", opts, ...)
-  local segments = router.parse("app:proxy", prefix)
-  if segments[#segments].rest then usage.error("app:proxy: the prefix must not contain *%s", segments[#segments].rest) end
-  if segments[#segments].text == "" then segments[#segments] = nil end
-  local proxy, where = require("luaserve.proxy").new(servers, opts, prefix), usage.caller()
-  local below = table.move(segments, 1, #segments, 1, {})
-  below[#below + 1] = { rest = "path" }
-  for _, path in ipairs { below, #segments > 0 and segments or nil } do
-    local key = "any " .. router.shape(path)
-    if self.seen[key] then
-      usage.error("app:proxy: %s is already defined at %s", prefix, self.seen[key].where or "?")
-    end
-    local route = { method = "any", segments = path, proxy = proxy, where = where, skip = #segments, max_body = false }
-    self.seen[key] = route
-    self.routes[#self.routes + 1] = route
-  end
+  parse_prefix("app:proxy", prefix, "prefix")
+  local proxy = require("luaserve.proxy").new(servers, opts, prefix)
+  add_below("app:proxy", self, prefix, { method = "any", proxy = proxy, max_body = false }, "")
   return self, proxy.cache
 end
 
