@@ -1,7 +1,7 @@
 -- run_lua embed.lua modules|files OUT FOLDER[,FOLDER...] NAME,... [PAGE_FOLDER] - while luaserve is built
 -- Writes a C file with the bytes of the files and a table of them: of modules, ls_lua_modules
 -- (src/script/core/lua/lua_modules.h); of other files, ls_embedded_files (src/cli/embedded.h). A file is in the first folder
--- that has it. With a PAGE_FOLDER also ls_stress_page (src/stress/page.h).
+-- that has it. With a PAGE_FOLDER also ls_stress_page (src/stress/engine.h).
 local kind, path, folders, names, page_folder = arg[1], arg[2], arg[3], arg[4], arg[5]
 
 local function read(name, where)
@@ -43,6 +43,6 @@ if kind == "modules" then out:write("const size_t ls_lua_modules_count = ", #row
 if page_folder then
   local style, script = read("report.css", page_folder), read("report.js", page_folder)
   local page = read("report.html", page_folder):gsub("@(%u+)@", { STYLE = style, SCRIPT = script })
-  out:write('\n#include "stress/page.h"\n\n', array("ls_stress_page", page), "const size_t ls_stress_page_len = ", #page, ";\n")
+  out:write('\n#include "stress/engine.h"\n\n', array("ls_stress_page", page), "const size_t ls_stress_page_len = ", #page, ";\n")
 end
 assert(out:close())

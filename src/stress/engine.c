@@ -19,15 +19,14 @@
 #include "port/port.h"
 #include "script/core/lua/fields.h"
 #include "script/core/lua/lua_modules.h"
+#include "script/core/lua/push.h"
 #include "stress/engine.h"
 #include "stress/load/deflate.h"
 #include "stress/load/target.h"
 #include "stress/load/worker.h"
 #include "stress/load/ws_frames.h"
 #include "stress/measure/counters_object.h"
-#include "stress/page.h"
 #include "stress/protocols/fanout.h"
-#include "stress/protocols/http.h"
 #include "stress/protocols/protocols.h"
 #include "stress/scripts/script.h"
 
@@ -299,8 +298,7 @@ static int engine_wait(lua_State *L)
     const bool finished = e->finished == e->started;
     ls_mutex_unlock(&e->mutex);
     if (finished) return 0;
-    lua_pushinteger(L, (lua_Integer)now_ns);
-    return 1;
+    return ls_push_integer(L, (lua_Integer)now_ns);
 }
 
 /* join(start_ns) -> the time of the end, whether a signal interrupted the run, the first failure (the bytes of a
@@ -340,8 +338,7 @@ static int engine_done(lua_State *L)
 /* descriptors(n) -> the limit, which is raised to n if possible */
 static int engine_descriptors(lua_State *L)
 {
-    lua_pushinteger(L, ls_descriptors_raise((uint32_t)luaL_checkinteger(L, 1)));
-    return 1;
+    return ls_push_integer(L, ls_descriptors_raise((uint32_t)luaL_checkinteger(L, 1)));
 }
 
 /* frame(binary, compressed, text) -> a frame of WebSocket with the message */
@@ -370,8 +367,7 @@ static int engine_deflate(lua_State *L)
 
 static int terminal_columns(lua_State *L)
 {
-    lua_pushinteger(L, ls_terminal_columns(stderr));
-    return 1;
+    return ls_push_integer(L, ls_terminal_columns(stderr));
 }
 
 static int terminal_write(lua_State *L)
@@ -387,12 +383,9 @@ int ls_stress_terminal_push(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"columns", terminal_columns}, {"write", terminal_write}, {NULL, NULL}};
     luaL_newlib(L, functions);
-    lua_pushboolean(L, ls_is_terminal(stderr));
-    lua_setfield(L, -2, "is");
-    lua_pushboolean(L, ls_terminal_utf8());
-    lua_setfield(L, -2, "utf8");
-    lua_pushboolean(L, !ls_terminal_no_color());
-    lua_setfield(L, -2, "color");
+    ls_set_boolean(L, "is", ls_is_terminal(stderr));
+    ls_set_boolean(L, "utf8", ls_terminal_utf8());
+    ls_set_boolean(L, "color", !ls_terminal_no_color());
     return 1;
 }
 
@@ -415,16 +408,13 @@ static void push_engine(lua_State *L, engine *e)
     luaL_newlibtable(L, functions);
     lua_pushlightuserdata(L, e);
     luaL_setfuncs(L, functions, 1);
-    lua_pushinteger(L, ls_cpu_count());
-    lua_setfield(L, -2, "processors");
-    lua_pushstring(L, ls_port_backend());
-    lua_setfield(L, -2, "backend");
+    ls_set_integer(L, "processors", ls_cpu_count());
+    ls_set_text(L, "backend", ls_port_backend());
     lua_pushliteral(L, LS_VERSION);
     lua_setfield(L, -2, "version");
     lua_pushlstring(L, (const char *)ls_stress_page, ls_stress_page_len);
     lua_setfield(L, -2, "page");
-    lua_pushboolean(L, ls_ws_deflate_library() != NULL);
-    lua_setfield(L, -2, "compresses");
+    ls_set_boolean(L, "compresses", ls_ws_deflate_library() != NULL);
 }
 
 /* Runs protected. Arguments: the engine, argc, argv. Returns the exit status. */

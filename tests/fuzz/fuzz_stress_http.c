@@ -9,7 +9,6 @@
 
 #include "stress/load/transport.h"
 #include "stress/load/worker.h"
-#include "stress/protocols/http.h"
 #include "stress/protocols/protocols.h"
 
 enum { PIPELINE = 3 };

@@ -165,6 +165,18 @@ bool ls_stress_vu_fail_answer(ls_stress_vu *u, const char *why, const char *byte
  * record); an idle connection closes without an error. */
 void ls_stress_vu_peer_closed(ls_stress_vu *u, const char *why);
 
+typedef struct ls_stress_head { /* the head of a response */
+    const char *at;             /* after an error, what was received of it */
+    size_t len;
+    const char *why; /* of an error; a static text */
+} ls_stress_head;
+
+/* Continue u->http.reader with the next bytes. Received bytes are kept only while the head is incomplete. Returns how
+ * many of these belong to the head, which is complete, and to interim responses; 0: all of them, and the head is
+ * incomplete; or LS_EPROTO, LS_ENOMEM. out->at is valid as long as these bytes; if u->http.buf has bytes, it is
+ * there. */
+int ls_stress_vu_head(ls_stress_vu *u, const char *bytes, size_t len, ls_stress_head *out);
+
 /* The oldest request has ended; nothing is recorded. */
 void ls_stress_vu_retire(ls_stress_vu *u);
 

@@ -9,7 +9,6 @@
 #include "base/crypto/random.h"
 #include "base/list.h"
 #include "stress/load/arrivals.h"
-#include "stress/protocols/subscriber.h"
 
 #define PREPARE_NS_MAX UINT64_C(10000000000) /* without --timeout */
 #define FAILED_NS_MAX  UINT64_C(1000000000)  /* after the end, if a subscriber has failed by an event */

@@ -20,6 +20,7 @@
 
 #include "stress/load/worker.h"
 #include "stress/protocols/delivery.h"
+#include "stress/protocols/event_stream.h"
 
 typedef struct ls_stress_publisher {
     ls_stress_worker *worker;
@@ -38,6 +39,14 @@ struct ls_stress_fanout {
     _Atomic unsigned senders_left; /* threads with publishers that have not ended */
     _Atomic uint64_t ready;        /* subscribers that have received a probe */
     ls_stress_publisher *publishers;
+};
+
+struct ls_stress_subscriber {
+    char head[LS_DELIVERY_HEAD_BYTES]; /* of a message that arrives in parts */
+    size_t at;                         /* its bytes so far */
+    bool differs;                      /* one of them is not the expected one */
+    ls_sse sse;
+    ls_delivery_track tracks[]; /* of the publishers of its topic */
 };
 
 /* For a plan of LS_STRESS_PLAN_FANOUT. LS_OK or LS_ENOMEM. */

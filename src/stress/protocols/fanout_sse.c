@@ -3,11 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stress/load/vu_head.h"
 #include "stress/protocols/fanout.h"
-#include "stress/protocols/http.h"
 #include "stress/protocols/protocols.h"
-#include "stress/protocols/subscriber.h"
 
 /* ---- subscribers ------------------------------------------------------------------------------------------------ */
 

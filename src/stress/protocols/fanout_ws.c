@@ -5,7 +5,6 @@
 #include "stress/load/ws_frames.h"
 #include "stress/protocols/fanout.h"
 #include "stress/protocols/protocols.h"
-#include "stress/protocols/subscriber.h"
 
 /* ---- subscribers ------------------------------------------------------------------------------------------------ */
 

@@ -4,9 +4,7 @@
  * result; a response that begins with the same bytes is not parsed again. */
 #include <string.h>
 
-#include "stress/load/vu_head.h"
 #include "stress/load/worker.h"
-#include "stress/protocols/http.h"
 #include "stress/protocols/protocols.h"
 #include "stress/scripts/script.h"
 

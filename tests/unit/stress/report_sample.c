@@ -13,7 +13,6 @@
 #include "sample_object.h"
 #include "script/core/lua/lua_modules.h"
 #include "stress/engine.h"
-#include "stress/page.h"
 
 int main(int argc, char **argv)
 {

@@ -6,7 +6,6 @@
 #include "stress/load/transport.h"
 #include "stress/protocols/fanout.h"
 #include "stress/protocols/protocols.h"
-#include "stress/protocols/subscriber.h"
 
 /* One publisher and one subscriber of a worker whose clock the test sets. */
 typedef struct run {
