@@ -12,6 +12,7 @@
 #include "cli/repl.h"
 #include "script/core/lua/lua_folder.h"
 #include "script/core/lua/lua_modules.h"
+#include "script/core/lua/push.h"
 
 /* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not
  * listed: another program calls it. A site of the same name is given as ./NAME. */
@@ -51,8 +52,7 @@ static int program_files(lua_State *L)
     lua_newtable(L);
     for (int i = 0; ls_embedded_files[i].path != NULL; i++) {
         lua_createtable(L, 0, 2);
-        lua_pushstring(L, ls_embedded_files[i].path);
-        lua_setfield(L, -2, "path");
+        ls_set_text(L, "path", ls_embedded_files[i].path);
         lua_pushlstring(L, ls_embedded_files[i].bytes, ls_embedded_files[i].len);
         lua_setfield(L, -2, "bytes");
         lua_rawseti(L, -2, i + 1);
@@ -65,15 +65,13 @@ static int program_owner(lua_State *L)
 {
     const long id = ls_pid_file_owner(luaL_checkstring(L, 1));
     if (id == 0) return 0;
-    lua_pushinteger(L, id);
-    return 1;
+    return ls_push_integer(L, id);
 }
 
 /* reload(id) -> whether the process was notified */
 static int program_reload(lua_State *L)
 {
-    lua_pushboolean(L, ls_pid_reload((long)luaL_checkinteger(L, 1)) == 0);
-    return 1;
+    return ls_push_boolean(L, ls_pid_reload((long)luaL_checkinteger(L, 1)) == 0);
 }
 
 /* stop(id, path) -> whether the process has ended, whether in order */
@@ -88,18 +86,14 @@ static int program_stop(lua_State *L)
 /* build() -> what --version prints of the libraries */
 static int program_build(lua_State *L)
 {
-    lua_pushstring(L, ls_server_build());
-    return 1;
+    return ls_push_text(L, ls_server_build());
 }
 
 static void push_program(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"build", program_build},
-                                         {"files", program_files},
-                                         {"owner", program_owner},
-                                         {"reload", program_reload},
-                                         {"stop", program_stop},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"build", program_build}, {"files", program_files},
+                                         {"owner", program_owner}, {"reload", program_reload},
+                                         {"stop", program_stop},   {NULL, NULL}};
     luaL_newlib(L, functions);
     luaL_setfuncs(L, ls_lua_folder_functions, 0);
     lua_newtable(L);
@@ -108,10 +102,8 @@ static void push_program(lua_State *L)
     lua_newtable(L);
     luaL_setfuncs(L, ls_service_functions, 0);
     lua_setfield(L, -2, "service");
-    lua_pushstring(L, ls_server_version());
-    lua_setfield(L, -2, "version");
-    lua_pushstring(L, ls_server_backends());
-    lua_setfield(L, -2, "backend");
+    ls_set_text(L, "version", ls_server_version());
+    ls_set_text(L, "backend", ls_server_backends());
     lua_createtable(L, COMMANDS, 0);
     for (size_t i = 0, listed = 0; i < COMMANDS; i++) {
         if (commands[i].help == NULL) continue;
@@ -194,8 +186,7 @@ static int run(lua_State *L)
     lua_call(L, 3, 2);
     const bool is_read = c->args != NULL && lua_istable(L, -2);
     if (is_read) take_line(L, lua_absindex(L, -2), c->argc, c->argv, (int)lua_tointeger(L, -1), c->args);
-    lua_pushinteger(L, is_read ? LS_LINE_READ : lua_tointeger(L, -2));
-    return 1;
+    return ls_push_integer(L, is_read ? LS_LINE_READ : lua_tointeger(L, -2));
 }
 
 static int call_lua(const char *name, int argc, char **argv, ls_arguments *args)

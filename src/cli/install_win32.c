@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cli/parent.h"
+#include "script/core/lua/push.h"
 
 enum {
     STOP_MS_MAX = 60000, /* time for a service to drain before uninstall deletes it */
@@ -36,8 +37,7 @@ static int push_result(lua_State *L, DWORD error)
 {
     char reason[LS_REASON_BYTES_MAX];
     if (error == 0) {
-        lua_pushboolean(L, 1);
-        return 1;
+        return ls_push_boolean(L, 1);
     }
     lua_pushnil(L);
     lua_pushinteger(L, (lua_Integer)error);
@@ -177,8 +177,7 @@ static int service_full_path(lua_State *L)
 /* hint(site) -> what the system adds to the message about a file that does not exist */
 static int service_hint(lua_State *L)
 {
-    lua_pushstring(L, ls_main_site_hint(luaL_checkstring(L, 1)));
-    return 1;
+    return ls_push_text(L, ls_main_site_hint(luaL_checkstring(L, 1)));
 }
 
 /* program() -> the path of this program */
@@ -186,8 +185,7 @@ static int service_program(lua_State *L)
 {
     char path[3 * LS_COMMAND_CHARS_MAX];
     if (ls_parent_program(path, sizeof path) < 0) return luaL_error(L, "the path of the program is unknown");
-    lua_pushstring(L, path);
-    return 1;
+    return ls_push_text(L, path);
 }
 
 const luaL_Reg ls_service_functions[] = {{"create", service_create},       {"delete", service_delete},

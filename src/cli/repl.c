@@ -9,6 +9,7 @@
 
 #include "base/os/thread.h"
 #include "cli/main.h"
+#include "script/core/lua/push.h"
 
 enum { CLOSE_SECONDS_MAX = 15, READ_BYTES = 65536 };
 
@@ -23,9 +24,7 @@ static struct own {
 /* nil, or the message that `why` has */
 static int push_failure(lua_State *L, const char *why)
 {
-    lua_pushnil(L);
-    lua_pushstring(L, why);
-    return 2;
+    return ls_push_nil_text(L, why);
 }
 
 /* A text; nil: the end (0); false: Ctrl-C. */
@@ -48,8 +47,7 @@ static int repl_connect(lua_State *L)
     char why[256];
     intptr_t link;
     if (ls_repl_connect(luaL_checkstring(L, 1), &link, why, sizeof why) < 0) return push_failure(L, why);
-    lua_pushinteger(L, link);
-    return 1;
+    return ls_push_integer(L, link);
 }
 
 /* write(link, text) -> whether the connection lives */
@@ -57,8 +55,7 @@ static int repl_write(lua_State *L)
 {
     size_t bytes;
     const char *text = luaL_checklstring(L, 2, &bytes);
-    lua_pushboolean(L, ls_repl_write((intptr_t)luaL_checkinteger(L, 1), text, bytes) == 0);
-    return 1;
+    return ls_push_boolean(L, ls_repl_write((intptr_t)luaL_checkinteger(L, 1), text, bytes) == 0);
 }
 
 /* read(link) -> text | nil: the connection has ended | false: Ctrl-C */
@@ -94,8 +91,7 @@ static int repl_open_editor(lua_State *L)
     lua_setfield(L, LUA_REGISTRYINDEX, "luaserve.complete");
     ls_repl_history_path(history, sizeof history);
     ls_repl_catch_interrupts();
-    lua_pushboolean(L, ls_repl_editor_open(history, complete, L) == 0);
-    return 1;
+    return ls_push_boolean(L, ls_repl_editor_open(history, complete, L) == 0);
 }
 
 static int repl_close_editor(lua_State *L)
@@ -110,15 +106,13 @@ static int repl_line(lua_State *L)
     const char *prompt = luaL_optstring(L, 1, NULL), *line = NULL;
     const int got = prompt != NULL ? ls_repl_editor_line(prompt, &line) : ls_repl_plain_line("", &line);
     if (got <= 0) return push_input(L, got, NULL);
-    lua_pushstring(L, line);
-    return 1;
+    return ls_push_text(L, line);
 }
 
 /* terminal() -> whether standard input and output are a terminal */
 static int repl_terminal(lua_State *L)
 {
-    lua_pushboolean(L, ls_repl_is_terminal());
-    return 1;
+    return ls_push_boolean(L, ls_repl_is_terminal());
 }
 
 /* ---- the server ------------------------------------------------------------------------------------------------- */
@@ -145,8 +139,7 @@ static int repl_serve(lua_State *L)
         ls_server_close(own.server);
         return push_failure(L, "luaserve repl: cannot start a thread");
     }
-    lua_pushstring(L, path);
-    return 1;
+    return ls_push_text(L, path);
 }
 
 static int repl_remove(lua_State *L)

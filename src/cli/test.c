@@ -20,6 +20,7 @@
 #include "cli/main.h"
 #include "cli/parent.h"
 #include "script/core/lua/lua_folder.h"
+#include "script/core/lua/push.h"
 
 enum { CLOSE_SECONDS_MAX = 15, URL_BYTES = 1024, PATH_BYTES = 4096 };
 #define ANY_PORT "127.0.0.1:0"
@@ -38,15 +39,13 @@ static int system_program(lua_State *L)
 {
     char path[PATH_BYTES];
     if (ls_parent_program(path, sizeof path) < 0) return luaL_error(L, "the path of the program is unknown");
-    lua_pushstring(L, path);
-    return 1;
+    return ls_push_text(L, path);
 }
 
 /* system.terminal() -> whether standard output is a terminal */
 static int system_terminal(lua_State *L)
 {
-    lua_pushboolean(L, ls_is_terminal(stdout));
-    return 1;
+    return ls_push_boolean(L, ls_is_terminal(stdout));
 }
 
 /* system.report(line): send a line to the parent. */

@@ -9,6 +9,7 @@
  *
  * The innermost running coroutine is published in the thread's CPU watch for the processor-time limit. */
 #include "script/core/lua/libraries.h"
+#include "script/core/lua/push.h"
 #include "script/core/task.h"
 
 enum { RESUME_FAILED = -1, RESUME_WAITS = -2 };
@@ -187,8 +188,7 @@ static int co_yield (lua_State *L)
 static int co_isyieldable(lua_State *L)
 {
     lua_State *co = lua_isthread(L, 1) ? lua_tothread(L, 1) : L;
-    lua_pushboolean(L, !is_task_root(co) && lua_isyieldable(co));
-    return 1;
+    return ls_push_boolean(L, !is_task_root(co) && lua_isyieldable(co));
 }
 
 static const char *status_of(lua_State *L, lua_State *co)
@@ -207,8 +207,7 @@ static const char *status_of(lua_State *L, lua_State *co)
 
 static int co_status(lua_State *L)
 {
-    lua_pushstring(L, status_of(L, check_coroutine(L)));
-    return 1;
+    return ls_push_text(L, status_of(L, check_coroutine(L)));
 }
 
 static int co_close(lua_State *L)

@@ -4,6 +4,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "script/core/lua/push.h"
 #include "stress/measure/histogram_object.h"
 
 static const char counters_meta[] = "luaserve.stress.counters";
@@ -72,12 +73,6 @@ static uint64_t sum(const all *a, size_t offset, size_t index)
     return n;
 }
 
-static void set(lua_State *L, const char *name, uint64_t value)
-{
-    lua_pushinteger(L, (lua_Integer)value);
-    lua_setfield(L, -2, name);
-}
-
 /* Set the field `name`: the counts of an array that are not 0, by their codes, the first of which is `least`. */
 static void set_counts(lua_State *L, const all *a, const char *name, size_t offset, size_t count, size_t least)
 {
@@ -97,18 +92,18 @@ static int counters_read(lua_State *L)
     uint64_t failed = 0;
     const bool whole = lua_toboolean(L, 2);
     lua_newtable(L);
-    for (const member *m = sums; m->name != NULL; m++) set(L, m->name, sum(a, m->offset, 0));
+    for (const member *m = sums; m->name != NULL; m++) ls_set_integer(L, m->name, sum(a, m->offset, 0));
     for (const member *m = maxima; m->name != NULL; m++) {
         uint64_t most = 0;
         for (size_t t = 0; t < a->count; t++) {
             const uint64_t n = ls_counter_read(member_of(&a->threads[t], m->offset));
             if (n > most) most = n;
         }
-        set(L, m->name, most);
+        ls_set_integer(L, m->name, most);
     }
     for (size_t status = 400; status <= LS_STRESS_STATUS_MAX; status++)
         failed += sum(a, offsetof(ls_stress_counters, status), status);
-    set(L, "failed", failed);
+    ls_set_integer(L, "failed", failed);
     lua_createtable(L, (int)a->count, 0);
     for (size_t t = 0; t < a->count; t++) {
         lua_pushinteger(L, (lua_Integer)ls_counter_read(&a->threads[t].counters->requests));
@@ -117,8 +112,8 @@ static int counters_read(lua_State *L)
     lua_setfield(L, -2, "requests_of");
     lua_newtable(L);
     for (int kind = 0; kind < LS_STRESS_ERROR_KINDS; kind++)
-        set(L, ls_stress_error_name((ls_stress_error)kind),
-            sum(a, offsetof(ls_stress_counters, errors), (size_t)kind));
+        ls_set_integer(L, ls_stress_error_name((ls_stress_error)kind),
+                       sum(a, offsetof(ls_stress_counters, errors), (size_t)kind));
     lua_setfield(L, -2, "errors");
     if (!whole) return 1;
     set_counts(L, a, "status", offsetof(ls_stress_counters, status), LS_STRESS_STATUS_MAX + 1, 0);
@@ -160,8 +155,8 @@ static int counters_checks(lua_State *L)
             lua_createtable(L, 0, 3);
             lua_pushlstring(L, checks->list[i].name, checks->list[i].len);
             lua_setfield(L, -2, "name");
-            set(L, "passed", checks->list[i].passed);
-            set(L, "failed", checks->list[i].failed);
+            ls_set_integer(L, "passed", checks->list[i].passed);
+            ls_set_integer(L, "failed", checks->list[i].failed);
             lua_rawseti(L, -2, (lua_Integer)i + 1);
         }
         lua_rawseti(L, -2, (lua_Integer)t + 1);
@@ -183,8 +178,7 @@ static void define(lua_State *L)
         const char *name = ls_stress_error_name((ls_stress_error)kind);
         lua_pushstring(L, name);
         lua_rawseti(L, -3, kind + 1);
-        lua_pushstring(L, ls_stress_error_text((ls_stress_error)kind));
-        lua_setfield(L, -2, name);
+        ls_set_text(L, name, ls_stress_error_text((ls_stress_error)kind));
     }
     lua_setfield(L, -3, "error_texts");
     lua_setfield(L, -2, "error_kinds");

@@ -3,6 +3,8 @@
 
 #include <lauxlib.h>
 
+#include "script/core/lua/push.h"
+
 static const char stats_meta[] = "luaserve.stress.stats";
 
 typedef struct stats {
@@ -37,15 +39,13 @@ static int stats_percentile(lua_State *L)
 
 static int stats_within(lua_State *L)
 {
-    lua_pushnumber(L, ls_histogram_within(check_stats(L)->h, luaL_checknumber(L, 2)));
-    return 1;
+    return ls_push_number(L, ls_histogram_within(check_stats(L)->h, luaL_checknumber(L, 2)));
 }
 
 static int stats_below(lua_State *L)
 {
     const stats *s = check_stats(L);
-    lua_pushnumber(L, ls_histogram_below(s->h, (uint64_t)(luaL_checknumber(L, 2) * s->unit)));
-    return 1;
+    return ls_push_number(L, ls_histogram_below(s->h, (uint64_t)(luaL_checknumber(L, 2) * s->unit)));
 }
 
 static int stats_record(lua_State *L)
@@ -91,8 +91,7 @@ static int stats_len(lua_State *L)
     uint64_t value;
     lua_Integer count = 0;
     while (ls_histogram_next(s->h, &slot, &value) > 0) count++;
-    lua_pushinteger(L, count);
-    return 1;
+    return ls_push_integer(L, count);
 }
 
 static int stats_call(lua_State *L)

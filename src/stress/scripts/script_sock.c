@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/list.h"
+#include "script/core/lua/push.h"
 #include "stress/scripts/scenario.h"
 #include "stress/scripts/script_internal.h"
 
@@ -118,8 +119,7 @@ static int sock_send(lua_State *L)
             return luaL_error(L, "unsent data exceeds 64 MiB");
         }
     }
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, 1);
 }
 
 static int sock_close(lua_State *L)
@@ -162,8 +162,7 @@ void ls_stress_script_sock_define(lua_State *L)
     static const luaL_Reg methods[] = {
         {"send", sock_send},   {"receive", sock_receive},           {"receiveany", sock_receiveany},
         {"close", sock_close}, {"receiveuntil", sock_receiveuntil}, {NULL, NULL}};
-    lua_pushcfunction(L, vu_sleep);
-    lua_setfield(L, -2, "sleep");
+    ls_set_function(L, "sleep", vu_sleep);
     luaL_newmetatable(L, ls_stress_sock_meta);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");

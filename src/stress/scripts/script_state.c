@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "codec/http_text.h"
+#include "script/core/lua/push.h"
 #include "script/store/marshal.h"
 #include "stress/scripts/script_internal.h"
 
@@ -70,12 +71,9 @@ void ls_stress_script_push_vu(lua_State *L, ls_stress_script *s, const ls_stress
     if (lua_rawgeti(L, vus, number) == LUA_TTABLE) return;
     lua_pop(L, 1);
     lua_createtable(L, 0, 6);
-    lua_pushinteger(L, u->index + 1);
-    lua_setfield(L, -2, "id");
-    lua_pushinteger(L, s->index + 1);
-    lua_setfield(L, -2, "thread");
-    lua_pushinteger(L, 0);
-    lua_setfield(L, -2, "iteration");
+    ls_set_integer(L, "id", u->index + 1);
+    ls_set_integer(L, "thread", s->index + 1);
+    ls_set_integer(L, "iteration", 0);
     lua_getfield(L, LUA_REGISTRYINDEX, ls_stress_script_data);
     lua_setfield(L, -2, "data");
     lua_pushvalue(L, meta);
@@ -89,8 +87,7 @@ void ls_stress_script_count_iteration(lua_State *L)
     lua_getfield(L, -1, "iteration");
     const lua_Integer n = lua_tointeger(L, -1) + 1;
     lua_pop(L, 1);
-    lua_pushinteger(L, n);
-    lua_setfield(L, -2, "iteration");
+    ls_set_integer(L, "iteration", n);
 }
 
 /* ---- the request ------------------------------------------------------------------------------------------------ */

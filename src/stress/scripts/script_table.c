@@ -11,6 +11,7 @@
 
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
+#include "script/core/lua/push.h"
 #include "stress/scripts/script_internal.h"
 
 /* Upvalues of the closures at AT_REQUEST and AT_RESPONSE. */
@@ -26,8 +27,7 @@ static int vu_check(lua_State *L)
     const bool passed = lua_toboolean(L, 2);
     if (s->request == NULL) return luaL_error(L, "vu:check can only be called during a run");
     ls_stress_worker_count_check(s->worker, s->request, name, len, passed);
-    lua_pushboolean(L, passed);
-    return 1;
+    return ls_push_boolean(L, passed);
 }
 
 /* ---- request ---------------------------------------------------------------------------------------------------- */
@@ -56,8 +56,7 @@ static void put_headers(lua_State *L, ls_stress_script *s, int index)
 /* The vu at the top gets the number of the request. */
 static void set_iteration(lua_State *L, const ls_stress_script *s)
 {
-    lua_pushinteger(L, (lua_Integer)s->request->number);
-    lua_setfield(L, -2, "iteration");
+    ls_set_integer(L, "iteration", (lua_Integer)s->request->number);
 }
 
 /* Argument: the virtual user, a light userdata. Composes the request in s->out. */
@@ -130,8 +129,7 @@ static void push_headers(lua_State *L, const ls_http_response *head, const char 
         lua_rawset(L, -3);
     }
     if (luaL_newmetatable(L, "luaserve.stress.headers")) {
-        lua_pushcfunction(L, headers_index);
-        lua_setfield(L, -2, "__index");
+        ls_set_function(L, "__index", headers_index);
     }
     lua_setmetatable(L, -2);
 }
@@ -184,8 +182,7 @@ int ls_stress_table_define(lua_State *L)
     lua_newtable(L); /* 3: the vu tables */
     lua_newtable(L); /* 4: their metatable */
     lua_newtable(L);
-    lua_pushcfunction(L, vu_check);
-    lua_setfield(L, -2, "check");
+    ls_set_function(L, "check", vu_check);
     ls_stress_script_sock_define(L); /* adds vu:sleep, and vu:ws, to the table on top */
     ls_stress_script_ws_define(L);
     lua_setfield(L, 4, "__index");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codec/http_text.h"
+#include "script/core/lua/push.h"
 #include "stress/load/target.h"
 #include "stress/scripts/script_internal.h"
 
@@ -25,8 +26,7 @@ static void push_addr(lua_State *L, const ls_addr *addr)
 static int addr_text(lua_State *L)
 {
     char text[LS_ADDR_TEXT_BYTES];
-    lua_pushstring(L, ls_addr_text(luaL_checkudata(L, 1, addr_meta), text));
-    return 1;
+    return ls_push_text(L, ls_addr_text(luaL_checkudata(L, 1, addr_meta), text));
 }
 
 /* lookup(host, port) -> list of addresses, or nil and the reason */
@@ -35,9 +35,7 @@ static int wrk_lookup(lua_State *L)
     ls_addr found[LS_LOOKUP_ADDRS_MAX];
     const int count = ls_stress_target_lookup(luaL_checkstring(L, 1), (uint16_t)luaL_checkinteger(L, 2), found);
     if (count < 0) {
-        lua_pushnil(L);
-        lua_pushstring(L, ls_err_text(count));
-        return 2;
+        return ls_push_nil_text(L, ls_err_text(count));
     }
     lua_createtable(L, count, 0);
     for (int i = 0; i < count; i++) {
@@ -52,8 +50,7 @@ static int wrk_connect(lua_State *L)
     const ls_addr *addr = luaL_checkudata(L, 1, addr_meta);
     char host[LS_ADDR_TEXT_BYTES];
     ls_addr own;
-    lua_pushboolean(L, ls_stress_target_connect(ls_addr_host(addr, host), addr->port, PROBE_MS, &own) == LS_OK);
-    return 1;
+    return ls_push_boolean(L, ls_stress_target_connect(ls_addr_host(addr, host), addr->port, PROBE_MS, &own) == LS_OK);
 }
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
@@ -195,8 +192,7 @@ static int wrk_format(lua_State *L)
         }
     }
     ls_stress_script_put_body(L, s, 4, "wrk.format");
-    lua_pushlstring(L, s->out.at, s->out.len);
-    return 1;
+    return ls_push_bytes(L, s->out.at, s->out.len);
 }
 
 /* ---- define, setup, init ---------------------------------------------------------------------------------------- */
@@ -211,8 +207,7 @@ int ls_stress_wrk_define(lua_State *L)
                                               {"__newindex", thread_newindex},
                                               {NULL, NULL}};
     luaL_newmetatable(L, addr_meta);
-    lua_pushcfunction(L, addr_text);
-    lua_setfield(L, -2, "__tostring");
+    ls_set_function(L, "__tostring", addr_text);
     luaL_newmetatable(L, thread_meta);
     luaL_setfuncs(L, thread_methods, 0);
     lua_settop(L, 1);

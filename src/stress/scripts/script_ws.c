@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
+#include "script/core/lua/push.h"
 #include "stress/load/ws_frames.h"
 #include "stress/scripts/scenario.h"
 #include "stress/scripts/script_internal.h"
@@ -122,8 +123,7 @@ static int ws_send(lua_State *L)
     if (is_over(sc)) return ls_stress_scenario_failure(L, "closed", "ECLOSED");
     put_frame(L, sc, text ? LS_WS_TEXT : LS_WS_BINARY, data, len);
     sc->asked = true;
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, 1);
 }
 
 static int continue_message(lua_State *L, int status, lua_KContext context)
@@ -162,8 +162,7 @@ static int continue_close(lua_State *L, int status, lua_KContext context)
 {
     struct ls_stress_scenario *sc = (struct ls_stress_scenario *)context;
     if (!sc->peer_closed) return lua_yieldk(L, 0, context, continue_close);
-    lua_pushboolean(L, 1);
-    return 1;
+    return ls_push_boolean(L, 1);
 }
 
 static int ws_close(lua_State *L)

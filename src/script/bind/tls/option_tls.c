@@ -136,6 +136,5 @@ int ls_core_is_network(lua_State *L)
 {
     ls_network network;
     const ls_text text = ls_check_text(L, 1);
-    lua_pushboolean(L, strlen(text.ptr) == text.len && ls_network_parse(text.ptr, &network) == LS_OK);
-    return 1;
+    return ls_push_boolean(L, strlen(text.ptr) == text.len && ls_network_parse(text.ptr, &network) == LS_OK);
 }

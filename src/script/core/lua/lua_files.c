@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/io/fopen.h"
+#include "script/core/lua/push.h"
 #include "script/core/state.h"
 
 #define MODULE "\1"
@@ -127,8 +128,7 @@ int ls_lua_files_kept_text(lua_State *L)
 {
     const ls_lua_file *kept = find_kept(ls_state_of(L), luaL_checkstring(L, 1));
     if (kept == NULL) return 0;
-    lua_pushlstring(L, kept->text, kept->bytes);
-    return 1;
+    return ls_push_bytes(L, kept->text, kept->bytes);
 }
 
 int ls_lua_files_keep_text(lua_State *L)

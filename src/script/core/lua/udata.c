@@ -3,6 +3,8 @@
 
 #include <lauxlib.h>
 
+#include "script/core/lua/push.h"
+
 /* As luaL_typeerror. A method whose object is missing was called with a dot: res.html("x"). */
 void ls_udata_refuse(lua_State *L, int index, const char *name)
 {
@@ -17,9 +19,7 @@ void ls_udata_refuse(lua_State *L, int index, const char *name)
 
 void ls_udata_define(lua_State *L, const char *name, int *ref)
 {
-    lua_pushstring(L, name);
-    lua_setfield(L, -2, "__name");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
+    ls_set_text(L, "__name", name);
+    ls_set_boolean(L, "__metatable", 0);
     *ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }
