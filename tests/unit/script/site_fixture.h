@@ -84,14 +84,24 @@ static inline void test_dispatch(test_site *t, const ls_packet *packet)
         ls_packet_handler_call(&t->ctx, packet);
 }
 
-static inline void test_pump(test_site *t, unsigned ms)
+/* What the port has after at most wait_ms. */
+static inline void test_pump_once(test_site *t, unsigned wait_ms)
 {
-    const uint64_t until = ls_clock_ns() + (uint64_t)ms * 1000000;
-    while (!t->done && ls_clock_ns() < until) {
-        ls_packet packets[LS_WAIT_PACKETS_MAX];
-        const int count = ls_port_wait(t->port, &t->ctx, packets, LS_WAIT_PACKETS_MAX, 20);
-        for (int n = 0; n < count; n++) test_dispatch(t, &packets[n]);
-    }
+    ls_packet packets[LS_WAIT_PACKETS_MAX];
+    const int count = ls_port_wait(t->port, &t->ctx, packets, LS_WAIT_PACKETS_MAX, wait_ms);
+    for (int n = 0; n < count; n++) test_dispatch(t, &packets[n]);
+}
+
+/* Until the site is done or the log contains `text`; at most a minute, on a busy machine. */
+static inline void test_pump_until(test_site *t, const char *text)
+{
+    const uint64_t until = ls_clock_ns() + UINT64_C(60000000000);
+    while (!t->done && (text == NULL || strstr(t->log, text) == NULL) && ls_clock_ns() < until) test_pump_once(t, 20);
+}
+
+static inline void test_pump(test_site *t)
+{
+    test_pump_until(t, NULL);
 }
 
 static inline test_site *test_site_open(const char *text)
@@ -160,7 +170,7 @@ static inline void test_snippet(const char *text)
 {
     test_site *t = test_site_open(text);
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
-    test_pump(t, 10000);
+    test_pump(t);
     if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
     test_site_close(t);
 }
@@ -170,7 +180,7 @@ static inline void test_snippet_logs(const char *text, const char *expected)
 {
     test_site *t = test_site_open(text);
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
-    test_pump(t, 10000);
+    test_pump(t);
     if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
     if (strstr(t->log, expected) == NULL) fail_msg("not logged: %s\n%s", expected, t->log);
     test_site_close(t);

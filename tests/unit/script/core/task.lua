@@ -578,7 +578,10 @@ end
 
 function cases.a_site_may_close_with_tasks_under_way()
   core.after(0, function()
-    core.after(0.001, function() core.sleep(5) end)
+    core.after(0.001, function()
+      core.log("info", "under way")
+      core.sleep(5)
+    end)
     for i = 1, 10 do
       core.spawn(function()
         local r = core.buffer("x")

@@ -26,7 +26,7 @@ TEST(a_buffer_made_while_the_state_closes)
 {
     test_site *t = test_site_open(SITE("a_buffer_made_while_the_state_closes"));
     assert_int_equal(t->opened, LS_OK);
-    test_pump(t, 10000);
+    test_pump(t);
     assert_true(t->done);
     ls_packet packet;
     ls_site_close_sockets(t->site, &t->ctx);
@@ -69,7 +69,7 @@ static void run_watched(const char *text, const char *expected)
     ls_thread thread;
     assert_int_equal(t->opened, LS_OK);
     assert_int_equal(ls_thread_start(&thread, "watchdog", watchdog_main, &w), LS_OK);
-    test_pump(t, 60000); /* handlers that the limit does not end run much longer */
+    test_pump(t); /* handlers that the limit does not end run much longer */
     atomic_store(&w.stop, true);
     ls_thread_join(&thread);
     if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
@@ -111,11 +111,11 @@ TEST(hooks_of_start_and_drain)
 {
     test_site *t = test_site_open(SITE("hooks_of_start_and_drain"));
     assert_int_equal(t->opened, LS_OK);
-    test_pump(t, 30);
+    test_pump_until(t, "started");
     assert_non_null(strstr(t->log, "started"));
     ls_site_end_work(t->site, LS_END_STOP);
     assert_int_not_equal(ls_site_busy(t->site), 0);
-    test_pump(t, 5000);
+    test_pump(t);
     assert_true(t->done);
     assert_int_equal(ls_site_busy(t->site), 0);
     test_site_close(t);
@@ -124,7 +124,7 @@ TEST(hooks_of_start_and_drain)
 TEST(a_site_may_close_with_tasks_under_way)
 {
     test_site *t = test_site_open(SITE("a_site_may_close_with_tasks_under_way"));
-    test_pump(t, 50);
+    test_pump_until(t, "under way");
     test_site_close(t);
 }
 
@@ -133,7 +133,7 @@ TEST(the_end_of_the_site_is_not_lost_on_a_task_whose_time_is_over)
 {
     test_site *t = test_site_open(SITE("a_site_may_close_with_tasks_under_way"));
     unsigned count = 0;
-    test_pump(t, 50);
+    test_pump_until(t, "under way");
     ls_state *of = test_state(t);
     for (ls_node *node = of->tasks_live.next; node != &of->tasks_live; node = node->next) {
         ls_task *task = LS_CONTAINER(node, ls_task, node);

@@ -158,7 +158,7 @@ TEST(out_of_memory_ends_only_that_request)
     workers_test test = {NULL, 0, 0, 0};
     unsigned expected = 0;
     assert_int_equal(t->opened, LS_OK);
-    test_pump(t, 20);
+    test_pump_once(t, 20);
     test.handler = ls_site_http_handler(t->site, 0);
     ls_state *const lua = test_state(t);
     const size_t bytes_max = lua->bytes_max;

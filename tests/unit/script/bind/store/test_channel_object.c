@@ -45,7 +45,7 @@ static test_site *open_ready(const char *text)
 {
     test_site *t = test_site_open(text);
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
-    test_pump(t, 10000);
+    test_pump(t);
     if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s", t->log);
     t->done = false;
     return t;
@@ -96,13 +96,12 @@ TEST(a_reload_hands_the_channel_over)
                             "end)");
     ls_channel *jobs = jobs_of(t);
     send_text(jobs, "a");
-    test_pump(t, 0);
     pump_queued(t);
     assert_non_null(strstr(t->log, "first a\n"));
 
     ls_site *old = replace(t, CHANNELS "body(function() end) core.after(0, function() "
                                        "for v in jobs:values() do core.log('info', 'second ' .. v) done() end end)");
-    test_pump(t, 10000);
+    test_pump(t);
     t->done = false;
     ls_site_end_work(old, LS_END_REPLACED);
     pump_queued(t);
@@ -111,7 +110,7 @@ TEST(a_reload_hands_the_channel_over)
     ls_site_close(old);
     assert_ptr_equal(jobs, jobs_of(t));
     send_text(jobs, "b");
-    test_pump(t, 10000);
+    test_pump(t);
     assert_non_null(strstr(t->log, "second b\n"));
     assert_null(strstr(t->log, "first b\n"));
     test_site_close(t);

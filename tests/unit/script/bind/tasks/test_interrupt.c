@@ -19,10 +19,10 @@ static void interrupted(const char *text, uint64_t number)
     test_site *t = test_site_open(text);
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
     t->runtime->host = &host;
-    while (strstr(t->log, "READY") == NULL && !t->done) test_pump(t, 20);
+    test_pump_until(t, "READY");
     ls_interrupts_set(t->runtime, 1000); /* unknown */
     ls_interrupts_set(t->runtime, number);
-    test_pump(t, 10000);
+    test_pump(t);
     if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
     test_site_close(t);
 }

@@ -74,7 +74,7 @@ static test_site *opened(void)
 {
     test_site *t = test_site_open("core.after(0, done)");
     if (t->opened != LS_OK) fail_msg("the site does not load: %s", t->message);
-    test_pump(t, 10000);
+    test_pump(t);
     return t;
 }
 
@@ -135,7 +135,7 @@ TEST(strings_of_the_loading_site)
     test_site *t = test_site_open("get(function() return ('x'):rep(50000) end) core.after(0, done)");
     ls_slice slice;
     assert_int_equal(t->opened, LS_OK);
-    test_pump(t, 10000);
+    test_pump(t);
     assert_int_equal(state_of(t)->strings.used, 1);
     take(t, &slice, 1);
     ls_slice_drop(&slice);
