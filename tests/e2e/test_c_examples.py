@@ -12,7 +12,7 @@ import threading
 import unittest
 import urllib.request
 
-from harness import LUASERVE, REPORT, WAIT, in_parallel, not_on_windows, repeats, scratch
+from harness import LUASERVE, REPORT, WAIT, beside, in_parallel, not_on_windows, repeats, scratch
 
 BUILD = os.path.dirname(LUASERVE)
 
@@ -207,10 +207,8 @@ class SixteenThreads(unittest.TestCase):
         def client():
             with program.connect() as sock:
                 got = []
-                sender = threading.Thread(target=sock.sendall, args=(data,))
-                sender.start()
-                got.append(take(sock, len(data)))
-                sender.join()
+                with beside(lambda: sock.sendall(data)):
+                    got.append(take(sock, len(data)))
                 self.assertTrue(got[0] == data)
 
         in_parallel([client, client], 2)
@@ -289,11 +287,9 @@ class Embedded(unittest.TestCase):
         for n in range(1, 4):
             self.assertEqual(self.get(program, "/"), "%d\n" % n)
         waiting = []
-        reader = threading.Thread(target=lambda: waiting.append(self.get(program, "/line")))
-        reader.start()  # waits for the line, or finds it there
-        program.process.stdin.write("first\n")
-        program.process.stdin.flush()
-        reader.join(WAIT)
+        with beside(lambda: waiting.append(self.get(program, "/line"))):  # waits for the line, or finds it there
+            program.process.stdin.write("first\n")
+            program.process.stdin.flush()
         self.assertEqual(waiting, ["first\n"])
         lines = ["line %d\n" % n for n in range(repeats(400))]
         program.process.stdin.write("".join(lines))

@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 import time
 
-from harness import (Conn, E2E, LUASERVE, WAIT, WINDOWS, app_site, free_port, needs_terminal, not_on_windows, pty,
-                     scratch)
+from harness import (E2E, LUASERVE, WAIT, WINDOWS, Conn, app_site, free_port, needs_terminal, not_on_windows, pty,
+                     read_text, scratch, write_text)
 from harness.browser import Browser, needs_browser
 from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
 
@@ -53,13 +53,11 @@ class Dev(E2E):
     def write(self, name, text):
         """Replace a file as an editor does: write another one, rename it."""
         os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
-        with open(self.path(name + ".new"), "w", newline="") as out:
-            out.write(text.replace("@PORT@", str(self.port)))
+        write_text(self.path(name + ".new"), text.replace("@PORT@", str(self.port)))
         os.replace(self.path(name + ".new"), self.path(name))
 
     def write_in_place(self, name, text):
-        with open(self.path(name), "w", newline="") as out:
-            out.write(text.replace("@PORT@", str(self.port)))
+        write_text(self.path(name), text.replace("@PORT@", str(self.port)))
 
     def change(self, server, change, pattern=r"reloaded \S+ in \d+ ms"):
         mark = server.mark()
@@ -89,8 +87,7 @@ class Reload(Dev):
         server = self.dev("error_at = 'no luck'\n" + SITE.replace("ls.listen", "ls.init(function(reload) "
                           "if error_at then error(error_at) end ls.log.info('reload', reload) end)\nls.listen", 1))
         server.wait_log("no luck")
-        with open(self.path("site.lua")) as file:
-            text = file.read()
+        text = read_text(self.path("site.lua"))
         for line, value in (("", "false"), ("-- again", "true")):
             self.write("site.lua", text.replace("error_at = 'no luck'", line))
             server.wait_log("info reload\t" + value)
@@ -1133,8 +1130,7 @@ class Editor(Dev):
         self.port = 0
         with scratch() as folder:
             path = os.path.join(folder, "site.lua")
-            with open(path, "w") as out:
-                out.write(PAGES.replace("@PORT@", "0").replace('app:static("/files", "public")', ""))
+            write_text(path, PAGES.replace("@PORT@", "0").replace('app:static("/files", "public")', ""))
             server = self.serve(None, program=(*DEV, "--editor", "edit://open?file={file}&line={line}"), site_path=path)
             line = PAGES.splitlines().index("  return missing.field") + 1
             self.assertIn('href="edit://open?file=%s&amp;line=%d"' % (path, line), server.get("/fail", HTML).text)

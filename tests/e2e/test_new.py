@@ -208,18 +208,6 @@ class Templates(E2E):
                 self.assertIn("dev: watching", server.log())
                 self.assertEqual(server.warnings() + server.logged(" error "), [])
 
-    def test_the_chat_serves(self):
-        folder, _ = self.make("--template", "chat")
-        server = self.serve_in(folder, "127.0.0.1:0", listeners=1)
-        self.assertIn("chat.js", server.get("/").text)
-        with WebSocket(server.at(), "/live?room=lobby&name=ada") as ada:
-            self.assertEqual(json.loads(ada.receive()), {"messages": []})
-            self.assertEqual(json.loads(ada.receive())["people"], ["ada"])
-            ada.send("hello")
-            message = json.loads(ada.receive())["messages"][0]
-            self.assertEqual((message["name"], message["text"]), ("ada", "hello"))
-            ada.close()
-
     def test_the_chat_knows_who_is_there(self):
         """Of those who come and leave at a time, before and behind a reload, nothing remains."""
         folder, _ = self.make("--template", "chat")
@@ -276,13 +264,6 @@ end)
 """)
         done = run("test", "tests/order_test.lua", cwd=folder)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-
-    def test_the_protocol_serves(self):
-        folder, _ = self.make("--template", "tcp")
-        server = self.serve_in(folder, "0", listeners=1)
-        with server.connect() as conn:
-            conn.send(b"SET a 1\nGET a\nQUIT\n")
-            self.assertEqual(conn.rest(), b"OK\nVALUE 1\nBYE\n")
 
 
 class Refusals(unittest.TestCase):

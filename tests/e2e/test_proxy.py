@@ -1,6 +1,7 @@
 """app:proxy: requests as upstream servers see them, every kind of response and of failure, bodies of any size both ways,
 upgrades, events, balance, health, retries, hooks, and clients that leave."""
 import concurrent.futures
+import contextlib
 import gzip
 import re
 import threading
@@ -138,10 +139,8 @@ def serve_odd(peer, answers):
     """Answer each connection with the bytes that its target names, then close it."""
     def one(conn):
         with conn:
-            try:
+            with contextlib.suppress(EOFError, OSError):
                 conn.try_send(answers[int(conn.request().line.split()[1].split("/")[1])])
-            except (EOFError, OSError):
-                pass
 
     def loop():
         while True:
@@ -367,32 +366,6 @@ class Requests(ProxyCase):
     def test_early_hints_are_passed_on(self):
         _, got = self.through(request("GET", "/raw"), b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nX: y\r\n\r\n" + OK)
         self.assertEqual((got.interim, got.text), ([103], "ok"))
-
-    def test_a_kept_connection_serves_further_requests(self):
-        conn = self.connect()
-        with self.peer.accept_after(lambda: conn.send(request("GET", "/raw/1"))) as upstream:
-            for n in range(3):
-                self.assertEqual(upstream.request().line, "GET /raw/%d HTTP/1.1" % (n + 1))
-                upstream.send(OK)
-                self.assertEqual(conn.response().text, "ok")
-                if n < 2:
-                    conn.send(request("GET", "/raw/%d" % (n + 2)))
-
-    def test_a_stale_connection_is_not_an_error(self):
-        conn = self.connect().send(request("GET", "/raw/1"))
-        with self.peer.accept() as upstream:
-            upstream.request()
-            upstream.send(OK)
-            self.assertEqual(conn.response().text, "ok")
-            conn.send(request("GET", "/raw/2"))
-            upstream.request()  # and it closes the connection instead of an answer
-        with self.peer.accept() as upstream:
-            self.assertEqual(upstream.request().line, "GET /raw/2 HTTP/1.1")
-            upstream.send(OK)
-            self.assertEqual(conn.response().text, "ok")
-            conn.send(request("POST", "/raw/3", body=b"x"))
-            upstream.request()  # which is not sent again
-        self.assertEqual(conn.response().status, 502)
 
     def test_pipelined_requests_are_answered_in_order(self):
         conn = self.connect().send(request("GET", "/raw/1") + request("POST", "/raw/2", body=b"b") + request("GET", "/raw/here"))
@@ -713,25 +686,6 @@ class Balance(ProxyCase):
                 self.assertEqual(upstream.request().line, "POST /%d HTTP/1.1" % n)
                 upstream.send(OK)
                 self.assertEqual(conn.response().text, "ok")
-
-    def test_a_key_always_finds_its_server(self):
-        ports = [free_port() for _ in range(3)]
-        server = self.serve("""
-            local ls = require "luaserve"
-            ls.config { threads = 1, states = 1 }
-            for n, port in ipairs { %d, %d, %d } do
-              local app = ls.app()
-              app:get("/", function() return tostring(n) end)
-              ls.listen { host = "127.0.0.1", port = port, handler = app }
-            end
-            local app = ls.app()
-            app:proxy("/", { "http://127.0.0.1:%d", "http://127.0.0.1:%d", "http://127.0.0.1:%d" },
-              { balance = function(req) return req.query.k end })
-            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % (*ports, *ports), listeners=4)
-        with server.connect(3) as conn:
-            found = [conn.get("/?k=%d" % (n % 100)).text for n in range(200)]
-        self.assertEqual(found[:100], found[100:])
-        self.assertEqual(len(set(found)), 3)  # the ports are part of the hash: 100 keys miss a server once in 10^8 runs
 
     def test_two_checks_of_a_server_have_two_results(self):
         port = free_port()

@@ -5,7 +5,7 @@ import re
 import unittest
 
 import proxy_messages
-from harness import E2E, SANITIZER, WINDOWS, WINE, chunked, repeats, table
+from harness import E2E, SANITIZER, WINDOWS, WINE, chunked, read_text, repeats, table
 from harness.proxies import (DATE, END, PROGRAMS, Request, Upstream, installed, request_outcome, response_outcome,
                              strictly)
 
@@ -61,8 +61,7 @@ class Messages(E2E):
     def test_the_page(self):
         def columns(lines):
             return [line.rstrip(" |").split(" | ")[:2] for line in lines if line.startswith("| ")]
-        with open(proxy_messages.PAGE, encoding="utf-8") as file:
-            self.assertEqual(columns(file.read().splitlines()), columns(proxy_messages.page({}).splitlines()))
+        self.assertEqual(columns(read_text(proxy_messages.PAGE).splitlines()), columns(proxy_messages.page({}).splitlines()))
 
     @unittest.skipIf(WINDOWS or SANITIZER, "the results of other programs are those of any build")
     @unittest.skipUnless(len(installed()) == len(PROGRAMS), "not installed: " + ", ".join(set(PROGRAMS) - set(installed())))

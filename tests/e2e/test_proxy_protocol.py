@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import E2E, HAS_UNIX_SOCKETS, WAIT, Closed, free_port, scratch, table
+from harness import E2E, HAS_UNIX_SOCKETS, WAIT, Closed, free_port, scratch, table, write_text
 from harness import tls
 
 APP = """
@@ -127,9 +127,8 @@ class HaProxy(E2E):
             port = free_port()
             with scratch() as folder:
                 path = os.path.join(folder, "haproxy.cfg")
-                with open(path, "w") as out:
-                    out.write("defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n"
-                              "listen site\n bind 127.0.0.1:%d\n server one 127.0.0.1:%d %s check\n" % (port, server.port(), option))
+                write_text(path, "defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n"
+                          "listen site\n bind 127.0.0.1:%d\n server one 127.0.0.1:%d %s check\n" % (port, server.port(), option))
                 program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
                 with subprocess.Popen([program, "-db", "-f", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                     try:

@@ -5,7 +5,8 @@ import shutil
 import sqlite3
 import threading
 
-from harness import OTHER_SYSTEM, Server, WAIT, WINDOWS, app_site, has_sqlite, in_parallel, repeats, temporary_folder
+from harness import (OTHER_SYSTEM, WAIT, WINDOWS, Server, app_site, beside, has_sqlite, in_parallel, repeats,
+                     temporary_folder, write_text)
 from harness.chunks import ROUTE, SiteChunks
 
 PRELUDE = app_site(r"""
@@ -307,12 +308,10 @@ class Sqlite(SiteChunks):
             other.execute("begin immediate")
             done = []
             moved = self.stat("moved")
-            writer = threading.Thread(target=lambda: done.append(self.run_lua("return db:exec('insert into item(n) values(1)')")))
-            writer.start()
-            self.eventually(lambda: self.stat("moved") > moved, "the write waits for the lock")
-            self.assertEqual(self.run_lua("return db:one('select count(*) as n from item').n"), [0])  # readers do not
-            other.execute("commit")
-            writer.join(WAIT)
+            with beside(lambda: done.append(self.run_lua("return db:exec('insert into item(n) values(1)')"))):
+                self.eventually(lambda: self.stat("moved") > moved, "the write waits for the lock")
+                self.assertEqual(self.run_lua("return db:one('select count(*) as n from item').n"), [0])  # readers do not
+                other.execute("commit")
             self.assertEqual(done[0][0]["changes"], 1)
             other.execute("begin immediate")
             self.fails("return db:exec('insert into item(n) values(2)')", "locked", "EBUSY")  # after 5 s
@@ -364,8 +363,7 @@ class Sqlite(SiteChunks):
     def test_files_that_are_no_databases_are_refused(self):
         folder = temporary_folder()
         self.addCleanup(shutil.rmtree, folder)
-        with open(folder + "/text.db", "w", encoding="utf-8") as out:
-            out.write("no database at all" * 100)
+        write_text(folder + "/text.db", "no database at all" * 100)
         head = "local ls = require 'luaserve'\n"
         self.refuses(head + "ls.sqlite('%s/text.db')" % folder, "site.lua:2: ls.sqlite: %s/text.db: file is not a database" % folder)
         self.refuses(head + "ls.sqlite('%s/none/a.db')" % folder, "unable to open database file")
@@ -435,14 +433,10 @@ ls.sqlite("@DIR@/m.db", { readers = 2 }):migrate { "create table b(x)" }
                     acknowledged.add(name)
 
             before = len(acknowledged)
-            threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
-            for thread in threads:
-                thread.start()
-            self.eventually(lambda before=before: len(acknowledged) > before + 10, "writes are acknowledged")
-            killed.set()
-            server.kill()
-            for thread in threads:
-                thread.join(WAIT)
+            with beside(*[lambda : write(worker) for worker in range(4)]):
+                self.eventually(lambda before=before: len(acknowledged) > before + 10, "writes are acknowledged")
+                killed.set()
+                server.kill()
             with contextlib.closing(sqlite3.connect(folder + "/crash.db")) as check:
                 self.assertEqual(check.execute("pragma integrity_check").fetchall(), [("ok",)])
                 names = {row[0] for row in check.execute("select name from item")}

@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 
-from harness import ROOT, WAIT
+from harness import ROOT, WAIT, read_text
 from harness.stress import EXAMPLES, OK, Stress, head_of, stress
 
 
@@ -202,8 +202,7 @@ end
 
     def test_every_native_example_is_tested(self):
         names = {name for name in os.listdir(EXAMPLES) if name.endswith(".lua")}
-        with open(__file__) as file:
-            text = file.read()
+        text = read_text(__file__)
         self.assertEqual([name for name in sorted(names) if '"%s"' % name not in text], [])
 
     def test_native_scripts(self):

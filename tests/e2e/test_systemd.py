@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from harness import E2E, LUASERVE, WAIT, app_site, not_on_windows
+from harness import E2E, LUASERVE, WAIT, app_site, not_on_windows, read_text, write_text
 
 SITE = """
 local ls = require "luaserve"
@@ -47,8 +47,7 @@ class Notify(E2E):
         return manager
 
     def write(self, server, text):
-        with open(server.site, "w", encoding="utf-8") as out:
-            out.write(text)
+        write_text(server.site, text)
 
     def states_of(self, manager):
         server = self.serve(SITE, listeners=2, env={"NOTIFY_SOCKET": manager.path})
@@ -142,8 +141,7 @@ def has_namespaces():
 
 
 def children(pid):
-    with open("/proc/%d/task/%d/children" % (pid, pid), encoding="ascii") as text:
-        return [int(word) for word in text.read().split()]
+    return [int(word) for word in read_text("/proc/%d/task/%d/children" % (pid, pid)).split()]
 
 
 @not_on_windows("it has no process 1")

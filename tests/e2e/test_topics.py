@@ -4,7 +4,7 @@ import os
 import re
 import threading
 
-from harness import E2E, WINDOWS, Server, in_parallel, repeats, request
+from harness import E2E, WINDOWS, Server, beside, in_parallel, read_text, repeats, request, write_text
 from harness.websocket import WebSocket
 
 # Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=";
@@ -478,12 +478,10 @@ app:get("/remove", function() top:remove() return tostring(top) end)
 
     def fixed_ports(self):
         """Write the site again, for a reload, with the ports that it listens on."""
-        with open(self.server.site) as text:
-            fixed = text.read()
+        fixed = read_text(self.server.site)
         for port in (self.server.port(0), self.server.port(1)):  # in the order of the calls  # in the order of the calls
             fixed = fixed.replace("port = 0", "port = %d" % port, 1)
-        with open(self.server.site + ".new", "w") as out:
-            out.write(fixed)
+        write_text(self.server.site + ".new", fixed)
         os.replace(self.server.site + ".new", self.server.site)
 
     def test_a_reload_counts_each_message_once(self):
@@ -509,8 +507,7 @@ end)
         self.server.wait_log("reloaded", mark)
         for n in range(10):
             self.publish("t", b"%d" % n)
-        with open(os.path.join(self.server.dir, "over"), "w", encoding="ascii"):
-            pass
+        write_text(os.path.join(self.server.dir, "over"), "")
         self.assertEqual(busy.response().status, 204)
         self.eventually(lambda: self.topics() == {"t": 2}, "the functions of the previous site end")
         self.eventually(lambda: self.stats()["topic_delivered"] >= 20, "those of the new site get the messages")
@@ -542,13 +539,11 @@ end)
             finally:
                 done.set()
 
-        thread = threading.Thread(target=publish)
-        thread.start()
-        while not done.is_set():
-            mark = self.server.mark()
-            self.server.reload()
-            self.server.wait_log("reloaded", mark)
-        thread.join()
+        with beside(publish):
+            while not done.is_set():
+                mark = self.server.mark()
+                self.server.reload()
+                self.server.wait_log("reloaded", mark)
         answer = json.loads(self.get("/seen?count=%d" % count).body)
         self.assertEqual(answer["left"], 0)
         self.assertEqual(sorted(int(n) for n in answer["list"]), list(range(count)))

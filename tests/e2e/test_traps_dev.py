@@ -45,15 +45,6 @@ end)""")
         lines = read_text(server.out_path).splitlines()
         self.assertEqual([re.sub("table: .+", "table", line) for line in lines], ["t is\ttable", "named\t{ n = 1 }", "table"] * 4)
 
-    def test_t2_with_the_advice(self):
-        server = self.dev("""
-local d = ls.dict("session")
-d:add("counter", 0)
-ls.init(function() d.started = 1 end)
-app:get("/incr", function() d.last = 1 return "n=" .. d:incr("counter") .. "\\n" end)""")
-        self.assertEqual([server.get("/incr").text for _ in range(3)], ["n=1\n", "n=2\n", "n=3\n"])
-        self.assertEqual(server.warnings(), [])
-
     def test_what_else_is_done_at_the_top(self):
         """Each line has its warning; a file that is only open for appending has none."""
         server = self.dev("""
