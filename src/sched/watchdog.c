@@ -120,7 +120,7 @@ static bool ended(const ls_workers *workers)
 void ls_watchdog_run(void *arg)
 {
     ls_workers *workers = arg;
-    unsigned idle_scans = 0, busy_scans = 0;
+    unsigned idle_scans = 0, scans = 0; /* scans: since the last tick, also those between short and rare packets */
     uint32_t interval_ms = SCAN_SHORT_MS;
     bool more = false;
     ls_thread_set_brief();
@@ -128,17 +128,22 @@ void ls_watchdog_run(void *arg)
     while (!ended(workers)) {
         ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, interval_ms);
         interval_ms = LS_STALL_MS - interval_ms;
+        scans++;
         if (scan(workers)) {
             idle_scans = 0;
             atomic_store_explicit(&workers->watchdog_asleep, false, memory_order_relaxed);
             ls_mutex_unlock(&workers->mutex);
             report_stalls(workers);
-            if (++busy_scans % SCANS_PER_TICK == 0) (void)report_tick(workers, false);
+            if (scans >= SCANS_PER_TICK) {
+                (void)report_tick(workers, false);
+                scans = 0;
+            }
             ls_mutex_lock(&workers->mutex);
         } else if (++idle_scans == SCANS_PER_TICK) {
             atomic_store_explicit(&workers->watchdog_asleep, true, memory_order_relaxed);
             ls_mutex_unlock(&workers->mutex);
             more = report_tick(workers, true);
+            scans = 0;
             ls_mutex_lock(&workers->mutex);
         } else if (idle_scans > SCANS_PER_TICK) {
             while (!ended(workers) && atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) {

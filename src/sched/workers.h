@@ -40,7 +40,7 @@ typedef struct ls_workers_options {
      * until it returns; the worker may have returned by the time of the call. Returns the processor time in ns since
      * the first call for the packet; a worker that uses much of it runs at a lower priority from then on. */
     uint64_t (*on_stall)(ls_thread_ctx *ctx, uint32_t ms, void *user);
-    /* On the watchdog's thread: called every half second while a worker is busy. idle=true: no worker was busy for
+    /* On the watchdog's thread: called every half second while packets arrive. idle=true: no worker was busy for
      * half a second; the next call follows when work resumes, or after half a second if the call returns true. */
     bool (*on_tick)(bool idle, void *user);
     /* On the watchdog's thread, or in ls_workers_join: the thread with this context has ended; another one may be

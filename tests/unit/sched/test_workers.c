@@ -2,6 +2,7 @@
  * idles when it returns. */
 #include "port/port_fixture.h"
 
+#include "base/clock.h"
 #include "base/os/thread.h"
 #include "sched/workers.h"
 
@@ -557,6 +558,22 @@ TEST_IN(workers_place, place, ticks_continue_while_workers_are_busy, 1, 2)
     assert_int_equal(atomic_load(&idle_calls), idle_before);
     atomic_store(&work.release, true);
     EVENTUALLY(atomic_load(&idle_calls) == idle_before + 1);
+    stop_and_join(place->workers, 0);
+}
+
+/* A packet now and then, as of a fast timer: its scans alone were counted, so 200 packets were one tick. */
+TEST_IN(workers_place, place, ticks_follow_the_time_not_the_packets, 1, 2)
+{
+    job work;
+    int packets = 0;
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
+    const int before = atomic_load(&busy_calls);
+    for (; atomic_load(&busy_calls) == before && packets < 100; packets++) {
+        post(place, &work, job_quick);
+        EVENTUALLY(atomic_load(&jobs_run) == packets + 1);
+        ls_clock_sleep_ms(40);
+    }
+    assert_in_range(packets, 1, 99);
     stop_and_join(place->workers, 0);
 }
 
