@@ -734,6 +734,10 @@ int ls_server_run(ls_server *server)
         ls_log(LS_LOG_INFO, "stopped");
     else if (err == LS_ECANCELED)
         ls_log(LS_LOG_INFO, "stopped a second time: the drain is not complete");
+    else if (err == LS_ETIMEDOUT)
+        ls_log(LS_LOG_ERROR,
+               "ended early: drain_timeout (%.3g s) is over, and the work that the lines before name was ended",
+               server->settings.drain_ms_max / 1e3);
     else
         ls_log(LS_LOG_ERROR, "ended early: %s", ls_err_text(err));
     (void)fflush(ls_output_stdio());

@@ -384,6 +384,7 @@ class Processes(Runs):
         pids = children(server.process.pid)
         server.signal()
         self.assertEqual(server.wait(), 1)  # it does not wait longer than drain_timeout for the tasks
+        self.assertTrue(server.logged(r"error ended early: drain_timeout \(1 s\) is over, and the work"))
         for pid in pids:
             self.eventually(lambda pid=pid: not is_running(pid), "a stop ends the programs")
 

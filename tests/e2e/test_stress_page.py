@@ -189,6 +189,14 @@ class Browser(unittest.TestCase):
         self.assertEqual([h.text() for h in tree.all("h2")],
                          ["Thresholds", "Latency by percentile", "Over time", "Responses", "Configuration"])
 
+    def test_a_run_that_is_only_fast_is_not_green(self):
+        page = report("closed", "html")
+        for text, verdict in ((page, ("good", "2 of 2 thresholds met")),
+                              (re.sub(r'("4xx": ?)0', r"\g<1>7", page),
+                               ("", "2 of 2 thresholds met; none is about the responses that failed"))):
+            found = self.load(text)[0].one("p", id="verdict")
+            self.assertEqual((found.attributes.get("class", ""), found.text()), verdict)
+
     def test_handshakes(self):
         tree, _ = self.load(report("tls", "html"))
         config = tree.one("dl", id="config")

@@ -195,7 +195,8 @@ function report.report(f)
   warnings(put, f)
   if f.result.due then both_latencies(put, f.result) end
   checks(put, f)
-  if #f.thresholds > 0 then put("\nThresholds\n") end
+  local ignored = not f.missed and (f.statuses_ignored or f.errors_ignored > 0)
+  if #f.thresholds > 0 then put("\nThresholds%s\n", ignored and ": none is about the responses that failed" or "") end
   for _, t in ipairs(f.thresholds) do
     put("  %s  %s (measured: %s)\n", t.met and "met   " or "MISSED", t.text, figures.actual(t))
   end

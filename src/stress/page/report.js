@@ -412,10 +412,13 @@ function head() {
     run.started.replace("T", " ").replace(/\.\d+Z/, " UTC"),
   ].join(" \u00b7 ");
   const missed = run.thresholds.filter((x) => !x.met).length, all = run.thresholds.length;
+  const refused = run.status_classes["4xx"] + run.status_classes["5xx"];
+  const hasOne = (metric) => run.thresholds.some((x) => metric.test(x.metric));
+  const ignored = (refused > 0 && run.checks.length === 0 && !hasOne(/^\d/)) || (failed > run.errors.check && !hasOne(/^error/));
   if (all > 0) {
-    byId("verdict").className = missed ? "bad" : "good";
+    byId("verdict").className = missed ? "bad" : ignored ? "" : "good";
     const which = all === 1 ? "The threshold was" : `${missed || all} of ${all} thresholds`;
-    byId("verdict").textContent = which + (missed ? " missed" : " met");
+    byId("verdict").textContent = which + (missed ? " missed" : ignored ? " met; none is about the responses that failed" : " met");
   }
   const noun = run.fanout ? "Deliveries" : "Requests", made = run.fanout ? run.fanout.published_per_s : t.requests_per_s;
   const figures = [[noun + "/second", rateText(t.requests_per_s)], ["Median latency", timeText(latency.percentiles.p50)],
@@ -432,7 +435,6 @@ function head() {
   } else if (t.asked_per_s && (t.asked_per_s - made) * t.duration_s > 0.01 * t.asked_per_s * t.duration_s + c.connections) {
     warnings.push(`Target rate ${rateText(t.asked_per_s)} requests per second, reached ${rateText(made)}.`);
   }
-  const refused = run.status_classes["4xx"] + run.status_classes["5xx"];
   if (refused) {
     warnings.push(`${several(refused, "response")} (${shareText(refused, t.requests)}) had a status of 400 or above.`);
   }

@@ -95,6 +95,9 @@ function tests.statuses_that_no_threshold_and_no_check_looks_at()
     has_not(run(status, url), warning)
   end
   has_not(run(399, "--threshold", "errors == 0", url), warning)
+  local unjudged = "Thresholds: none is about the responses that failed\n"
+  has(run(400, "--threshold", "p99 < 1s", url), unjudged)
+  has_not(run(400, "--threshold", "4xx == 1", url), unjudged)
 end
 
 local function warning_of(add, ...)
