@@ -38,9 +38,8 @@ local app_meta = {
 local definitions = 0
 
 local function check_app(fname, app)
-  if getmetatable(app) ~= app_meta then
-    usage.error("%s must be called on an app with a colon, such as app:get(...); got %s", fname, usage.quote(app))
-  end
+  usage.refuse(getmetatable(app) ~= app_meta, app,
+    "%s must be called on an app with a colon, such as app:get(...)", fname)
 end
 
 local function check_can_define(fname, app)
@@ -144,9 +143,8 @@ function app_methods:any(pattern, ...) return define("app:any", self, "any", pat
 -- app:route(method: string, path, first: RouteOptions|Middleware, ...: Middleware|Handler) -> app
 -- Adds a route for a method by its name, such as "PROPFIND". The path of CONNECT is "*".
 function app_methods:route(method, pattern, ...)
-  if not options.is_token(method) then
-    usage.error('app:route: the method must be a string such as "GET" or "PROPFIND"; got %s', usage.quote(method))
-  end
+  usage.refuse(not options.is_token(method), method,
+    'app:route: the method must be a string such as "GET" or "PROPFIND"')
   if method ~= method:upper() then
     usage.error("app:route: the method must be in upper case: %q", method:upper())
   end
@@ -217,9 +215,7 @@ function app_methods:mount(prefix, other, ...)
   if getmetatable(prefix) == app_meta and type(other) == "string" then
     usage.error("app:mount: the prefix comes first: app:mount(%s, other)", usage.quote(other))
   end
-  if getmetatable(other) ~= app_meta then
-    usage.error('app:mount takes a prefix and an app: app:mount("/api", api); got %s', usage.quote(other))
-  end
+  usage.refuse(getmetatable(other) ~= app_meta, other, 'app:mount takes a prefix and an app: app:mount("/api", api)')
   usage.no_more("app:mount(prefix, other)", other, ...)
   if contains(other, self) then usage.error("app:mount: an app cannot be mounted inside itself") end
   self.mounts[#self.mounts + 1] = { segments = parse_prefix("app:mount", prefix, "prefix"), app = other }

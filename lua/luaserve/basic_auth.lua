@@ -34,9 +34,8 @@ end
 -- realm_of(call, realm) -> the realm as a quoted string. Raises.
 function basic_auth.realm_of(call, realm)
   if realm == nil then return '"site"' end
-  if type(realm) ~= "string" or find(realm, '[%c"\\\128-\255]') then
-    usage.error('%s: realm must be a string without \'"\', \'\\\' and control characters; got %s', call, usage.quote(realm))
-  end
+  usage.refuse(type(realm) ~= "string" or find(realm, '[%c"\\\128-\255]'), realm,
+    '%s: realm must be a string without \'"\', \'\\\' and control characters', call)
   return '"' .. realm .. '"'
 end
 

@@ -42,9 +42,8 @@ end
 -- this state has, so that the time of the search does not tell how much of a guess is right.
 local function checker(tokens)
   local key, users, list = core.crypto_random(32), {}, {}
-  if type(tokens) ~= "table" or next(tokens) == nil then
-    usage.error("bearer_auth: tokens must be a table from tokens to users; got %s", usage.quote(tokens))
-  end
+  usage.refuse(type(tokens) ~= "table" or next(tokens) == nil, tokens,
+    "bearer_auth: tokens must be a table from tokens to users")
   for token, user in pairs(tokens) do
     if type(token) ~= "string" or #token < token_bytes_min or not user then
       usage.error("bearer_auth: tokens: a token has at least %d bytes and a user: ls.crypto.token() makes one",

@@ -21,10 +21,8 @@ local name_bytes_max = 100 -- LS_SHARED_NAME_BYTES_MAX
 local permits_max = 1000000
 
 local function check_name(fname, name)
-  if type(name) ~= "string" or name == "" or #name > name_bytes_max or name:find("%c") then
-    usage.error("%s: name must be a string of 1 to %d bytes without control characters; got %s", fname, name_bytes_max,
-      usage.quote(name))
-  end
+  usage.refuse(type(name) ~= "string" or name == "" or #name > name_bytes_max or name:find("%c"), name,
+    "%s: name must be a string of 1 to %d bytes without control characters", fname, name_bytes_max)
 end
 
 -- Raise: the call at this line and the one at `before` give different numbers.
@@ -65,10 +63,8 @@ function channel.semaphore(name, permits, given, ...)
   usage.no_more("ls.semaphore(name, permits, options)", given, ...)
   check_name("ls.semaphore", name)
   local number = type(permits) == "number" and math.tointeger(permits)
-  if not number or number < 1 or number > permits_max then
-    usage.error("ls.semaphore: the number of permits must be a whole number from 1 to %d; got %s", permits_max,
-      usage.quote(permits))
-  end
+  usage.refuse(not number or number < 1 or number > permits_max, permits,
+    "ls.semaphore: the number of permits must be a whole number from 1 to %d", permits_max)
   usage.check(given, "table?", "ls.semaphore: options must be a table such as { redis = true }")
   options.check_names("ls.semaphore", given or {}, semaphore_options)
   if given and given.redis then return semaphore_in_redis(name, number, given.redis) end

@@ -31,9 +31,8 @@ local usual_types = { "text/*", "*+json", "*+xml", "application/json", "applicat
 
 -- types_of(list) -> the names in the form of the core. Raises.
 local function types_of(list)
-  if type(list) ~= "table" or #list == 0 then
-    usage.error('compress: types must be a list such as { "text/*", "application/json" }; got %s', usage.quote(list))
-  end
+  usage.refuse(type(list) ~= "table" or #list == 0, list,
+    'compress: types must be a list such as { "text/*", "application/json" }')
   local out = {}
   for n, name in ipairs(list) do
     local token = "[%w!#$&^_.-]+"
@@ -50,13 +49,10 @@ end
 local function chosen(list)
   local built, out = core.codings(), {}
   if list == nil then return built end
-  if type(list) ~= "table" or #list == 0 then
-    usage.error('compress: codings must be a list such as { "zstd", "br", "gzip" }; got %s', usage.quote(list))
-  end
+  usage.refuse(type(list) ~= "table" or #list == 0, list,
+    'compress: codings must be a list such as { "zstd", "br", "gzip" }')
   for n, name in ipairs(list) do
-    if not names[name] then
-      usage.error('compress: codings[%d] must be "gzip", "br" or "zstd"; got %s', n, usage.quote(name))
-    end
+    usage.refuse(not names[name], name, 'compress: codings[%d] must be "gzip", "br" or "zstd"', n)
     for _, coding in ipairs(built) do
       if coding.name == name then out[#out + 1] = coding end
     end
@@ -65,9 +61,8 @@ local function chosen(list)
 end
 
 local function check_level(what, level, from, to)
-  if math.type(level) ~= "integer" or level < from or level > to then
-    usage.error("compress: %s must be a whole number from %d to %d; got %s", what, from, to, usage.quote(level))
-  end
+  usage.refuse(math.type(level) ~= "integer" or level < from or level > to, level,
+    "compress: %s must be a whole number from %d to %d", what, from, to)
   return level
 end
 
@@ -76,9 +71,7 @@ local function levels_of(given, codings)
   local levels = {}
   if given ~= nil and type(given) ~= "table" then check_level("level", given, 1, 9) end
   for name in pairs(type(given) == "table" and given or levels) do
-    if not names[name] then
-      usage.error('compress: level has the keys "gzip", "br" and "zstd"; got %s', usage.quote(name))
-    end
+    usage.refuse(not names[name], name, 'compress: level has the keys "gzip", "br" and "zstd"')
   end
   for n, coding in ipairs(codings) do
     local level = given

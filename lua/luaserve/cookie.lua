@@ -28,18 +28,15 @@ cookie.calls = {
 -- The option, nil for false.
 local function text(given, name)
   local value = given[name] or nil
-  if value ~= nil and (type(value) ~= "string" or value:find("[;\0-\8\10-\31\127]")) then
-    usage.error("%s: %s must be a string without ';' or control characters; got %s", fname, name, usage.quote(value))
-  end
+  usage.refuse(value ~= nil and (type(value) ~= "string" or value:find("[;\0-\8\10-\31\127]")), value,
+    "%s: %s must be a string without ';' or control characters", fname, name)
   return value
 end
 
 local function number(given, name)
   local value = given[name] or nil
   local valid = type(value) == "number" and value >= -seconds_max and value <= seconds_max -- false for NaN
-  if value ~= nil and not valid then
-    usage.error("%s: %s must be a number of seconds; got %s", fname, name, usage.quote(value))
-  end
+  usage.refuse(value ~= nil and not valid, value, "%s: %s must be a number of seconds", fname, name)
   return value
 end
 
@@ -77,9 +74,7 @@ function cookie.line(name, value, given)
   if given.same_site == nil then given.same_site = "Lax" end
   if given.same_site then
     local same_site = type(given.same_site) == "string" and same_sites[given.same_site:lower()]
-    if not same_site then
-      usage.error('%s: same_site must be "lax", "strict" or "none"; got %s', fname, usage.quote(given.same_site))
-    end
+    usage.refuse(not same_site, given.same_site, '%s: same_site must be "lax", "strict" or "none"', fname)
     add("SameSite=", same_site)
   end
   return table.concat(parts, "; ")

@@ -207,10 +207,8 @@ end
 function jar:set(url, line, ...)
   usage.no_more("jar:set(url, line)", line, ...)
   local at = parsed("jar:set", url)
-  if type(line) ~= "string" or not read_cookie(at, line, time()) then
-    usage.error('jar:set: the cookie must be a value of Set-Cookie for this URL, such as "id=7; Path=/"; got %s',
-      usage.quote(line))
-  end
+  usage.refuse(type(line) ~= "string" or not read_cookie(at, line, time()), line,
+    'jar:set: the cookie must be a value of Set-Cookie for this URL, such as "id=7; Path=/"')
   local once = line
   self:keep(at, function()
     local next_line = once

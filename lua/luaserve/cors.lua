@@ -26,9 +26,7 @@ cors.calls = {
 local function names(given, option, default)
   local list = given[option]
   if list == nil then return default end
-  if type(list) ~= "table" or #list == 0 then
-    usage.error("cors: %s must be a list of names; got %s", option, usage.quote(list))
-  end
+  usage.refuse(type(list) ~= "table" or #list == 0, list, "cors: %s must be a list of names", option)
   for _, name in ipairs(list) do
     if not options.is_token(name) then usage.error("cors: %s: invalid name %s", option, usage.quote(name)) end
   end
@@ -39,15 +37,12 @@ end
 local function allower(origins)
   if origins == "*" then return true end
   if type(origins) == "function" then return origins end
-  if type(origins) ~= "table" or #origins == 0 then
-    usage.error('cors: origins must be "*", a list such as { "https://app.example" } or a function; got %s',
-      usage.quote(origins))
-  end
+  usage.refuse(type(origins) ~= "table" or #origins == 0, origins,
+    'cors: origins must be "*", a list such as { "https://app.example" } or a function')
   local set = {}
   for _, origin in ipairs(origins) do
-    if type(origin) ~= "string" or not find(origin, "^%a[%w+.-]*://[^/?#%s,]+$") then
-      usage.error('cors: origins must be such as "https://app.example", without a path; got %s', usage.quote(origin))
-    end
+    usage.refuse(type(origin) ~= "string" or not find(origin, "^%a[%w+.-]*://[^/?#%s,]+$"), origin,
+      'cors: origins must be such as "https://app.example", without a path')
     set[lower(origin)] = true
   end
   return function(origin) return set[lower(origin)] end

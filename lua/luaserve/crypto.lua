@@ -49,10 +49,8 @@ local function check_digest(call, name)
 end
 
 local function check_count(call, n, least, most, hint)
-  if math_type(n) ~= "integer" or n < least or n > most then
-    usage.error("ls.crypto.%s takes a number of bytes from %d to %d%s; got %s", call, least, most, hint or "",
-      usage.quote(n))
-  end
+  usage.refuse(math_type(n) ~= "integer" or n < least or n > most, n,
+    "ls.crypto.%s takes a number of bytes from %d to %d%s", call, least, most, hint or "")
   return n
 end
 

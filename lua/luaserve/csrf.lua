@@ -97,9 +97,8 @@ local function new(...)
   local origins = {}
   usage.check(given.origins, "table?", 'csrf: origins must be a list such as { "https://app.example" }')
   for _, origin in ipairs(given.origins or {}) do
-    if type(origin) ~= "string" or not host_of(origin) then
-      usage.error('csrf: origins must be such as "https://app.example", without a path; got %s', usage.quote(origin))
-    end
+    usage.refuse(type(origin) ~= "string" or not host_of(origin), origin,
+      'csrf: origins must be such as "https://app.example", without a path')
     origins[lower(origin)] = true
   end
   return guard(function(req, _, next)

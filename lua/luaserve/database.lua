@@ -50,14 +50,10 @@ end
 -- check_migrations(db, call, list): raises unless it is a list of strings, and the beginning of that of an earlier call for
 -- this database, or longer than it.
 function database.check_migrations(self, call, list, ...)
-  if type(list) ~= "table" then
-    usage.error('%s: the argument must be a list such as { "create table ..." }; got %s', call, usage.quote(list))
-  end
+  usage.check(list, "table", '%s: the argument must be a list such as { "create table ..." }', call)
   usage.no_more(call .. "{ ... }", list, ...)
   for i = 1, #list do
-    if type(list[i]) ~= "string" then
-      usage.error("%s: migration %d must be a string with statements; got %s", call, i, usage.quote(list[i]))
-    end
+    usage.check(list[i], "string", "%s: migration %d must be a string with statements", call, i)
   end
   local before, place = migrated[self], usage.where()
   for i = 1, before and before.place ~= place and #before.list or 0 do
@@ -82,9 +78,7 @@ end
 
 -- check_function(call, fn, ...): the only argument is the function of a transaction.
 function database.check_function(call, fn, ...)
-  if type(fn) ~= "function" then
-    usage.error("%s: the argument must be a function(tx); got %s", call, usage.quote(fn))
-  end
+  usage.check(fn, "function", "%s: the argument must be a function(tx)", call)
   usage.no_more(call .. "(fn)", fn, ...)
 end
 

@@ -15,9 +15,8 @@ local first, last = -62135596800, 253402300799 -- 0001-01-01 00:00:00 and 9999-1
 local function check_seconds(call, seconds, ...)
   usage.no_more(call .. "(seconds)", seconds, ...)
   if seconds == nil then return time() end
-  if type(seconds) ~= "number" or not (seconds >= first and seconds < last + 1) then
-    usage.error("%s takes seconds since 1970, as of os.time, of the years 1 to 9999; got %s", call, usage.quote(seconds))
-  end
+  usage.refuse(type(seconds) ~= "number" or not (seconds >= first and seconds < last + 1), seconds,
+    "%s takes seconds since 1970, as of os.time, of the years 1 to 9999", call)
   return seconds
 end
 

@@ -90,10 +90,7 @@ function dict.update_method(read, swap)
   return function(self, key, fn, ...)
     check_self(self, "update")
     check_key("dict:update", key)
-    if type(fn) ~= "function" then
-      usage.error("dict:update: the second argument must be a function that returns the new value; got %s",
-        usage.quote(fn))
-    end
+    usage.check(fn, "function", "dict:update: the second argument must be a function that returns the new value")
     usage.no_more("dict:update(key, fn)", fn, ...)
     if core.dev then fn = require("luaserve.dev_state").watch_update(fn) end
     for _ = 1, update_calls_max do

@@ -15,9 +15,8 @@ local usual = { LUASERVE_ENV = "production" }
 -- `LUASERVE_ENV` is "development" for `luaserve dev`, "test" for `luaserve test`, else "production" unless it is set.
 function env.read(...)
   local name, default = ...
-  if type(name) ~= "string" or name == "" or name:find("[=\0]") then
-    usage.error('ls.env takes the name of a variable, such as "DATABASE_URL"; got %s', usage.quote(name))
-  end
+  usage.refuse(type(name) ~= "string" or name == "" or name:find("[=\0]"), name,
+    'ls.env takes the name of a variable, such as "DATABASE_URL"')
   usage.no_more("ls.env(name, default)", default, select(3, ...))
   local value = getenv(name) or usual[name]
   if value == nil and select("#", ...) < 2 then

@@ -74,9 +74,7 @@ local function check_header(name)
 end
 
 local function read_headers(headers)
-  if type(headers) ~= "table" then
-    usage.error('ls.fetch: headers must be a table such as { Authorization = "Bearer 1" }; got %s', usage.quote(headers))
-  end
+  usage.check(headers, "table", 'ls.fetch: headers must be a table such as { Authorization = "Bearer 1" }')
   local fields = options.fields(headers, check_header)
   for _, field in ipairs(fields) do
     local value = field[2]
@@ -99,9 +97,7 @@ local function has_field(fields, name)
 end
 
 local function table_option(given, name)
-  if type(given[name]) ~= "table" then
-    usage.error("ls.fetch: %s must be a table such as { page = 2 }; got %s", name, usage.quote(given[name]))
-  end
+  usage.check(given[name], "table", "ls.fetch: %s must be a table such as { page = 2 }", name)
   local ok, text = pcall(require("luaserve.url").query, given[name])
   if not ok then usage.error("ls.fetch: %s: %s", name, text:match("ls%.url%.query: ?(.*)") or text) end
   return text
@@ -124,9 +120,8 @@ local function read_body(given)
     return table_option(given, "form"), "application/x-www-form-urlencoded"
   end
   local body = given.body
-  if type(body) ~= "string" and type(body) ~= "function" and not core.is_buffer(body) then
-    usage.error("ls.fetch: body must be a string, a buffer or a function; got %s", usage.quote(body))
-  end
+  usage.refuse(type(body) ~= "string" and type(body) ~= "function" and not core.is_buffer(body), body,
+    "ls.fetch: body must be a string, a buffer or a function")
   return body
 end
 
@@ -146,9 +141,8 @@ local function read_proxy(given)
 end
 
 local function read_jar(given, fields)
-  if not require("luaserve.cookie_jar").is(given.jar) then
-    usage.error("ls.fetch: jar must be what ls.cookie_jar returns; got %s", usage.quote(given.jar))
-  end
+  usage.refuse(not require("luaserve.cookie_jar").is(given.jar), given.jar,
+    "ls.fetch: jar must be what ls.cookie_jar returns")
   if has_field(fields, "cookie") then usage.error("ls.fetch: give one of jar and the header Cookie") end
   return given.jar
 end
@@ -162,9 +156,7 @@ local of_defaults = { -- of a request without options
 local function read_request(at, given)
   if given == nil then return setmetatable({ at = at }, of_defaults) end
   local request = { at = at, method = "GET", fields = no_fields }
-  if type(given) ~= "table" then
-    usage.error("ls.fetch: options must be a table such as { timeout = 5 }; got %s", usage.quote(given))
-  end
+  usage.check(given, "table", "ls.fetch: options must be a table such as { timeout = 5 }")
   options.take("ls.fetch", given, fetch.calls["ls.fetch"], request)
   if given.headers ~= nil then request.fields = read_headers(given.headers) end
   if given.body ~= nil or given.json ~= nil or given.form ~= nil or given.parts ~= nil then
@@ -678,9 +670,7 @@ end
 -- loads.
 function fetch.fetch(url, given, ...)
   usage.no_more("ls.fetch(url, options)", given, ...)
-  if type(url) ~= "string" then
-    usage.error('ls.fetch: the first argument must be a URL such as "https://example.org/"; got %s', usage.quote(url))
-  end
+  usage.check(url, "string", 'ls.fetch: the first argument must be a URL such as "https://example.org/"')
   if not core.can_wait() then
     usage.error("ls.fetch: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or "
       .. "in ls.spawn")

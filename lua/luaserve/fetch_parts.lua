@@ -23,9 +23,7 @@ local form = 'parts must be a list such as { { name = "photo", filename = "a.png
 
 local function text_of(part, place, name)
   local value = part[name]
-  if value ~= nil and type(value) ~= "string" then
-    usage.error("ls.fetch: %s.%s must be a string; got %s", place, name, usage.quote(value))
-  end
+  usage.check(value, "string?", "ls.fetch: %s.%s must be a string", place, name)
   return value
 end
 
@@ -36,9 +34,7 @@ local function quoted(text) return '"' .. text:gsub('["\r\n]', escapes) .. '"' e
 local function head_of(part, place)
   local name, filename, kind = text_of(part, place, "name"), text_of(part, place, "filename"), text_of(part, place, "type")
   if not name then usage.error("ls.fetch: %s.name is missing", place) end
-  if kind and kind:find("[\0-\8\10-\31\127]") then
-    usage.error("ls.fetch: %s.type contains a control character; got %s", place, usage.quote(kind))
-  end
+  usage.refuse(kind and kind:find("[\0-\8\10-\31\127]"), kind, "ls.fetch: %s.type contains a control character", place)
   if filename and not kind then kind = "application/octet-stream" end
   return "Content-Disposition: form-data; name=" .. quoted(name) .. (filename and "; filename=" .. quoted(filename) or "")
     .. (kind and "\r\nContent-Type: " .. kind or "") .. "\r\n\r\n"

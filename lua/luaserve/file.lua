@@ -42,19 +42,15 @@ file.calls = {
 }
 
 local function check_path(call, path, what)
-  if type(path) ~= "string" or path == "" or find(path, "\0", 1, true) then
-    usage.error('%s: %s must be a string, such as "data/page.html"; got %s', call, what or "path",
-      usage.quote(path))
-  end
+  usage.refuse(type(path) ~= "string" or path == "" or find(path, "\0", 1, true), path,
+    '%s: %s must be a string, such as "data/page.html"', call, what or "path")
 end
 
 -- check_max(call, max) -> the number of bytes.
 local function check_max(call, max)
   if max == nil then return max_default end
   local bytes = options.bytes(max)
-  if not bytes then
-    usage.error('%s: max must be a number of bytes or a string such as "10m"; got %s', call, usage.quote(max))
-  end
+  usage.refuse(not bytes, max, '%s: max must be a number of bytes or a string such as "10m"', call)
   return bytes
 end
 

@@ -13,9 +13,7 @@ local forms = 'hosts = { ["a.example"] = app_a, ["*.b.example"] = app_b, default
 
 -- check_name(name) -> the name in lower case. Raises.
 local function check_name(name)
-  if type(name) ~= "string" or name == "" then
-    usage.error("ls.listen: hosts needs names as keys: %s; got %s", forms, usage.quote(name))
-  end
+  usage.refuse(type(name) ~= "string" or name == "", name, "ls.listen: hosts needs names as keys: %s", forms)
   local plain = name:gsub("^%*%.", "")
   if plain:find(":%d*$") and not plain:find("^%[") then
     usage.error("ls.listen: hosts: a name has no port: write %q; got %q", (name:gsub(":%d*$", "")), name)
@@ -33,14 +31,11 @@ local function respond_421() return 421 end
 -- dispatcher(given, serve) -> a dispatcher as of router.compile, which chooses one by the name in the request: the name
 -- itself, else the longest "*.rest" that it ends in, else `default`, else 421. serve(app) -> the dispatcher of an app.
 function hosts.dispatcher(given, serve)
-  if type(given) ~= "table" or next(given) == nil then
-    usage.error("ls.listen: hosts must be a table of apps by name: %s; got %s", forms, usage.quote(given))
-  end
+  usage.refuse(type(given) ~= "table" or next(given) == nil, given,
+    "ls.listen: hosts must be a table of apps by name: %s", forms)
   local by_name, below, default, all = {}, {}, nil, {}
   for name, one in pairs(given) do
-    if not app.is(one) then
-      usage.error("ls.listen: hosts: %s needs an app: %s; got %s", usage.quote(name), forms, usage.quote(one))
-    end
+    usage.refuse(not app.is(one), one, "ls.listen: hosts: %s needs an app: %s", usage.quote(name), forms)
     local dispatcher = serve(one)
     if name == "default" then
       default = dispatcher

@@ -248,9 +248,7 @@ end
 -- many; it returns the sum, and how many may follow, nil: any number
 local function limit(part, req, call, max, default)
   local most = max == nil and default or options.bytes(max)
-  if max ~= nil and not most then
-    usage.error('part:%s: max must be a number of bytes or a string such as "10m"; got %s', call, usage.quote(max))
-  end
+  usage.refuse(max ~= nil and not most, max, 'part:%s: max must be a number of bytes or a string such as "10m"', call)
   local count = 0
   return function(bytes)
     count = count + bytes
@@ -287,9 +285,8 @@ end
 -- Writes the part to a file, which is there when all of it has arrived. More than `max` bytes raise, as in part:body.
 function methods:save(path, max, ...)
   usage.no_more("part:save(path, max)", max, ...)
-  if type(path) ~= "string" or path == "" or find(path, "[/\\]$") or find(path, "\0", 1, true) then
-    usage.error('part:save: path must be the name of a file, such as "uploads/1.png"; got %s', usage.quote(path))
-  end
+  usage.refuse(type(path) ~= "string" or path == "" or find(path, "[/\\]$") or find(path, "\0", 1, true), path,
+    'part:save: path must be the name of a file, such as "uploads/1.png"')
   local r, req = reader_of(self, "save")
   local count = limit(self, req, "save", max)
   local beside = format("%s.luaserve-%s-%016x", match(path, "^.*[/\\]") or "", req.id, random(0))

@@ -28,9 +28,7 @@ function notify.filter_of(fname, events)
     usage.error('%s: events must be a string such as "in|hangup" or a list of names; got %s', fname,
       usage.quote(events))
   end
-  if #names == 0 then
-    usage.error('%s: name at least one event: "in", "out", "hangup" or "err"; got %s', fname, usage.quote(events))
-  end
+  usage.refuse(#names == 0, events, '%s: name at least one event: "in", "out", "hangup" or "err"', fname)
   local filter = 0
   for _, name in ipairs(names) do
     if not bits[name] then

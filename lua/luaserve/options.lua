@@ -304,19 +304,15 @@ function options.port(fname, port, least)
   local number = port
   if type(port) == "string" and port:match("^%d+$") then number = tonumber(port) end
   number = math.type(number) and math.tointeger(number)
-  if not number or number < least or number > 65535 then
-    usage.error("%s: port must be a whole number from %s to 65535; got %s", fname,
-      least == 0 and "0 (pick a free one)" or least, usage.quote(port))
-  end
+  usage.refuse(not number or number < least or number > 65535, port,
+    "%s: port must be a whole number from %s to 65535", fname, least == 0 and "0 (pick a free one)" or least)
   return number
 end
 
 -- unix_path(fname, path, host, port) -> "unix:/path". Raises unless `path` is a file name and host and port are nil.
 function options.unix_path(fname, path, host, port)
-  if type(path) ~= "string" or path == "" then
-    usage.error('%s: path must be the file name of a Unix socket, such as "/run/site.sock"; got %s', fname,
-      usage.quote(path))
-  end
+  usage.refuse(type(path) ~= "string" or path == "", path,
+    '%s: path must be the file name of a Unix socket, such as "/run/site.sock"', fname)
   if host ~= nil or port ~= nil then
     usage.error("%s: path names a Unix socket and cannot be combined with host or port", fname)
   end
@@ -363,10 +359,8 @@ local function mode_of(fname, mode)
   elseif type(mode) == "number" then
     bits = math.tointeger(mode)
   end
-  if math.type(bits) ~= "integer" or bits < 0 or bits > 511 then
-    usage.error('%s: mode must be octal digits in a string, from "0000" to "0777", such as "0660"; got %s', fname,
-      usage.quote(mode))
-  end
+  usage.refuse(math.type(bits) ~= "integer" or bits < 0 or bits > 511, mode,
+    '%s: mode must be octal digits in a string, from "0000" to "0777", such as "0660"', fname)
   return bits
 end
 
@@ -505,9 +499,8 @@ function options.listen(defaults, at, app, core, given)
       usage.error('ls.listen: url needs engine = "http.sys"; the engine "luaserve" takes host and port')
     end
   end
-  if not options.listener("ls.listen", given, at, core, out, "http/1.1") then
-    usage.error("ls.listen: the first argument must be an address: %s; got %s", listen_forms, usage.quote(at))
-  end
+  usage.refuse(not options.listener("ls.listen", given, at, core, out, "http/1.1"), at,
+    "ls.listen: the first argument must be an address: %s", listen_forms)
   return out, app
 end
 

@@ -242,9 +242,8 @@ local function copy_in(self, lease, call, sql, rows)
 end
 
 local function check_rows(call, rows, ...)
-  if type(rows) ~= "table" and type(rows) ~= "function" then
-    usage.error("%s: the rows must be a list or a function that returns the next one; got %s", call, usage.quote(rows))
-  end
+  usage.refuse(type(rows) ~= "table" and type(rows) ~= "function", rows,
+    "%s: the rows must be a list or a function that returns the next one", call)
   usage.no_more(call .. "(sql, rows)", rows, ...)
 end
 

@@ -45,9 +45,8 @@ local function check_argv(argv)
   end
   for i, text in ipairs(argv) do
     if type(text) == "number" then text = tostring(text) end
-    if type(text) ~= "string" or find(text, "\0", 1, true) then
-      usage.error("ls.process: argument %d must be a string without NUL; got %s", i, usage.quote(argv[i]))
-    end
+    usage.refuse(type(text) ~= "string" or find(text, "\0", 1, true), argv[i],
+      "ls.process: argument %d must be a string without NUL", i)
     list[i] = text
   end
   if #list ~= count then usage.error("ls.process: argument %d is nil", #list + 1) end
@@ -67,9 +66,8 @@ local function environment(env, clear)
     given[key(name)] = true
     if value then
       local kind = type(value)
-      if kind ~= "string" and kind ~= "number" or find(value, "\0", 1, true) then
-        usage.error("ls.process: env.%s must be a string without NUL, or false; got %s", name, usage.quote(value))
-      end
+      usage.refuse(kind ~= "string" and kind ~= "number" or find(value, "\0", 1, true), value,
+        "ls.process: env.%s must be a string without NUL, or false", name)
       list[#list + 1] = name .. "=" .. value
     end
   end

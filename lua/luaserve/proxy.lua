@@ -66,9 +66,7 @@ local function server(value, self)
   local given = type(value) == "table" and value or { url = value }
   local out = options.take(fname, given, proxy.calls["app:proxy: server"], {}, "server.")
   local url = given.url
-  if type(url) ~= "string" then
-    usage.error('%s: server.url must be a URL such as "http://127.0.0.1:9000"; got %s', fname, usage.quote(url))
-  end
+  usage.check(url, "string", '%s: server.url must be a URL such as "http://127.0.0.1:9000"', fname)
   local path = url:match("^unix:(/.+)$")
   local at, why = rules.parse(path and "http://localhost/" or url)
   if not at then usage.error("%s: invalid URL %s: %s", fname, usage.quote(rules.shown(url)), why) end
@@ -389,9 +387,7 @@ end
 -- proxy.new(servers, options, prefix) -> the proxy of an app:proxy. Raises at the line of the caller.
 function proxy.new(servers, opts, prefix)
   opts = opts or {}
-  if type(opts) ~= "table" then
-    usage.error("%s: options must be a table such as { strip = true }; got %s", fname, usage.quote(opts))
-  end
+  usage.check(opts, "table", "%s: options must be a table such as { strip = true }", fname)
   local self = options.take(fname, opts, proxy.calls[fname],
     { requests = 0, retries = 0, window_at = core.now() })
   local balance, health, host = opts.balance, opts.health, opts.host

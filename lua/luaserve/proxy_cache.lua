@@ -372,9 +372,7 @@ function cache_meta:answer(req, res, run, ready)
   local key, done, reason, asked
   if self.key then
     key = self.key(req)
-    if key ~= nil and type(key) ~= "string" then
-      usage.error("%s: the function cache.key must return a string or nil; got %s", fname, usage.quote(key))
-    end
+    usage.check(key, "string?", "%s: the function cache.key must return a string or nil", fname)
     key = key and core.cache_key(res, key) -- nil: it is too long, also for the cache
   end
   if ready and ready.path and (key or not self.key) then
@@ -416,9 +414,8 @@ end
 -- store:purge([path: string]) -> count: integer
 -- Removes the stored responses of a path with its query, "/news/*" those of all that begin so; without one, all.
 function cache_meta:purge(path)
-  if path ~= nil and (type(path) ~= "string" or path == "") then
-    usage.error('store:purge takes a path such as "/a?b=1" or "/news/*"; got %s', usage.quote(path))
-  end
+  usage.refuse(path ~= nil and (type(path) ~= "string" or path == ""), path,
+    'store:purge takes a path such as "/a?b=1" or "/news/*"')
   if self.store and not core.can_wait() then
     usage.error("store:purge: cannot wait while the site loads or inside a C function; call it in a handler or in ls.init")
   end
@@ -430,25 +427,18 @@ local names = {} -- numbers of equal names, so that each Lua state finds the sam
 
 -- cache.new(given, name) -> the cache of an app:proxy.
 function cache.new(given, name)
-  if type(given) ~= "table" then
-    usage.error('%s: cache must be a table such as { size = "64m" }; got %s', fname, usage.quote(given))
-  end
+  usage.check(given, "table", '%s: cache must be a table such as { size = "64m" }', fname)
   local self = options.take(fname, given, cache.calls["app:proxy: cache"], {}, "cache.")
-  if given.key ~= nil and type(given.key) ~= "function" then
-    usage.error("%s: cache.key must be a function(req); got %s", fname, usage.quote(given.key))
-  end
+  usage.check(given.key, "function?", "%s: cache.key must be a function(req)", fname)
   self.copies = {} -- a set of keys, see keep()
   if given.dict ~= nil and given.folder ~= nil then usage.error("%s: give one of cache.dict and cache.folder", fname) end
   if given.dict ~= nil then
     name = tostring(given.dict)
-    if not name:find("^dict '") then
-      usage.error('%s: cache.dict must be a dict, such as ls.dict("pages", { evict = true }); got %s', fname,
-        usage.quote(given.dict))
-    end
+    usage.refuse(not name:find("^dict '"), given.dict,
+      '%s: cache.dict must be a dict, such as ls.dict("pages", { evict = true })', fname)
   elseif given.folder ~= nil then
-    if type(given.folder) ~= "string" or given.folder == "" then
-      usage.error('%s: cache.folder must be a path such as "cache"; got %s', fname, usage.quote(given.folder))
-    end
+    usage.refuse(type(given.folder) ~= "string" or given.folder == "", given.folder,
+      '%s: cache.folder must be a path such as "cache"', fname)
     name = "folder " .. given.folder
   else
     names[name] = (names[name] or 0) + 1

@@ -200,9 +200,8 @@ end
 function methods.acquire(self, timeout, ...)
   local record = check(self, "acquire")
   usage.no_more("semaphore:acquire([timeout])", timeout, ...)
-  if timeout ~= nil and (type(timeout) ~= "number" or timeout ~= timeout or timeout < 0) then
-    usage.error("semaphore:acquire: the timeout must be seconds, at least 0; got %s", usage.quote(timeout))
-  end
+  usage.refuse(timeout ~= nil and (type(timeout) ~= "number" or timeout ~= timeout or timeout < 0), timeout,
+    "semaphore:acquire: the timeout must be seconds, at least 0")
   local permit, message, code = acquire(record, "semaphore:acquire", timeout, false)
   if not permit then return nil, message, code end
   return true
@@ -222,9 +221,7 @@ end
 
 function methods.with(self, fn, ...)
   local record = check(self, "with")
-  if type(fn) ~= "function" then
-    usage.error("semaphore:with: the first argument must be a function; got %s", usage.quote(fn))
-  end
+  usage.check(fn, "function", "semaphore:with: the first argument must be a function")
   local permit <close> = sure(record, acquire(record, "semaphore:with", nil, true))
   return fn(...)
 end

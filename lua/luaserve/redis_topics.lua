@@ -359,10 +359,8 @@ end
 function topics.configure(value)
   local redis = require "luaserve.redis"
   local given = redis.is(value) and value or nil
-  if not given and type(value) ~= "string" then
-    usage.error('ls.config: redis must be a URL, such as "redis://127.0.0.1:6379/0", or a client of ls.redis; got %s',
-      usage.quote(value))
-  end
+  usage.refuse(not given and type(value) ~= "string", value,
+    'ls.config: redis must be a URL, such as "redis://127.0.0.1:6379/0", or a client of ls.redis')
   if client then
     if client == (given or redis.open(value)) then return end
     usage.error("ls.config: redis is set already")

@@ -25,9 +25,7 @@ request_id.calls = {
 local function new(...)
   local _, given = options.only("request_id", request_id.calls.request_id, '{ header = "X-Request-Id" }', ...)
   local header = given.header or "X-Request-Id"
-  if not options.is_token(header) then
-    usage.error('request_id: header must be the name of a header field; got %s', usage.quote(header))
-  end
+  usage.refuse(not options.is_token(header), header, 'request_id: header must be the name of a header field')
   local field = lower(header)
   return guard(function(req, res, next)
     local id = name_request(req, field)

@@ -102,9 +102,7 @@ end
 -- parse(fname, "/files/:kind/*rest") -> array of { text = } | { param = } | { rest = }. Raises; `fname` begins the
 -- message.
 function router.parse(fname, pattern)
-  if type(pattern) ~= "string" then
-    usage.error('%s: the path must be a string such as "/items/:id"; got %s', fname, usage.quote(pattern))
-  end
+  usage.check(pattern, "string", '%s: the path must be a string such as "/items/:id"', fname)
   if sub(pattern, 1, 1) ~= "/" then
     usage.error('%s: the path must begin with "/"; got %q', fname, pattern)
   end

@@ -50,9 +50,8 @@ local function new(...)
   for _, field in ipairs(fields) do
     local option, name, value = field[1], field[2], field[3]
     if given[option] ~= nil then value = given[option] end
-    if value and (type(value) ~= "string" or value == "" or find(value, "[%c]")) then
-      usage.error("secure_headers: %s must be a string, or false; got %s", option, usage.quote(value))
-    end
+    usage.refuse(value and (type(value) ~= "string" or value == "" or find(value, "[%c]")), value,
+      "secure_headers: %s must be a string, or false", option)
     if value then list[#list + 1] = { name, value } end
   end
   local hsts = out.hsts_ms >= 0

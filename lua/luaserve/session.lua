@@ -321,9 +321,8 @@ end
 local function text_option(given, name, default)
   local value = given[name]
   if value == nil then return default end
-  if type(value) ~= "string" or value == "" or find(value, "[;%c]") then
-    usage.error("ls.session: %s must be a string without ';'; got %s", name, usage.quote(value))
-  end
+  usage.refuse(type(value) ~= "string" or value == "" or find(value, "[;%c]"), value,
+    "ls.session: %s must be a string without ';'", name)
   return value
 end
 
@@ -333,9 +332,8 @@ local function login_fields(value)
   if value == nil then list = { "user", "user_id", "uid" } elseif type(value) == "string" then list = { value } end
   if type(list) ~= "table" or #list == 0 then list = { false } end
   for _, field in ipairs(list) do
-    if type(field) ~= "string" or field == "" or methods[field] then
-      usage.error('ls.session: login must be a field, such as "user", or a list of fields; got %s', usage.quote(value))
-    end
+    usage.refuse(type(field) ~= "string" or field == "" or methods[field], value,
+      'ls.session: login must be a field, such as "user", or a list of fields')
     set[field] = true
   end
   return list, set
@@ -353,9 +351,8 @@ function session.new(...)
     '{ secret = os.getenv "SESSION_SECRET" }', ...)
   settings.max_age, settings.lifetime = settings.max_age_ms // 1000, settings.lifetime_ms // 1000
   settings.cookie = text_option(given, "cookie", "session")
-  if not options.is_token(settings.cookie) then
-    usage.error("ls.session: cookie must be the name of a cookie; got %s", usage.quote(settings.cookie))
-  end
+  usage.refuse(not options.is_token(settings.cookie), settings.cookie,
+    "ls.session: cookie must be the name of a cookie")
   settings.login, settings.is_login = login_fields(given.login)
   settings.domain = text_option(given, "domain")
   settings.path, settings.same_site = text_option(given, "path", "/"), text_option(given, "same_site", "lax")

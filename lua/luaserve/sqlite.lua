@@ -133,9 +133,8 @@ end
 -- Writes a copy of the database to a file, which it replaces in one step. The database can be used meanwhile.
 function methods.backup(self, path, ...)
   check_call(self, "", "db:backup", "database")
-  if type(path) ~= "string" or path == "" or path:find("\0", 1, true) then
-    usage.error('db:backup: path must be a string, such as "backup/site.db"; got %s', usage.quote(path))
-  end
+  usage.refuse(type(path) ~= "string" or path == "" or path:find("\0", 1, true), path,
+    'db:backup: path must be a string, such as "backup/site.db"')
   usage.no_more("db:backup(path)", path, ...)
   local beside = ("%s.luaserve-%016x"):format(path, string_unpack("i8", core.crypto_random(8)))
   local written <close> = core.file_temporary(beside)

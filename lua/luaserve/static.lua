@@ -44,19 +44,15 @@ end
 local function cache_control(max_age)
   if max_age == nil then return nil end
   local age = math.type(max_age) and math.tointeger(max_age)
-  if not age or age < 0 or age > max_age_most then
-    usage.error("%s: max_age must be a whole number of seconds from 0 to %.0f; got %s", fname, max_age_most,
-      usage.quote(max_age))
-  end
+  usage.refuse(not age or age < 0 or age > max_age_most, max_age,
+    "%s: max_age must be a whole number of seconds from 0 to %.0f", fname, max_age_most)
   return "Cache-Control: " .. (age == 0 and "no-cache" or "public, max-age=" .. age) .. "\r\n"
 end
 
 local function immutable_prefix(value)
   if value == nil or value == false then return nil end
-  if type(value) ~= "string" or not value:find("^/") or #value > name_bytes_max then
-    usage.error('%s: immutable must be the beginning of the paths of such files, such as "/assets/hashed/"; got %s',
-      fname, usage.quote(value))
-  end
+  usage.refuse(type(value) ~= "string" or not value:find("^/") or #value > name_bytes_max, value,
+    '%s: immutable must be the beginning of the paths of such files, such as "/assets/hashed/"', fname)
   return value
 end
 

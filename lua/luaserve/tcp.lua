@@ -60,10 +60,9 @@ function tcp.listen(at, handler, given, ...)
     end
   end
   local out = options.take("ls.tcp", given or {}, tcp.calls["ls.tcp"], {})
-  if not options.listener("ls.tcp", given or {}, at, core, out) then
-    usage.error('ls.tcp: the first argument must be an address: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
-      .. "ls.tcp({ port = 7000, ... }, fn); got %s", usage.quote(at))
-  end
+  usage.refuse(not options.listener("ls.tcp", given or {}, at, core, out), at,
+    'ls.tcp: the first argument must be an address: ls.tcp(7000, fn), ls.tcp("host:port", fn) or '
+      .. "ls.tcp({ port = 7000, ... }, fn)")
   usage.check(handler, "function", "ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end)")
   out.serve = handler
   local ok, err = pcall(core.tcp, out)
@@ -105,10 +104,8 @@ function tcp.connect(host, port, opts, ...)
     usage.no_more(connect_form, nil, ...)
     if type(opts) == "table" then options.check_no_address("ls.connect", opts, { client_address }) end
   end
-  if type(host) ~= "string" or host == "" then
-    usage.error('ls.connect: the first argument must be a host, "host:port" or "unix:/path"; got %s',
-      usage.quote(host))
-  end
+  usage.refuse(type(host) ~= "string" or host == "", host,
+    'ls.connect: the first argument must be a host, "host:port" or "unix:/path"')
   if opts ~= nil then
     usage.check(opts, "table", "ls.connect: options must be a table such as { read_timeout = 5 }")
     limit = options.take("ls.connect", opts, tcp.calls["ls.connect"], {})

@@ -337,9 +337,7 @@ end
 local function load_file(own, name)
   local fn = own.compiled[name]
   if fn then return fn end
-  if type(name) ~= "string" then
-    usage.error('the name of a template must be a string, such as "page.html"; got %s', usage.quote(name))
-  end
+  usage.check(name, "string", 'the name of a template must be a string, such as "page.html"')
   local relative = match(name, "^/?(.*)$")
   local text, message, code = read(own.folder, relative)
   if not text then
@@ -369,9 +367,7 @@ run_frame = run
 
 local function context_of(call, given)
   if given == nil then return {} end
-  if type(given) ~= "table" then
-    usage.error('%s: the values must be a table, such as { title = "Home" }; got %s', call, usage.quote(given))
-  end
+  usage.check(given, "table", '%s: the values must be a table, such as { title = "Home" }', call)
   return given
 end
 
@@ -460,22 +456,17 @@ end
 -- ls.templates(folder: string [, options: TemplatesOptions]) -> views: Views
 -- Compiles the templates below a folder: HTML files at once, others when they are used. Only while the site loads.
 function template.open(folder, given, ...)
-  if type(folder) ~= "string" or folder == "" or find(folder, "\0", 1, true) then
-    usage.error('ls.templates: the folder must be a string, such as "views"; got %s', usage.quote(folder))
-  end
+  usage.refuse(type(folder) ~= "string" or folder == "" or find(folder, "\0", 1, true), folder,
+    'ls.templates: the folder must be a string, such as "views"')
   usage.no_more("ls.templates(folder, options)", given, ...)
-  if given ~= nil and type(given) ~= "table" then
-    usage.error("ls.templates: options must be a table, such as { globals = { ... } }; got %s", usage.quote(given))
-  end
+  usage.check(given, "table?", "ls.templates: options must be a table, such as { globals = { ... } }")
   if core.thread() ~= 0 then
     usage.error("ls.templates: call it at the top of the site, not in a handler: it compiles the templates")
   end
   given = given or {}
   options.take("ls.templates", given, template.calls["ls.templates"], {})
   local globals = given.globals
-  if globals ~= nil and type(globals) ~= "table" then
-    usage.error("ls.templates: globals must be a table, such as { date = fn }; got %s", usage.quote(globals))
-  end
+  usage.check(globals, "table?", "ls.templates: globals must be a table, such as { date = fn }")
   local own = { folder = match(folder, "^(.-)/*$"), compiled = {} }
   if own.folder == "" then own.folder = "/" end
   own.template = functions_of(own)

@@ -41,16 +41,14 @@ end
 local function named(call, name, a, b)
   local given, fn = a, b
   if type(a) == "function" then given, fn = b, a end
-  if type(name) ~= "string" or name == "" then
-    usage.error('%s: the name is missing: %s("name", function() ... end); got %s', call, call, usage.quote(name))
-  end
+  usage.refuse(type(name) ~= "string" or name == "", name,
+    '%s: the name is missing: %s("name", function() ... end)', call, call)
   usage.check(fn, "function", '%s: the function is missing: %s("name", function() ... end)', call, call)
   usage.check(given, "table?", "%s: the options must be a table such as { timeout = 30 }", call)
   options.check_names(call, given or {}, block_options)
   for _, value in pairs(given or {}) do
-    if type(value) ~= "number" or value ~= value or value <= 0 then
-      usage.error("%s: timeout must be a number of seconds above 0; got %s", call, usage.quote(value))
-    end
+    usage.refuse(type(value) ~= "number" or value ~= value or value <= 0, value,
+      "%s: timeout must be a number of seconds above 0", call)
   end
   return fn, given and given.timeout
 end

@@ -77,10 +77,7 @@ local function protocols(where, list)
   for _, name in ipairs(valid and list or {}) do
     valid = valid and type(name) == "string" and name:find("^[^,%c]+$") and #name <= 255
   end
-  if not valid then
-    usage.error('%s must be a list of protocol names such as { "http/1.1" }; got %s', option(where, "alpn"),
-      usage.quote(list))
-  end
+  usage.refuse(not valid, list, '%s must be a list of protocol names such as { "http/1.1" }', option(where, "alpn"))
   return table.concat(list, ",")
 end
 
@@ -191,15 +188,12 @@ function tls.starttls(given)
 end
 
 local function trusted_of(fname, list, core)
-  if type(list) ~= "table" or #list == 0 then
-    usage.error('%s: trusted must be a list of addresses and networks such as { "127.0.0.1", "10.0.0.0/8" }; got %s',
-      fname, usage.quote(list))
-  end
+  usage.refuse(type(list) ~= "table" or #list == 0, list,
+    '%s: trusted must be a list of addresses and networks such as { "127.0.0.1", "10.0.0.0/8" }', fname)
   for i, item in ipairs(list) do
-    if type(item) ~= "string" or not core.is_network(item) then
-      usage.error('%s: trusted[%d] must be an address or a network such as "127.0.0.1", "10.0.0.0/8", "fd00::/8" or '
-        .. '"unix:"; got %s', fname, i, usage.quote(item))
-    end
+    usage.refuse(type(item) ~= "string" or not core.is_network(item), item,
+      '%s: trusted[%d] must be an address or a network such as "127.0.0.1", "10.0.0.0/8", "fd00::/8" or ' .. '"unix:"',
+        fname, i)
   end
   return list
 end

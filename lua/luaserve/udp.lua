@@ -61,23 +61,17 @@ local function read_multicast(fname, value, out)
   local groups = value.group
   if type(groups) == "string" then groups = { groups } end
   if groups ~= nil then
-    if type(groups) ~= "table" or #groups > 16 then
-      usage.error("%s: multicast.group must be an address or a list of at most 16 addresses; got %s", fname,
-        usage.quote(groups))
-    end
+    usage.refuse(type(groups) ~= "table" or #groups > 16, groups,
+      "%s: multicast.group must be an address or a list of at most 16 addresses", fname)
     for _, group in ipairs(groups) do
-      if type(group) ~= "string" or not is_group(group) then
-        usage.error('%s: a multicast group must be an address such as "239.1.2.3" or "ff02::1:3"; got %s', fname,
-          usage.quote(group))
-      end
+      usage.refuse(type(group) ~= "string" or not is_group(group), group,
+        '%s: a multicast group must be an address such as "239.1.2.3" or "ff02::1:3"', fname)
     end
     out.groups = groups
   end
   if value.interface ~= nil then
-    if type(value.interface) ~= "string" or #value.interface == 0 or #value.interface > 63 then
-      usage.error('%s: multicast.interface must be the name or an address of an interface, such as "eth0"; got %s',
-        fname, usage.quote(value.interface))
-    end
+    usage.refuse(type(value.interface) ~= "string" or #value.interface == 0 or #value.interface > 63, value.interface,
+      '%s: multicast.interface must be the name or an address of an interface, such as "eth0"', fname)
     out.interface = value.interface
   end
 end
@@ -109,9 +103,7 @@ function udp.listen(at, handler, given, ...)
     at = { host = at.host or setup.groups and setup.groups[1], port = at.port }
   end
   setup.host, setup.port = options.address("ls.udp", at, true)
-  if not setup.host then
-    usage.error("ls.udp: the first argument must be an address: %s; got %s", listen_forms, usage.quote(at))
-  end
+  usage.refuse(not setup.host, at, "ls.udp: the first argument must be an address: %s", listen_forms)
   usage.check(handler, "function", "ls.udp: the handler is missing: %s, with fn(data, peer)", listen_forms)
   setup.where = usage.where()
   local ok, sock = pcall(core.udp, setup, handler)

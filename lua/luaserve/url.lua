@@ -25,10 +25,8 @@ end
 local scalar = { string = true, number = true, boolean = true }
 
 local function add(parts, name, value)
-  if not scalar[type(value)] then
-    usage.error("ls.url.query: %s must be a string, a number, a boolean or a list of them; got %s", usage.quote(name),
-      usage.quote(value))
-  end
+  usage.refuse(not scalar[type(value)], value,
+    "ls.url.query: %s must be a string, a number, a boolean or a list of them", usage.quote(name))
   parts[#parts + 1] = encode(name) .. "=" .. encode(tostring(value))
 end
 

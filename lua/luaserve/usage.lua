@@ -93,11 +93,17 @@ function usage.quote(value)
   return "a " .. type(value)
 end
 
--- check(value, kind, format, ...): raises the message and what was given instead, unless the value has the type `kind`:
--- "table", or, for a value that may be nil, "table?".
-function usage.check(value, kind, format, ...)
+-- refuse(wrong, value, format, ...): raises the message and what was given instead, if `wrong`. For calls that are not
+-- frequent: it also costs something when all is right.
+function usage.refuse(wrong, value, format, ...)
+  if wrong then usage.error("%s; got %s", string.format(format, ...), usage.quote(value)) end
+end
+
+-- check(value, kind, format, ...): the same, unless the value has the type `kind`: "table", or, for a value that may be
+-- nil, "table?".
+function usage.check(value, kind, ...)
   if type(value) == kind or value == nil and kind:sub(-1) == "?" or type(value) .. "?" == kind then return end
-  usage.error("%s; got %s", string.format(format, ...), usage.quote(value))
+  usage.refuse(true, value, ...)
 end
 
 return usage

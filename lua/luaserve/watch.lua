@@ -26,9 +26,8 @@ function watch.add(...)
   for i = 1, max(1, select("#", ...)) do
     local what = select(i, ...)
     local is_views = type(what) == "table" and require("luaserve.template").is(what)
-    if not is_views and (type(what) ~= "string" or what == "" or what:find("\0", 1, true)) then
-      usage.error('ls.watch takes files and folders, such as "data/menu.csv"; got %s', usage.quote(what))
-    end
+    usage.refuse(not is_views and (type(what) ~= "string" or what == "" or what:find("\0", 1, true)), what,
+      'ls.watch takes files and folders, such as "data/menu.csv"')
     if core.dev and not is_views then add(what, 1) end
   end
 end

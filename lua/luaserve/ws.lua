@@ -68,9 +68,8 @@ function ws.read_protocols(fname, list)
   end
   local copy, seen = {}, {}
   for i, name in ipairs(list) do
-    if not options.is_token(name) then
-      usage.error("%s: a subprotocol is a token of letters, digits and !#$%%&'*+-.^_`|~; got %s", fname, usage.quote(name))
-    end
+    usage.refuse(not options.is_token(name), name,
+      "%s: a subprotocol is a token of letters, digits and !#$%%&'*+-.^_`|~", fname)
     if seen[name] then usage.error("%s: duplicate subprotocol %q", fname, name) end
     copy[i], seen[name] = name, true
   end
@@ -95,10 +94,8 @@ local function read_origins(fname, value, out)
   out.origins = {}
   for i, origin in ipairs(value) do
     if origin == "*" then usage.error('%s: for any origin write origins = "*", not a list with "*"', fname) end
-    if not core.ws_origin(origin) then
-      usage.error('%s: an origin is a scheme, a host and perhaps a port, without a path: "https://example.org"; got %s',
-        fname, usage.quote(origin))
-    end
+    usage.refuse(not core.ws_origin(origin), origin,
+      '%s: an origin is a scheme, a host and perhaps a port, without a path: "https://example.org"', fname)
     out.origins[i] = origin
   end
 end

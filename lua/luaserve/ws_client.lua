@@ -143,10 +143,8 @@ function client.connect(url, opts, ...)
   if opts.protocols ~= nil then out.protocols = ws.read_protocols(fname, opts.protocols) end
   ws.read_compression(fname, opts.compress == nil or opts.compress, out)
   if opts.origin ~= nil then
-    if not core.ws_origin(opts.origin) then
-      usage.error('ls.websocket: origin must be a scheme, a host and perhaps a port: "https://example.org"; got %s',
-        usage.quote(opts.origin))
-    end
+    usage.refuse(not core.ws_origin(opts.origin), opts.origin,
+      'ls.websocket: origin must be a scheme, a host and perhaps a port: "https://example.org"')
     lines[1] = "Origin: " .. opts.origin .. "\r\n"
   end
   if opts.headers ~= nil then read_headers(lines, opts.headers) end

@@ -15,9 +15,8 @@ local request_options = { headers = true, json = true, form = true, body = true,
 
 -- check(call, path, options): raises unless the arguments of a request are right.
 function client.check(call, path, options)
-  if type(path) ~= "string" or path:sub(1, 1) ~= "/" or path:find("[%s%c]") then
-    usage.error('%s: the path must begin with "/" and have no spaces; got %s', call, usage.quote(path))
-  end
+  usage.refuse(type(path) ~= "string" or path:sub(1, 1) ~= "/" or path:find("[%s%c]"), path,
+    '%s: the path must begin with "/" and have no spaces', call)
   usage.check(options, "table", "%s: the options must be a table such as { json = { ... } }", call)
   options_of.check_names(call, options, request_options)
   local bodies = 0

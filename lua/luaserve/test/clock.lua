@@ -31,9 +31,8 @@ end
 -- Moves the time forward. What becomes due meanwhile runs in its order, each at its time: timers, ends of `ls.sleep` and
 -- other waits. Waits until these have run to their next wait.
 function clock.advance(seconds, ...)
-  if type(seconds) ~= "number" or not (seconds >= 0 and seconds <= seconds_max) then
-    usage.error("test.clock.advance takes seconds, from 0 to 1e9; got %s", usage.quote(seconds))
-  end
+  usage.refuse(type(seconds) ~= "number" or not (seconds >= 0 and seconds <= seconds_max), seconds,
+    "test.clock.advance takes seconds, from 0 to 1e9")
   usage.no_more("test.clock.advance(seconds)", seconds, ...)
   if not core.can_wait() then usage.error("test.clock.advance: call it in a test or a hook") end
   local target, due

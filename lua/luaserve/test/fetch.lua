@@ -95,10 +95,9 @@ function fake.answers(answers, ...)
   usage.check(answers, "table", 'test.fetch takes a table: test.fetch{ ["https://example.org/"] = { status = 200 } }')
   for key, answer in pairs(answers) do
     local url = type(key) == "string" and key:match("^%u+ (.*)$") or key
-    if type(url) ~= "string" or not url:find("^https?://[^/]+/") then
-      usage.error('test.fetch: each key must be a URL with its path, such as "https://example.org/", perhaps after a '
-        .. 'method as in "POST https://example.org/"; got %s', usage.quote(key))
-    end
+    usage.refuse(type(url) ~= "string" or not url:find("^https?://[^/]+/"), key,
+      'test.fetch: each key must be a URL with its path, such as "https://example.org/", perhaps after a '
+        .. 'method as in "POST https://example.org/"')
     if type(answer) ~= "function" then check_answer(key, answer) end
   end
   function fetch.exchange(request)

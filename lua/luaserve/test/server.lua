@@ -47,15 +47,12 @@ local serve_options = { args = true, threads = true }
 function server.start(site, given, ...)
   given = given or {}
   usage.no_more('test.serve("site.lua", { args = { ... } })', given, ...)
-  if type(site) ~= "string" or site == "" then
-    usage.error('test.serve: the file is missing: test.serve("site.lua"); got %s', usage.quote(site))
-  end
+  usage.refuse(type(site) ~= "string" or site == "", site, 'test.serve: the file is missing: test.serve("site.lua")')
   usage.check(given, "table", "test.serve: the options must be a table such as { args = { ... } }")
   check_names("test.serve", given, serve_options)
   usage.check(given.args, "table?", "test.serve: args must be a list of strings")
-  if given.threads ~= nil and (math.type(given.threads) ~= "integer" or given.threads < 1) then
-    usage.error("test.serve: threads must be a number from 1; got %s", usage.quote(given.threads))
-  end
+  usage.refuse(given.threads ~= nil and (math.type(given.threads) ~= "integer" or given.threads < 1), given.threads,
+    "test.serve: threads must be a number from 1")
   local file = site
   if server.root ~= "." and not system.is_absolute(site) and system.kind(server.root .. "/" .. site) then
     file = server.root .. "/" .. site
