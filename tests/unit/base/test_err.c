@@ -22,21 +22,14 @@ TEST(a_number_outside_the_table_is_esys)
 
 TEST(errno_values_map_to_codes)
 {
-    assert_int_equal(ls_err_from_errno(0), LS_OK);
-    assert_int_equal(ls_err_from_errno(ENOMEM), LS_ENOMEM);
-    assert_int_equal(ls_err_from_errno(EMFILE), LS_EMFILE);
-    assert_int_equal(ls_err_from_errno(ENFILE), LS_EMFILE);
-    assert_int_equal(ls_err_from_errno(ECONNRESET), LS_ERESET);
-    assert_int_equal(ls_err_from_errno(EADDRINUSE), LS_EADDRINUSE);
-    assert_int_equal(ls_err_from_errno(EAGAIN), LS_EAGAIN);
-    assert_int_equal(ls_err_from_errno(EWOULDBLOCK), LS_EAGAIN);
-    assert_int_equal(ls_err_from_errno(ENOTCONN), LS_ECLOSED);
-    assert_int_equal(ls_err_from_errno(ENOTDIR), LS_ENOENT);
-    assert_int_equal(ls_err_from_errno(ENXIO), LS_ENOTSUP);
-    assert_int_equal(ls_err_from_errno(EISDIR), LS_EISDIR);
-    assert_int_equal(ls_err_from_errno(ENOSPC), LS_ENOSPC);
-    assert_int_equal(ls_err_from_errno(EIO), LS_EIO);
-    assert_int_equal(ls_err_from_errno(EXDEV), LS_EXDEV);
-    assert_int_equal(ls_err_from_errno(ENOTEMPTY), LS_ENOTEMPTY);
-    assert_int_equal(ls_err_from_errno(ECHILD), LS_ESYS);
+    static const int codes[][2] = {
+        /* clang-format off */
+        {0, LS_OK}, {ENOMEM, LS_ENOMEM}, {EMFILE, LS_EMFILE}, {ENFILE, LS_EMFILE}, {ECONNRESET, LS_ERESET},
+        {EADDRINUSE, LS_EADDRINUSE}, {EAGAIN, LS_EAGAIN}, {EWOULDBLOCK, LS_EAGAIN}, {ENOTCONN, LS_ECLOSED},
+        {ENOTDIR, LS_ENOENT}, {ENXIO, LS_ENOTSUP}, {EISDIR, LS_EISDIR}, {ENOSPC, LS_ENOSPC}, {EIO, LS_EIO},
+        {EXDEV, LS_EXDEV}, {ENOTEMPTY, LS_ENOTEMPTY}, {ECHILD, LS_ESYS},
+        /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        assert_int_equal(ls_err_from_errno(codes[i][0]), codes[i][1]);
 }

@@ -9,14 +9,13 @@ TEST(examples)
 {
     static const struct {
         const char *bytes, *text, *url;
-    } cases[] = {{"", "", ""},
-                 {"f", "Zg==", "Zg"},
-                 {"fo", "Zm8=", "Zm8"},
-                 {"foo", "Zm9v", "Zm9v"},
-                 {"foob", "Zm9vYg==", "Zm9vYg"},
-                 {"fooba", "Zm9vYmE=", "Zm9vYmE"},
-                 {"foobar", "Zm9vYmFy", "Zm9vYmFy"},
-                 {"\xfb\xff\xbf", "+/+/", "-_-_"}};
+    } cases[] = {
+        /* clang-format off */
+        {"", "", ""}, {"f", "Zg==", "Zg"}, {"fo", "Zm8=", "Zm8"}, {"foo", "Zm9v", "Zm9v"},
+        {"foob", "Zm9vYg==", "Zm9vYg"}, {"fooba", "Zm9vYmE=", "Zm9vYmE"}, {"foobar", "Zm9vYmFy", "Zm9vYmFy"},
+        {"\xfb\xff\xbf", "+/+/", "-_-_"},
+        /* clang-format on */
+    };
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         for (int url = 0; url < 2; url++) {
             const char *expected = url ? cases[n].url : cases[n].text;

@@ -33,18 +33,13 @@ static const char *result_of(const char *delimiter, const char *body, const size
 static const struct {
     const char *body, *result;
 } cases[] = {
-    {"", ""},
-    {"abc", "abc"},
-    {"\r\n--b", "|\r\n--b"},
-    {"abc\r\n--b\r\nd", "abc|\r\n--b\r\nd"},
-    {"\r\r\n--b--", "\r|\r\n--b--"},
-    {"\r\n\r\n--\r\n--b", "\r\n\r\n--|\r\n--b"},
-    {"\r\n-\r\n--c\r\n--b\r\n--b", "\r\n-\r\n--c|\r\n--b\r\n--b"},
-    {"\n--b --b-\r", "\n--b --b-(\r)"},
-    {"a\r\n-", "a(\r\n-)"},
-    {"a\r\n--", "a(\r\n--)"},
-    {"\r\r\r\r", "\r\r\r(\r)"},
+    /* clang-format off */
+    {"", ""}, {"abc", "abc"}, {"\r\n--b", "|\r\n--b"}, {"abc\r\n--b\r\nd", "abc|\r\n--b\r\nd"},
+    {"\r\r\n--b--", "\r|\r\n--b--"}, {"\r\n\r\n--\r\n--b", "\r\n\r\n--|\r\n--b"},
+    {"\r\n-\r\n--c\r\n--b\r\n--b", "\r\n-\r\n--c|\r\n--b\r\n--b"}, {"\n--b --b-\r", "\n--b --b-(\r)"},
+    {"a\r\n-", "a(\r\n-)"}, {"a\r\n--", "a(\r\n--)"}, {"\r\r\r\r", "\r\r\r(\r)"},
     {"\r\nx--b\r-\n--b", "\r\nx--b\r-\n--b"},
+    /* clang-format on */
 };
 
 TEST(the_delimiter_is_found_wherever_the_body_is_cut)

@@ -46,18 +46,15 @@ TEST(the_table)
     static const struct {
         const char *method, *fields, *etag, *result;
     } cases[] = {
+        /* clang-format off */
         {"GET", "", strong, "200"},
         /* If-Match: strong comparison (13.1.1) */
-        {"GET", "If-Match: \"xyzzy\"\r\n", strong, "200"},
-        {"PUT", "If-Match: \"xyzzy\"\r\n", strong, "200"},
+        {"GET", "If-Match: \"xyzzy\"\r\n", strong, "200"}, {"PUT", "If-Match: \"xyzzy\"\r\n", strong, "200"},
         {"GET", "If-Match: \"other\"\r\n", strong, "412"},
         {"GET", "If-Match: \"r2d2xxxx\", \"xyzzy\", \"c3piozzzz\"\r\n", strong, "200"},
-        {"GET", "If-Match: W/\"xyzzy\"\r\n", strong, "412"},
-        {"GET", "If-Match: \"xyzzy\"\r\n", weak, "412"},
-        {"GET", "If-Match: *\r\n", strong, "200"},
-        {"GET", "If-Match: *\r\n", NULL, "200"},
-        {"GET", "If-Match: \"xyzzy\"\r\n", NULL, "412"},
-        {"GET", "If-Match:\r\n", strong, "412"},
+        {"GET", "If-Match: W/\"xyzzy\"\r\n", strong, "412"}, {"GET", "If-Match: \"xyzzy\"\r\n", weak, "412"},
+        {"GET", "If-Match: *\r\n", strong, "200"}, {"GET", "If-Match: *\r\n", NULL, "200"},
+        {"GET", "If-Match: \"xyzzy\"\r\n", NULL, "412"}, {"GET", "If-Match:\r\n", strong, "412"},
         {"GET", "If-Match: xyzzy\r\n", strong, "412"},
         {"GET", "If-Match: \"a\"\r\nIf-Match: \"xyzzy\"\r\n", strong, "200"},
         /* If-None-Match: weak comparison (13.1.2) */
@@ -69,8 +66,7 @@ TEST(the_table)
         {"GET", "If-None-Match: W/\"xyzzy\", W/\"r2d2xxxx\"\r\n", weak, "304"},
         {"GET", "If-None-Match: \"XYZZY\"\r\n", strong, "200"},
         {"GET", "If-None-Match: w/\"xyzzy\"\r\n", strong, "200"}, /* the W is case-sensitive */
-        {"GET", "If-None-Match: *\r\n", strong, "304"},
-        {"PUT", "If-None-Match: *\r\n", strong, "412"},
+        {"GET", "If-None-Match: *\r\n", strong, "304"}, {"PUT", "If-None-Match: *\r\n", strong, "412"},
         {"GET", "If-None-Match: \"a,b\" , \"xyzzy\"\r\n", strong, "304"}, /* a comma inside a tag */
         {"GET", "If-None-Match: \"a,\"xyzzy\"\r\n", strong, "200"},
         {"GET", "If-None-Match: ,, \"xyzzy\",\r\n", strong, "304"},
@@ -106,6 +102,7 @@ TEST(the_table)
         {"GET", "If-Unmodified-Since: " EARLIER "\r\nIf-None-Match: \"xyzzy\"\r\n", strong, "412"},
         {"GET", "If-Unmodified-Since: " SAME "\r\nIf-Modified-Since: " SAME "\r\n", strong, "304"},
         {"GET", "If-Matches: \"other\"\r\nXf-None-Match: *\r\n", strong, "200"}, /* other fields */
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *got = answer(cases[i].method, cases[i].fields, cases[i].etag, true);
@@ -204,22 +201,18 @@ TEST(dates_in_three_formats)
         const char *text;
         int64_t s;
     } cases[] = {
-        {"Sun, 06 Nov 1994 08:49:37 GMT", 784111777},
-        {"Sunday, 06-Nov-94 08:49:37 GMT", 784111777},
-        {"Sun Nov  6 08:49:37 1994", 784111777},
-        {"Sun Nov 06 08:49:37 1994", 784111777},
-        {"Thu, 01 Jan 1970 00:00:00 GMT", 0},
-        {"Wed, 31 Dec 1969 23:59:59 GMT", -1},
-        {"Tue, 29 Feb 2000 12:00:00 GMT", 951825600},
-        {"Thu, 29 Feb 2024 12:00:00 GMT", 1709208000},
+        /* clang-format off */
+        {"Sun, 06 Nov 1994 08:49:37 GMT", 784111777}, {"Sunday, 06-Nov-94 08:49:37 GMT", 784111777},
+        {"Sun Nov  6 08:49:37 1994", 784111777}, {"Sun Nov 06 08:49:37 1994", 784111777},
+        {"Thu, 01 Jan 1970 00:00:00 GMT", 0}, {"Wed, 31 Dec 1969 23:59:59 GMT", -1},
+        {"Tue, 29 Feb 2000 12:00:00 GMT", 951825600}, {"Thu, 29 Feb 2024 12:00:00 GMT", 1709208000},
         {"Sat, 31 Dec 2016 23:59:60 GMT", 1483228800}, /* a leap second */
-        {"Fri, 31 Dec 9999 23:59:59 GMT", 253402300799},
-        {"Sat, 01 Jan 0000 00:00:00 GMT", -62167219200},
-        {"Mon, 06 Nov 1994 08:49:37 GMT", 784111777},     /* another day of the week */
+        {"Fri, 31 Dec 9999 23:59:59 GMT", 253402300799}, {"Sat, 01 Jan 0000 00:00:00 GMT", -62167219200},
+        {"Mon, 06 Nov 1994 08:49:37 GMT", 784111777}, /* another day of the week */
         {"Saturday, 01-Jan-72 00:00:00 GMT", 3218832000}, /* 2072: at most 50 years after 2023 */
-        {"Sunday, 01-Jan-73 00:00:00 GMT", 3250454400},
-        {"Monday, 01-Jan-74 00:00:00 GMT", 126230400}, /* 1974 */
+        {"Sunday, 01-Jan-73 00:00:00 GMT", 3250454400}, {"Monday, 01-Jan-74 00:00:00 GMT", 126230400}, /* 1974 */
         {"Wednesday, 01-Jan-00 00:00:00 GMT", 946684800},
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t s = 1;
@@ -231,32 +224,16 @@ TEST(dates_in_three_formats)
 TEST(other_texts_are_no_dates)
 {
     static const char *const texts[] = {
-        "sun, 06 Nov 1994 08:49:37 GMT",
-        "Sun, 6 Nov 1994 08:49:37 GMT",
-        "Sun, 06 nov 1994 08:49:37 GMT",
-        "Sun, 06 Nov 94 08:49:37 GMT",
-        "Sun, 06 Nov 1994 08:49:37 UTC",
-        "Sun, 06 Nov 1994 08:49:37 gmt",
-        "Sun, 06 Nov 1994 8:49:37 GMT",
-        "Sun, 06 Nov 1994 24:00:00 GMT",
-        "Sun, 06 Nov 1994 08:60:00 GMT",
-        "Sun, 06 Nov 1994 08:49:61 GMT",
-        "Sun, 00 Nov 1994 08:49:37 GMT",
-        "Sun, 31 Nov 1994 08:49:37 GMT",
-        "Sun, 29 Feb 2023 08:49:37 GMT",
-        "Sun, 29 Feb 1900 08:49:37 GMT",
-        "Sun, 06-Nov-94 08:49:37 GMT",
-        "Sunday, 06 Nov 1994 08:49:37 GMT",
-        "Sun Nov  6 08:49:37 1994 GMT",
-        "Sun Nov   6 08:49:37 1994",
-        "Sun Nov 6 08:49:37 1994",
-        "Sun, 06 Nov 1994 08:49:37 GMT ",
-        " Sun, 06 Nov 1994 08:49:37 GMT",
-        "784111777",
-        "",
-        "Sun",
-        "Sun Nov    08:49:37 1994",
-        "Xyz, 06 Nov 1994 08:49:37 GMT",
+        /* clang-format off */
+        "sun, 06 Nov 1994 08:49:37 GMT", "Sun, 6 Nov 1994 08:49:37 GMT", "Sun, 06 nov 1994 08:49:37 GMT",
+        "Sun, 06 Nov 94 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 UTC", "Sun, 06 Nov 1994 08:49:37 gmt",
+        "Sun, 06 Nov 1994 8:49:37 GMT", "Sun, 06 Nov 1994 24:00:00 GMT", "Sun, 06 Nov 1994 08:60:00 GMT",
+        "Sun, 06 Nov 1994 08:49:61 GMT", "Sun, 00 Nov 1994 08:49:37 GMT", "Sun, 31 Nov 1994 08:49:37 GMT",
+        "Sun, 29 Feb 2023 08:49:37 GMT", "Sun, 29 Feb 1900 08:49:37 GMT", "Sun, 06-Nov-94 08:49:37 GMT",
+        "Sunday, 06 Nov 1994 08:49:37 GMT", "Sun Nov  6 08:49:37 1994 GMT", "Sun Nov   6 08:49:37 1994",
+        "Sun Nov 6 08:49:37 1994", "Sun, 06 Nov 1994 08:49:37 GMT ", " Sun, 06 Nov 1994 08:49:37 GMT",
+        "784111777", "", "Sun", "Sun Nov    08:49:37 1994", "Xyz, 06 Nov 1994 08:49:37 GMT",
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         int64_t s = 12345;

@@ -93,16 +93,11 @@ end
 -- Each mistake is found, with its line and a message that names it; the same code without it is accepted.
 function tests.mistakes_are_found()
   for _, case in ipairs {
-    { "ls.lissten(8080, app)", "ls has no lissten" },
-    { "ls.jsn.encode(1)", "ls has no jsn" },
-    { "ls.json.encoded(1)", "json has no encoded" },
-    { "app:gett('/', print)", "app has no gett" },
-    { "app.get('/', print)", "called with a colon" },
-    { "ls:sleep(1)", "called with a dot" },
-    { "ls.sleep()", "ls.sleep takes 1, got 0" },
-    { "ls.sleep(1, 2)", "ls.sleep takes 1, got 2" },
-    { "ls.sleep('1')", "number expected, got string" },
-    { "ls.sleep(app)", "number expected, got App" },
+    { "ls.lissten(8080, app)", "ls has no lissten" }, { "ls.jsn.encode(1)", "ls has no jsn" },
+    { "ls.json.encoded(1)", "json has no encoded" }, { "app:gett('/', print)", "app has no gett" },
+    { "app.get('/', print)", "called with a colon" }, { "ls:sleep(1)", "called with a dot" },
+    { "ls.sleep()", "ls.sleep takes 1, got 0" }, { "ls.sleep(1, 2)", "ls.sleep takes 1, got 2" },
+    { "ls.sleep('1')", "number expected, got string" }, { "ls.sleep(app)", "number expected, got App" },
     { "app:mount(app, '/x')", "string expected, got App" },
     { "ls.listen{ port = 1, max_bdy = 1 }", "ListenOptions has no max_bdy" },
     { "ls.listen(8080, app, { tls = { crt = 'a' } })", "TlsOptions has no crt" },
@@ -118,8 +113,7 @@ function tests.mistakes_are_found()
     { "app:ws('/', { open = function(w) w:sub('x') end })", "ws has no sub" },
     { "local s = assert(ls.connect('h', 1)) s:sendd()", "sock has no sendd" },
     { "local function f(req, res) res:header() end", "res:header takes" },
-    { "local test = require 'luaserve.test' test.equal(1)", "test.equal takes" },
-    { "it('x')", "takes" },
+    { "local test = require 'luaserve.test' test.equal(1)", "test.equal takes" }, { "it('x')", "takes" },
   } do
     local found = check_calls(model, "\n" .. case[1], known())
     local message = found[1] or ""

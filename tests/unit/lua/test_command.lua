@@ -13,10 +13,7 @@ local spec = {
   about = "A first paragraph, which is long enough to be wrapped because its words do not fit into one line of the "
     .. "terminal, whatever.\n\n  an indented one\n  stays",
   options = {
-    "Heat",
-    { "-t, --temperature N", command.whole(50, 250), "degrees" },
-    { "--fan", nil, "use the fan" },
-    "Dough",
+    "Heat", { "-t, --temperature N", command.whole(50, 250), "degrees" }, { "--fan", nil, "use the fan" }, "Dough",
     { "--add WHAT", command.matching(".", "a thing"), "one more; repeat it", many = "things", most = 2 },
     { "--an-option-with-a-long-name FILE", command.file, "its text is on the next line" },
     { "-e CODE", command.matching("", "a text"), "the last option", ends = true },

@@ -61,12 +61,8 @@ end
 function tests.compare_names_the_paths()
   check.equal(compare({ 1 }, { 1 }), nil)
   check.equal(compare({ a = { { b = 1 } }, x = 1, ["k k"] = 1 }, { a = { { b = "1" } }, y = 2, ["k k"] = 2 }), {
-    "the tables differ",
-    '.a[1].b: expected "1" (a string), got 1 (a number)',
-    '["k k"]: expected 2, got 1',
-    ".y: expected 2, got nil",
-    ".x: not expected, got 1",
-    'expected { a = { { b = "1" } }, ["k k"] = 2, y = 2 }',
+    "the tables differ", '.a[1].b: expected "1" (a string), got 1 (a number)', '["k k"]: expected 2, got 1',
+    ".y: expected 2, got nil", ".x: not expected, got 1", 'expected { a = { { b = "1" } }, ["k k"] = 2, y = 2 }',
     'got      { a = { { b = 1 } }, ["k k"] = 1, x = 1 }',
   })
 end

@@ -73,39 +73,29 @@ return {
   end,
 
   statements_for_one_connection = function()
-    local function is(sql, alone, inside)
-      local function part(found) return found and found:match("^[%a ]*pg:%w*") or found and found:match("^%w+ %w+") end
-      check.equal({ part(values.instead(sql, false)), part(values.instead(sql, true)) }, { alone, inside })
+    local function part(found) return found and found:match("^[%a ]*pg:%w*") or found and found:match("^%w+ %w+") end
+    for _, case in ipairs {
+      { "select 1" }, { "" }, { "discard all", "it would", "it would" }, { "deallocate x", "it would", "it would" },
+      { "select 'begin'" }, { "BEGIN", "use pg:transaction", "a transaction" },
+      { " \n/* c */ -- d\n start transaction", "use pg:transaction", "a transaction" },
+      { "commit", "use pg:transaction", "a transaction" }, { "rollback", "use pg:transaction", "a transaction" },
+      { "rollback to savepoint a", "use pg:transaction", nil }, { "rollback to a", "use pg:transaction", nil },
+      { "rollback and no chain", "use pg:transaction", "a transaction" }, { "savepoint a", "use pg:transaction", nil },
+      { "set a = 1", "it would", "it would" }, { "set locale = 1", "it would", "it would" },
+      { "set local a = 1", "it would", nil }, { "SET TRANSACTION read only", "it would", nil },
+      { "set constraints all deferred", "it would", nil }, { "settle", nil, nil },
+      { "select set_config('a', 'b', false)", "it would", "it would" },
+      { "select 1, SET_CONFIG ( $1, $2,false )", "it would", "it would" },
+      { "select set_config('a', coalesce($1, ')'), false)", "it would", "it would" },
+      { "select set_config('a', 'b', true), set_config('c', 'd', false)", "it would", "it would" },
+      { "select set_config('a', ', false)', true), f(false)", nil, nil },
+      { "select my_set_config('a', 'b', false)", nil, nil }, { "listen a", "use pg:listen", "use pg:listen" },
+      { "copy t (a) from stdin", "use pg:copy", "use pg:copy" }, { "copy t to stdout", "use pg:copy", "use pg:copy" },
+      { "copy t from '/stdin'", nil, nil },
+    } do
+      local sql, alone, inside = table.unpack(case, 1, 3)
+      check.equal({ sql, part(values.instead(sql, false)), part(values.instead(sql, true)) }, { sql, alone, inside })
     end
-    is("select 1")
-    is("")
-    is("discard all", "it would", "it would")
-    is("deallocate x", "it would", "it would")
-    is("select 'begin'")
-    is("BEGIN", "use pg:transaction", "a transaction")
-    is(" \n/* c */ -- d\n start transaction", "use pg:transaction", "a transaction")
-    is("commit", "use pg:transaction", "a transaction")
-    is("rollback", "use pg:transaction", "a transaction")
-    is("rollback to savepoint a", "use pg:transaction", nil)
-    is("rollback to a", "use pg:transaction", nil)
-    is("rollback and no chain", "use pg:transaction", "a transaction")
-    is("savepoint a", "use pg:transaction", nil)
-    is("set a = 1", "it would", "it would")
-    is("set locale = 1", "it would", "it would")
-    is("set local a = 1", "it would", nil)
-    is("SET TRANSACTION read only", "it would", nil)
-    is("set constraints all deferred", "it would", nil)
-    is("settle", nil, nil)
-    is("select set_config('a', 'b', false)", "it would", "it would")
-    is("select 1, SET_CONFIG ( $1, $2,false )", "it would", "it would")
-    is("select set_config('a', coalesce($1, ')'), false)", "it would", "it would")
-    is("select set_config('a', 'b', true), set_config('c', 'd', false)", "it would", "it would")
-    is("select set_config('a', ', false)', true), f(false)", nil, nil)
-    is("select my_set_config('a', 'b', false)", nil, nil)
-    is("listen a", "use pg:listen", "use pg:listen")
-    is("copy t (a) from stdin", "use pg:copy", "use pg:copy")
-    is("copy t to stdout", "use pg:copy", "use pg:copy")
-    is("copy t from '/stdin'", nil, nil)
   end,
 
   placeholders_of_others = function()

@@ -81,12 +81,9 @@ end
 return with_fakes {
   urls = function()
     for url, expected in pairs {
-      ["redis://host"] = { "host", 6379, false },
-      ["redis://host:7000/"] = { "host", 7000, false },
-      ["rediss://host"] = { "host", 6379, true },
-      ["redis://[::1]:7000"] = { "::1", 7000, false },
-      ["redis://[::1]"] = { "::1", 6379, false },
-      ["unix:/a/b.sock"] = { "unix:/a/b.sock", 0, false },
+      ["redis://host"] = { "host", 6379, false }, ["redis://host:7000/"] = { "host", 7000, false },
+      ["rediss://host"] = { "host", 6379, true }, ["redis://[::1]:7000"] = { "::1", 7000, false },
+      ["redis://[::1]"] = { "::1", 6379, false }, ["unix:/a/b.sock"] = { "unix:/a/b.sock", 0, false },
     } do
       open(url):get("a")
       check.equal(dialled, expected)

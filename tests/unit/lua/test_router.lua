@@ -279,26 +279,23 @@ function tests.mounted_apps_keep_their_handlers()
   app:error(function(_, _, err) return "app: " .. err end)
   api:mount("/u/:user/", deep)
   app:mount("/api", api)
-  local function serves(method, path, body, status, marks)
+  for _, case in ipairs {
+    { "GET", "/", "root", 200, "app" }, { "GET", "/else", "catch rest=else", 200, "app" },
+    { "GET", "/api", "api root", 200, "app api" }, { "GET", "/api/", "api root", 200, "app api" },
+    { "GET", "/api/own", "own", 200, "app" }, { "GET", "/api/items/5", "item id=5", 200, "app api" },
+    { "GET", "/api/none", "api: none", 404, "app api" }, { "GET", "/api/%6eone", "api: none", 404, "app api" },
+    { "POST", "/api/none", "api: none", 404, "app api" }, { "POST", "/api/items/5", "status 405", 405, "app api" },
+    { "GET", "/api/u/me/y", "deep user=me x=y", 200, "app api deep" },
+    { "GET", "/api/u/me/y/z", "api: none", 404, "app api deep" },
+    { "GET", "/api/u/me/fail/now", "deep: oh", 503, "app api deep" },
+    { "GET", "/api/fail", "app: ah", 500, "app api" },
+    { "GET", "http://h/api/u/me/fail/now?q", "deep: oh", 503, "app api deep" },
+  } do
+    local method, path, body, status, marks = table.unpack(case)
     seen = {}
     local got_body, got_status = request(app, method, path)
-    check.equal({ got_body, got_status, table.concat(seen, " ") }, { body, status, marks })
+    check.equal({ path, got_body, got_status, table.concat(seen, " ") }, { path, body, status, marks })
   end
-  serves("GET", "/", "root", 200, "app")
-  serves("GET", "/else", "catch rest=else", 200, "app")
-  serves("GET", "/api", "api root", 200, "app api")
-  serves("GET", "/api/", "api root", 200, "app api")
-  serves("GET", "/api/own", "own", 200, "app")
-  serves("GET", "/api/items/5", "item id=5", 200, "app api")
-  serves("GET", "/api/none", "api: none", 404, "app api")
-  serves("GET", "/api/%6eone", "api: none", 404, "app api")
-  serves("POST", "/api/none", "api: none", 404, "app api")
-  serves("POST", "/api/items/5", "status 405", 405, "app api")
-  serves("GET", "/api/u/me/y", "deep user=me x=y", 200, "app api deep")
-  serves("GET", "/api/u/me/y/z", "api: none", 404, "app api deep")
-  serves("GET", "/api/u/me/fail/now", "deep: oh", 503, "app api deep")
-  serves("GET", "/api/fail", "app: ah", 500, "app api")
-  serves("GET", "http://h/api/u/me/fail/now?q", "deep: oh", 503, "app api deep")
 end
 
 function tests.a_mount_without_not_found_uses_that_of_the_parent()

@@ -118,13 +118,10 @@ function tests.wrong_calls()
   local app = ls.app()
   for _, case in ipairs {
     { { "/s" }, "takes the prefix of the paths and a folder" },
-    { { "/s", "" }, "takes the prefix of the paths and a folder" },
-    { { "s", "x" }, 'must begin with "/"' },
-    { { "/s/*a", "x" }, "the prefix must not contain *a" },
-    { { "/s", "nowhere" }, 'there is no folder "nowhere"' },
+    { { "/s", "" }, "takes the prefix of the paths and a folder" }, { { "s", "x" }, 'must begin with "/"' },
+    { { "/s/*a", "x" }, "the prefix must not contain *a" }, { { "/s", "nowhere" }, 'there is no folder "nowhere"' },
     { { "/s", "locked" }, 'cannot open the folder "locked": permission denied' },
-    { { "/s", "x", "y" }, "options must be a table" },
-    { { "/s", "x", {}, 1 }, "too many arguments" },
+    { { "/s", "x", "y" }, "options must be a table" }, { { "/s", "x", {}, 1 }, "too many arguments" },
     { { "/s", "x", { max_age = 2 ^ 31 + 1 } }, "max_age must be a whole number of seconds from 0 to 2147483648" },
     { { "/s", "x", { max_age = 1.5 } }, "max_age must be" },
     { { "/s", "x", { index = "" } }, "index must be the name of a file" },

@@ -78,12 +78,9 @@ function tests.connect_carries_the_options_of_tls()
   for _, case in ipairs {
     { "tls must be true or a table such as { ca = \"ca.pem\" }; got \"on\"", "on" },
     { "unknown option \"cipher\"", { cipher = "x" } },
-    { "tls.insecure must be true or false; got 1", { insecure = 1 } },
-    { "tls.cert is missing", { key = "k.pem" } },
-    { "tls.ca must be the file name", { ca = "" } },
-    { "tls.server_name must be", { server_name = "a\0b" } },
-    { 'tls.min must be "1.2" or "1.3"; got "1.1"', { min = "1.1" } },
-    { "tls.alpn must be a list", { alpn = "h2" } },
+    { "tls.insecure must be true or false; got 1", { insecure = 1 } }, { "tls.cert is missing", { key = "k.pem" } },
+    { "tls.ca must be the file name", { ca = "" } }, { "tls.server_name must be", { server_name = "a\0b" } },
+    { 'tls.min must be "1.2" or "1.3"; got "1.1"', { min = "1.1" } }, { "tls.alpn must be a list", { alpn = "h2" } },
   } do
     check.raises(case[1], tcp.connect, "a", 1, { tls = case[2] })
   end

@@ -521,16 +521,12 @@ TEST(urls_have_the_scheme)
 
 TEST(all_listeners_move_to_one_address)
 {
-    static const char *const wrong[] = {"",
-                                        "127.0.0.1",
-                                        "127.0.0.1:",
-                                        ":80",
-                                        "127.0.0.1:65536",
-                                        "127.0.0.1:x",
-                                        "127.0.0.1:1x",
-                                        "localhost:0",
-                                        "unix:/tmp/s",
-                                        "[]:0"};
+    static const char *const wrong[] = {
+        /* clang-format off */
+        "", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:1x", "localhost:0",
+        "unix:/tmp/s", "[]:0",
+        /* clang-format on */
+    };
     char message[300], expected[300];
     ls_server *server;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

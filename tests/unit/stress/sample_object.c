@@ -74,28 +74,15 @@ static int sample_add(lua_State *L)
     static const struct {
         const char *name;
         size_t offset;
-    } counters[] = {COUNTER(connects),
-                    COUNTER(connections),
-                    COUNTER(unsent),
-                    COUNTER(late_ns),
-                    COUNTER(longest_wait_ns),
-                    COUNTER(handshakes_full),
-                    COUNTER(handshakes_resumed),
-                    COUNTER(handshakes_failed),
-                    COUNTER(upgrades),
-                    COUNTER(upgrades_failed),
-                    COUNTER(deflated),
-                    COUNTER(published),
-                    COUNTER(expected),
-                    COUNTER(lost),
-                    COUNTER(reordered),
-                    COUNTER(duplicated),
-                    COUNTER(foreign),
-                    COUNTER(unreceived),
-                    COUNTER(status),
-                    COUNTER(codes),
-                    COUNTER(wanted_ns),
-                    COUNTER(checks_failed)};
+    } counters[] = {
+        /* clang-format off */
+        COUNTER(connects), COUNTER(connections), COUNTER(unsent), COUNTER(late_ns), COUNTER(longest_wait_ns),
+        COUNTER(handshakes_full), COUNTER(handshakes_resumed), COUNTER(handshakes_failed), COUNTER(upgrades),
+        COUNTER(upgrades_failed), COUNTER(deflated), COUNTER(published), COUNTER(expected), COUNTER(lost),
+        COUNTER(reordered), COUNTER(duplicated), COUNTER(foreign), COUNTER(unreceived), COUNTER(status),
+        COUNTER(codes), COUNTER(wanted_ns), COUNTER(checks_failed),
+        /* clang-format on */
+    };
     ls_stress_counters *c = check_thread(L);
     const char *name = luaL_checkstring(L, 3);
     for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {

@@ -13,34 +13,19 @@ typedef struct stream {
 #define MARK HALF "\xBF" /* a byte order mark */
 
 static const stream streams[] = {
-    {"data: a\n\n", "a|"},
-    {"data:a\n\n", "a|"},
-    {"data:  a\n\n", " a|"},
-    {"data\n\n", "|"},
-    {"data:\n\n", "|"},
-    {"data: \n\n", "|"},
-    {"data: a\ndata: b\n\n", "a\nb|"},
-    {"data\ndata\n\n", "\n|"},
-    {"data: a\r\n\r\ndata: b\r\rdata: c\n\n", "a|b|c|"},
-    {"data: a\r\ndata: b\r\n\r\n", "a\nb|"},
-    {": comment\nevent: x\nid: 1\nretry: 5\n\ndata: a\n\n", "a|"},
-    {"event: x\n\n", ""},
-    {"\n\n\n", ""},
-    {"data: unfinished\n", ""},
-    {"data: unfinished", ""},
-    {"datax: a\n\n", ""},
-    {"dat: a\n\n", ""},
-    {"data: a: b\n\n", "a: b|"},
-    {MARK "data: a\n\n", "a|"},
-    {MARK "\n\ndata: a\n\n", "a|"},
-    {MARK MARK "data: a\n\n", ""},            /* only one is ignored */
+    /* clang-format off */
+    {"data: a\n\n", "a|"}, {"data:a\n\n", "a|"}, {"data:  a\n\n", " a|"}, {"data\n\n", "|"},
+    {"data:\n\n", "|"}, {"data: \n\n", "|"}, {"data: a\ndata: b\n\n", "a\nb|"}, {"data\ndata\n\n", "\n|"},
+    {"data: a\r\n\r\ndata: b\r\rdata: c\n\n", "a|b|c|"}, {"data: a\r\ndata: b\r\n\r\n", "a\nb|"},
+    {": comment\nevent: x\nid: 1\nretry: 5\n\ndata: a\n\n", "a|"}, {"event: x\n\n", ""}, {"\n\n\n", ""},
+    {"data: unfinished\n", ""}, {"data: unfinished", ""}, {"datax: a\n\n", ""}, {"dat: a\n\n", ""},
+    {"data: a: b\n\n", "a: b|"}, {MARK "data: a\n\n", "a|"}, {MARK "\n\ndata: a\n\n", "a|"},
+    {MARK MARK "data: a\n\n", ""}, /* only one is ignored */
     {"data: a\n\n" MARK "data: b\n\n", "a|"}, /* and only at the beginning of the stream */
     {"data: " MARK "\n\n", MARK "|"},
     {HALF "data: a\n\ndata: b\n\n", "b|"}, /* its first bytes alone belong to the line */
-    {"\xEF", ""},
-    {HALF, ""},
-    {MARK, ""},
-    {"id\ndata: a\nevent\n\ndata: b\n\n", "a|b|"},
+    {"\xEF", ""}, {HALF, ""}, {MARK, ""}, {"id\ndata: a\nevent\n\ndata: b\n\n", "a|b|"},
+    /* clang-format on */
 };
 
 /* Feed the text in parts of `step` bytes; exact copies, so that the sanitizer sees a read past the end. */

@@ -34,37 +34,30 @@ static const char *codings(const char *fields, const enum ls_coding *offered, un
 TEST(the_accepted_codings)
 {
     static const char *const cases[][2] = {
-        {"", ""},
-        {"Accept-Encoding:\r\n", ""},
-        {"Accept-Encoding: gzip\r\n", "gzip "},
-        {"Accept-Encoding: x-gzip\r\n", "gzip "},
-        {"Accept-Encoding: GZIP, BR\r\n", "br gzip "},
+        /* clang-format off */
+        {"", ""}, {"Accept-Encoding:\r\n", ""}, {"Accept-Encoding: gzip\r\n", "gzip "},
+        {"Accept-Encoding: x-gzip\r\n", "gzip "}, {"Accept-Encoding: GZIP, BR\r\n", "br gzip "},
         {"Accept-Encoding: gzip, deflate, br, zstd\r\n", "br gzip "},
         {"Accept-Encoding: gzip;q=1.0, br;q=0.5\r\n", "gzip br "},
         {"Accept-Encoding: gzip;q=0.5, br;q=0.501\r\n", "br gzip "},
-        {"Accept-Encoding: br;q=0, gzip;q=0.001\r\n", "gzip "},
-        {"Accept-Encoding: br;q=0.000\r\n", ""},
-        {"Accept-Encoding: br ; q=0.9\r\n", "br "},
-        {"Accept-Encoding: br;Q=0\r\n", ""},
-        {"Accept-Encoding: *\r\n", "br gzip "},
-        {"Accept-Encoding: *;q=0\r\n", ""},
-        {"Accept-Encoding: br;q=0, *\r\n", "gzip "},
-        {"Accept-Encoding: gzip, *;q=0\r\n", "gzip "},
+        {"Accept-Encoding: br;q=0, gzip;q=0.001\r\n", "gzip "}, {"Accept-Encoding: br;q=0.000\r\n", ""},
+        {"Accept-Encoding: br ; q=0.9\r\n", "br "}, {"Accept-Encoding: br;Q=0\r\n", ""},
+        {"Accept-Encoding: *\r\n", "br gzip "}, {"Accept-Encoding: *;q=0\r\n", ""},
+        {"Accept-Encoding: br;q=0, *\r\n", "gzip "}, {"Accept-Encoding: gzip, *;q=0\r\n", "gzip "},
         {"Accept-Encoding: gzip;q=0.5, *;q=0.8\r\n", "br "}, /* "*" is also the weight of the file as it is */
         {"Accept-Encoding: gzip;q=0.5, *;q=0.8, identity;q=0.1\r\n", "br gzip "},
         {"Accept-Encoding: *;q=0.5\r\n", "br gzip "},
         {"Accept-Encoding: identity, br;q=0.5\r\n", ""}, /* the file as it is is wanted more */
-        {"Accept-Encoding: identity;q=0.5, br;q=0.5\r\n", "br "},
-        {"Accept-Encoding: identity;q=0\r\n", ""},
+        {"Accept-Encoding: identity;q=0.5, br;q=0.5\r\n", "br "}, {"Accept-Encoding: identity;q=0\r\n", ""},
         {"Accept-Encoding: br;q=2, gzip;q=0.0001\r\n", ""}, /* invalid weights */
         {"Accept-Encoding: br;q=, gzip;q=x, br;q=1.001\r\n", ""},
         {"Accept-Encoding: br;q=1., gzip;q=0.\r\n", "br "},
         {"Accept-Encoding: br;q=.5, gzip;q=.501\r\n", "gzip br "},
         {"Accept-Encoding: br;q=., gzip;q=.0001, zstd;q=..1\r\n", ""},
         {"Accept-Encoding: gzip\r\nAccept-Encoding: br\r\n", "br gzip "},
-        {"Accept-Encoding: , ,br,\r\n", "br "},
-        {"Accept-Encoding: brotli, xgzip\r\n", ""},
+        {"Accept-Encoding: , ,br,\r\n", "br "}, {"Accept-Encoding: brotli, xgzip\r\n", ""},
         {"Accept-Encodings: br\r\n", ""},
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_string_equal(codings(cases[i][0], (const enum ls_coding[]){LS_CODING_BR, LS_CODING_GZIP}, 2),

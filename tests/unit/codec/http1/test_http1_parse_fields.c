@@ -64,28 +64,26 @@ TEST(connection)
     static const struct {
         const char *version, *fields;
         bool keep_alive, upgrade;
-    } cases[] = {{"1.1", "", true, false},
-                 {"1.1", "Connection: close\r\n", false, false},
-                 {"1.1", "CONNECTION: CLOSE\r\n", false, false},
-                 {"1.1", "Connection: keep-alive\r\n", true, false},
-                 {"1.1", "Connection: keep-alive, close\r\n", false, false},
-                 {"1.1", "Connection:x ,\tClose\t,y\r\n", false, false},
-                 {"1.1", "Connection: ,,\r\nConnection: foo\r\nConnection: ,close\r\n", false, false},
-                 {"1.1", "Connection: closed\r\n", true, false},
-                 {"1.1", "Connection: clos\r\n", true, false},
-                 {"1.1", "Connection: close;x\r\n", true, false},
-                 {"1.1", "Connection:\r\n", true, false},
-                 {"1.1", "Proxy-Connection: close\r\n", true, false},
-                 {"1.0", "", false, false},
-                 {"1.0", "Connection: Keep-Alive\r\n", true, false},
-                 {"1.0", "Connection: keep-alive\r\nConnection: close\r\n", false, false},
-                 {"1.0", "Connection: keep_alive\r\n", false, false},
-                 {"1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\n", true, true},
-                 {"1.1", "Upgrade: websocket\r\nConnection: keep-alive, uPGRADE\r\n", true, true},
-                 {"1.1", "Upgrade: websocket\r\n", true, false},
-                 {"1.1", "Connection: upgrade\r\n", true, false},
-                 {"1.1", "Connection: upgrade\r\nUpgrade:\r\n", true, false},
-                 {"1.0", "Connection: upgrade, keep-alive\r\nUpgrade: websocket\r\n", true, false}};
+    } cases[] = {
+        /* clang-format off */
+        {"1.1", "", true, false}, {"1.1", "Connection: close\r\n", false, false},
+        {"1.1", "CONNECTION: CLOSE\r\n", false, false}, {"1.1", "Connection: keep-alive\r\n", true, false},
+        {"1.1", "Connection: keep-alive, close\r\n", false, false},
+        {"1.1", "Connection:x ,\tClose\t,y\r\n", false, false},
+        {"1.1", "Connection: ,,\r\nConnection: foo\r\nConnection: ,close\r\n", false, false},
+        {"1.1", "Connection: closed\r\n", true, false}, {"1.1", "Connection: clos\r\n", true, false},
+        {"1.1", "Connection: close;x\r\n", true, false}, {"1.1", "Connection:\r\n", true, false},
+        {"1.1", "Proxy-Connection: close\r\n", true, false}, {"1.0", "", false, false},
+        {"1.0", "Connection: Keep-Alive\r\n", true, false},
+        {"1.0", "Connection: keep-alive\r\nConnection: close\r\n", false, false},
+        {"1.0", "Connection: keep_alive\r\n", false, false},
+        {"1.1", "Connection: Upgrade\r\nUpgrade: websocket\r\n", true, true},
+        {"1.1", "Upgrade: websocket\r\nConnection: keep-alive, uPGRADE\r\n", true, true},
+        {"1.1", "Upgrade: websocket\r\n", true, false}, {"1.1", "Connection: upgrade\r\n", true, false},
+        {"1.1", "Connection: upgrade\r\nUpgrade:\r\n", true, false},
+        {"1.0", "Connection: upgrade, keep-alive\r\nUpgrade: websocket\r\n", true, false},
+        /* clang-format on */
+    };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[160] = "GET / HTTP/";
         ls_http_head head;
@@ -136,46 +134,19 @@ TEST(transfer_encoding)
     static const struct {
         const char *value;
         int status;
-    } bad[] = {{"", 400},
-               {" ", 400},
-               {",", 400},
-               {"chunked,", 400},
-               {",chunked", 400},
-               {"chunked,,", 400},
-               {"chunked, chunked", 400},
-               {"chunked, gzip", 400},
-               {"chunked, identity", 400},
-               {"chunked;a=b", 400},
-               {"chunked ;a", 400},
-               {"chunked chunked", 400},
-               {"chunked x", 400},
-               {"x chunked", 400},
-               {"\"chunked\"", 400},
-               {"'chunked'x \"", 400},
-               {"chunked\x80", 400},
-               {"chun\tked", 400},
-               {"(chunked)", 400},
-               {"chunked\x0b", 400},
-               {"\013chunked", 400},
-               {"\014chunked", 400},
-               {"chunked\x7f", 400},
-               {"gzip,, chunked", 400},
-               {"=", 400},
-               {"gzip, chunked, gzip", 400},
-               {"identity", 501},
-               {"gzip", 501},
-               {"xchunked", 501},
-               {"chunkedx", 501},
-               {"chunke", 501},
-               {"chunked-", 501},
-               {"'chunked'", 501},
-               {"gzip, chunked", 501},
-               {"identity, chunked", 501},
-               {"gzip;q=1, chunked", 501},
-               {"gzip ; q=1", 501},
-               {"x-foo", 501},
-               {"cow", 501},
-               {"deflate,gzip", 501}};
+    } bad[] = {
+        /* clang-format off */
+        {"", 400}, {" ", 400}, {",", 400}, {"chunked,", 400}, {",chunked", 400}, {"chunked,,", 400},
+        {"chunked, chunked", 400}, {"chunked, gzip", 400}, {"chunked, identity", 400}, {"chunked;a=b", 400},
+        {"chunked ;a", 400}, {"chunked chunked", 400}, {"chunked x", 400}, {"x chunked", 400},
+        {"\"chunked\"", 400}, {"'chunked'x \"", 400}, {"chunked\x80", 400}, {"chun\tked", 400},
+        {"(chunked)", 400}, {"chunked\x0b", 400}, {"\013chunked", 400}, {"\014chunked", 400},
+        {"chunked\x7f", 400}, {"gzip,, chunked", 400}, {"=", 400}, {"gzip, chunked, gzip", 400},
+        {"identity", 501}, {"gzip", 501}, {"xchunked", 501}, {"chunkedx", 501}, {"chunke", 501},
+        {"chunked-", 501}, {"'chunked'", 501}, {"gzip, chunked", 501}, {"identity, chunked", 501},
+        {"gzip;q=1, chunked", 501}, {"gzip ; q=1", 501}, {"x-foo", 501}, {"cow", 501}, {"deflate,gzip", 501},
+        /* clang-format on */
+    };
     char text[160];
     ls_http_head head;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {

@@ -246,17 +246,16 @@ TEST(hosts)
 TEST(number_of_hosts)
 {
     ls_http_head head;
-    is_refused("GET / HTTP/1.1\r\n\r\n", 400);
-    is_refused("GET / HTTP/1.1\r\nX-Host: h\r\n\r\n", 400);
-    is_refused("GET http://a/ HTTP/1.1\r\n\r\n", 400);
-    is_refused("OPTIONS * HTTP/1.1\r\n\r\n", 400);
-    is_refused(GET HOST "\r\n", 400);
-    is_refused(GET "hOsT: other\r\n\r\n", 400);
-    is_refused("GET / HTTP/1.0\r\n" HOST HOST "\r\n", 400);
-    is_refused("GET / HTTP/1.1\r\nHost:\r\n\r\n", 400);
-    is_refused("GET / HTTP/1.1\r\nHost: \t \r\n\r\n", 400);
-    is_refused("GET / HTTP/1.0\r\nHost:\r\n\r\n", 400);
-    is_refused("GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400);
+    static const char *const refused[] = {
+        /* clang-format off */
+        "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nX-Host: h\r\n\r\n", "GET http://a/ HTTP/1.1\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\n\r\n", GET HOST "\r\n", GET "hOsT: other\r\n\r\n",
+        "GET / HTTP/1.0\r\n" HOST HOST "\r\n", "GET / HTTP/1.1\r\nHost:\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: \t \r\n\r\n", "GET / HTTP/1.0\r\nHost:\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+        /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) is_refused(refused[i], 400);
     is_served("GET / HTTP/1.0\r\n\r\n");
     is_served("OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n"); /* no authority in the target */
     is_served("CONNECT a:80 HTTP/1.1\r\nHost:\r\n\r\n");
@@ -275,12 +274,10 @@ TEST(parts_that_are_refused)
         int status;
         const char *why;
     } rows[] = {
-        {METHOD_32, "/", "Host", "h", 0, NULL},
-        {METHOD_32 "G", "/", "Host", "h", 501, "method too long"},
-        {"", "/", "Host", "h", 400, "bad method"},
-        {"G T", "/", "Host", "h", 400, "bad method"},
-        {"GET\r\n", "/", "Host", "h", 400, "bad method"},
-        {"GET", "", "Host", "h", 400, "no request target"},
+        /* clang-format off */
+        {METHOD_32, "/", "Host", "h", 0, NULL}, {METHOD_32 "G", "/", "Host", "h", 501, "method too long"},
+        {"", "/", "Host", "h", 400, "bad method"}, {"G T", "/", "Host", "h", 400, "bad method"},
+        {"GET\r\n", "/", "Host", "h", 400, "bad method"}, {"GET", "", "Host", "h", 400, "no request target"},
         {"GET", "a", "Host", "h", 400, "bad request target"},
         {"GET", "/ HTTP/1.1\r\nX: y", "Host", "h", 400, "bad character in the request target"},
         {"GET", "/a?b\n", "Host", "h", 400, "bad character in the request target"},
@@ -289,13 +286,12 @@ TEST(parts_that_are_refused)
         {"GET", "http://a@b/", "Host", "h", 400, "bad authority in the request target"},
         {"GET", "*", "Host", "h", 400, "the target * is only valid for OPTIONS"},
         {"CONNECT", "/", "Host", "h", 400, "CONNECT needs a host and a port"},
-        {"GET", "/", "Host", "a b", 400, "bad Host"},
-        {"GET", "/", "X", "h", 400, "no Host"},
-        {"GET", "/", "", "h", 400, "bad field name"},
-        {"GET", "/", "Host: x", "h", 400, "bad field name"},
+        {"GET", "/", "Host", "a b", 400, "bad Host"}, {"GET", "/", "X", "h", 400, "no Host"},
+        {"GET", "/", "", "h", 400, "bad field name"}, {"GET", "/", "Host: x", "h", 400, "bad field name"},
         {"GET", "/", "X", "a\r\nY: b", 400, "control character in a field"},
         {"GET", "/", "Content-Length", "1x", 400, "bad Content-Length"},
         {"GET", "/", "Transfer-Encoding", "chunked, a", 400, "a transfer coding after chunked"},
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *const parts[] = {rows[i].method, rows[i].target, rows[i].name, rows[i].value}, *why = NULL;

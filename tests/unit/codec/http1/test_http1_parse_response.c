@@ -78,20 +78,16 @@ TEST(the_status_line)
     assert_int_equal(good("HTTP/1.1 404\r\n\r\n").status, 404); /* without the space that the grammar requires */
     assert_int_equal(good("HTTP/1.0 999 W\xc3\xa4rm, \"so\"\r\n\r\n").status, 999);
     assert_int_equal(good("HTTP/1.0 200 OK\r\n\r\n").version_minor, 0);
-    is_refused("HTTP/2.0 200 OK\r\n\r\n");
-    is_refused("HTTP/1.2 200 OK\r\n\r\n");
-    is_refused("http/1.1 200 OK\r\n\r\n");
-    is_refused("HTTP/1.1  200 OK\r\n\r\n");
-    is_refused("HTTP/1.1 20 OK\r\n\r\n");
-    is_refused("HTTP/1.1 2000 OK\r\n\r\n");
-    is_refused("HTTP/1.1 099 OK\r\n\r\n");
-    is_refused("HTTP/1.1 2x0 OK\r\n\r\n");
-    is_refused("HTTP/1.1 200 O\x01K\r\n\r\n");
-    is_refused("HTTP/1.1 200 OK\n\n");
-    is_refused("HTTP/1.1 200 OK\r\r\n\r\n");
-    is_refused("\r\nHTTP/1.1 200 OK\r\n\r\n");
-    is_refused("SSH-2.0-OpenSSH_9.2\r\n");
-    is_refused("\x15\x03\x01");
+    static const char *const others[] = {
+        /* clang-format off */
+        "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.2 200 OK\r\n\r\n", "http/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1  200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1 099 OK\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 200 O\x01K\r\n\r\n",
+        "HTTP/1.1 200 OK\n\n", "HTTP/1.1 200 OK\r\r\n\r\n", "\r\nHTTP/1.1 200 OK\r\n\r\n",
+        "SSH-2.0-OpenSSH_9.2\r\n", "\x15\x03\x01",
+        /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) is_refused(others[i]);
 }
 
 TEST(the_end_of_the_body)
@@ -123,28 +119,23 @@ TEST(whether_another_request_may_follow)
 TEST(ambiguous_framing_is_refused)
 {
 #define LINE "HTTP/1.1 200 OK\r\n"
-    is_refused(LINE "Content-Length: 1\r\nContent-Length: 1\r\n\r\n");
-    is_refused(LINE "Content-Length: 1, 1\r\n\r\n");
-    is_refused(LINE "Content-Length:\r\n\r\n");
-    is_refused(LINE "Content-Length: -1\r\n\r\n");
-    is_refused(LINE "Content-Length: +1\r\n\r\n");
-    is_refused(LINE "Content-Length: 0x1\r\n\r\n");
-    is_refused(LINE "Content-Length: 1 1\r\n\r\n");
-    is_refused(LINE "Content-Length: 9223372036854775808\r\n\r\n");
-    is_refused(LINE "Content-Length: 00000000000000000001\r\n\r\n");
-    is_refused(LINE "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n");
-    is_refused(LINE "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n");
-    is_refused(LINE "Transfer-Encoding: gzip, chunked\r\n\r\n");
-    is_refused(LINE "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n");
-    is_refused("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-    is_refused(LINE " Folded: x\r\n\r\n");
-    is_refused(LINE "A: b\r\n folded\r\n\r\n");
-    is_refused(LINE "A : b\r\n\r\n");
-    is_refused(LINE ": b\r\n\r\n");
-    is_refused(LINE "A\r\n\r\n");
-    is_refused(LINE "A: b\n\r\n");
-    is_refused(LINE "A: b\rc\r\n\r\n");
-    is_refused(LINE "A: \x7f\r\n\r\n");
+    static const char *const texts[] = {
+        /* clang-format off */
+        LINE "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", LINE "Content-Length: 1, 1\r\n\r\n",
+        LINE "Content-Length:\r\n\r\n", LINE "Content-Length: -1\r\n\r\n", LINE "Content-Length: +1\r\n\r\n",
+        LINE "Content-Length: 0x1\r\n\r\n", LINE "Content-Length: 1 1\r\n\r\n",
+        LINE "Content-Length: 9223372036854775808\r\n\r\n",
+        LINE "Content-Length: 00000000000000000001\r\n\r\n",
+        LINE "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+        LINE "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        LINE "Transfer-Encoding: gzip, chunked\r\n\r\n",
+        LINE "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", LINE " Folded: x\r\n\r\n",
+        LINE "A: b\r\n folded\r\n\r\n", LINE "A : b\r\n\r\n", LINE ": b\r\n\r\n", LINE "A\r\n\r\n",
+        LINE "A: b\n\r\n", LINE "A: b\rc\r\n\r\n", LINE "A: \x7f\r\n\r\n",
+        /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) is_refused(texts[i]);
 }
 
 TEST(limits_of_the_head)

@@ -97,38 +97,16 @@ TEST(with_takeover_and_windows)
 TEST(offers_that_are_declined)
 {
     static const char *const cases[] = {
-        "",
-        " ",
-        ",",
-        "foo",
-        "permessage-deflat",
-        "permessage-deflatee",
-        "Permessage-Deflate",
-        "x-webkit-deflate-frame",
-        BASE "; future",
-        BASE "; future=1",
-        BASE SERVER_NO "=1",
-        BASE CLIENT_NO "=\"x\"",
-        BASE SERVER_NO SERVER_NO,
-        BASE CLIENT_NO CLIENT_NO,
-        BASE SERVER_BITS,
-        BASE SERVER_BITS "=8",
-        BASE SERVER_BITS "=7",
-        BASE SERVER_BITS "=16",
-        BASE SERVER_BITS "=010",
-        BASE SERVER_BITS "=09",
-        BASE SERVER_BITS "=1",
-        BASE SERVER_BITS "=20",
-        BASE SERVER_BITS "=1a",
-        BASE SERVER_BITS "=99999999999999999999",
-        BASE SERVER_BITS "=10" SERVER_BITS "=10",
-        BASE CLIENT_BITS "=7",
-        BASE CLIENT_BITS "=16",
-        BASE CLIENT_BITS "=+9",
-        BASE CLIENT_BITS CLIENT_BITS,
-        BASE CLIENT_BITS "=10" CLIENT_BITS "=10",
-        BASE "; server_max_window_bit=10",
-        "foo; a=\"" BASE "\"",
+        /* clang-format off */
+        "", " ", ",", "foo", "permessage-deflat", "permessage-deflatee", "Permessage-Deflate",
+        "x-webkit-deflate-frame", BASE "; future", BASE "; future=1", BASE SERVER_NO "=1",
+        BASE CLIENT_NO "=\"x\"", BASE SERVER_NO SERVER_NO, BASE CLIENT_NO CLIENT_NO, BASE SERVER_BITS,
+        BASE SERVER_BITS "=8", BASE SERVER_BITS "=7", BASE SERVER_BITS "=16", BASE SERVER_BITS "=010",
+        BASE SERVER_BITS "=09", BASE SERVER_BITS "=1", BASE SERVER_BITS "=20", BASE SERVER_BITS "=1a",
+        BASE SERVER_BITS "=99999999999999999999", BASE SERVER_BITS "=10" SERVER_BITS "=10",
+        BASE CLIENT_BITS "=7", BASE CLIENT_BITS "=16", BASE CLIENT_BITS "=+9", BASE CLIENT_BITS CLIENT_BITS,
+        BASE CLIENT_BITS "=10" CLIENT_BITS "=10", BASE "; server_max_window_bit=10", "foo; a=\"" BASE "\"",
+        /* clang-format on */
     };
     ls_ws_deflate_params params;
     char text[LS_WS_DEFLATE_TEXT_MAX + 1];
@@ -139,28 +117,11 @@ TEST(offers_that_are_declined)
 TEST(invalid_lists)
 {
     static const char *const cases[] = {
-        ";",
-        "=",
-        "foo bar",
-        "foo;",
-        "foo; ",
-        "foo;;a",
-        "foo; =1",
-        "foo; a=",
-        "foo; a=,",
-        "foo; a=\"",
-        "foo; a=\"1",
-        "foo; a=\"\\",
-        "foo; a=\"\"",
-        "foo; a=\"b c\"",
-        "foo; a=\"b\"c",
-        "foo; a b",
-        "foo/1",
-        "foo; a=\x80",
-        "\"foo\"",
-        BASE ", foo;",
-        BASE "; server_no_context_takeover=",
-        BASE " foo",
+        /* clang-format off */
+        ";", "=", "foo bar", "foo;", "foo; ", "foo;;a", "foo; =1", "foo; a=", "foo; a=,", "foo; a=\"",
+        "foo; a=\"1", "foo; a=\"\\", "foo; a=\"\"", "foo; a=\"b c\"", "foo; a=\"b\"c", "foo; a b", "foo/1",
+        "foo; a=\x80", "\"foo\"", BASE ", foo;", BASE "; server_no_context_takeover=", BASE " foo",
+        /* clang-format on */
     };
     ls_ws_deflate_params params;
     char text[LS_WS_DEFLATE_TEXT_MAX + 1];

@@ -187,18 +187,12 @@ static size_t transfers(fixture *f, ls_ws_deflate *from, ls_ws_deflate *to, cons
 
 TEST_IN(fixture, f, round_trips)
 {
-    static const size_t sizes[] = {1,
-                                   2,
-                                   255,
-                                   4095,
-                                   4096,
-                                   4097,
-                                   8192,
-                                   65535,
-                                   LS_BLOCK_LARGE,
-                                   LS_BLOCK_LARGE + 1,
-                                   3 * LS_BLOCK_LARGE,
-                                   3 * LS_BLOCK_LARGE + 7};
+    static const size_t sizes[] = {
+        /* clang-format off */
+        1, 2, 255, 4095, 4096, 4097, 8192, 65535, LS_BLOCK_LARGE, LS_BLOCK_LARGE + 1, 3 * LS_BLOCK_LARGE,
+        3 * LS_BLOCK_LARGE + 7,
+        /* clang-format on */
+    };
     for (unsigned bits = LS_WS_DEFLATE_BITS_MIN; bits <= LS_WS_DEFLATE_BITS_MAX; bits++) {
         ls_ws_deflate server = open_side(f, false, true, bits), client = open_side(f, true, true, bits);
         ls_ws_deflate one = open_side(f, false, false, bits), other = open_side(f, true, false, bits);

@@ -111,37 +111,27 @@ TEST(refused_as_soon_as_a_byte_shows_it)
         size_t len;
         const ls_ws_rules *rules;
     } cases[] = {
+        /* clang-format off */
         {"\xa1", 1, &from_client}, /* RSV2 */
         {"\x91", 1, &from_client}, /* RSV3 */
         {"\xc1", 1, &from_client}, /* RSV1, not negotiated */
         {"\xe1", 1, &compressing}, /* RSV1 and RSV2 */
         {"\xc0", 1, &compressing}, /* RSV1 in a continuation */
         {"\xc8", 1, &compressing}, /* RSV1 in control frames */
-        {"\xc9", 1, &compressing},
-        {"\xca", 1, &compressing},
-        {"\x83", 1, &from_client},
-        {"\x84", 1, &from_client},
-        {"\x85", 1, &from_client},
-        {"\x86", 1, &from_client},
-        {"\x87", 1, &from_client},
-        {"\x8b", 1, &from_client},
-        {"\x8c", 1, &from_client},
-        {"\x8d", 1, &from_client},
-        {"\x8e", 1, &from_client},
-        {"\x8f", 1, &from_client},
+        {"\xc9", 1, &compressing}, {"\xca", 1, &compressing}, {"\x83", 1, &from_client},
+        {"\x84", 1, &from_client}, {"\x85", 1, &from_client}, {"\x86", 1, &from_client},
+        {"\x87", 1, &from_client}, {"\x8b", 1, &from_client}, {"\x8c", 1, &from_client},
+        {"\x8d", 1, &from_client}, {"\x8e", 1, &from_client}, {"\x8f", 1, &from_client},
         {"\x08", 1, &from_client}, /* fragmented control frames */
-        {"\x09", 1, &from_client},
-        {"\x0a", 1, &from_client},
-        {"\x81\x05", 2, &from_client}, /* not masked */
+        {"\x09", 1, &from_client}, {"\x0a", 1, &from_client}, {"\x81\x05", 2, &from_client}, /* not masked */
         {"\x81\x85", 2, &from_server}, /* masked */
         {"\x88\xfe", 2, &from_client}, /* long control frames */
-        {"\x89\xff", 2, &from_client},
-        {"\x8a\x7e", 2, &from_server},
+        {"\x89\xff", 2, &from_client}, {"\x8a\x7e", 2, &from_server},
         {"\x81\xfe\x00\x00", 4, &from_client}, /* not the shortest length */
-        {"\x81\xfe\x00\x7d", 4, &from_client},
-        {"\x81\xff\x00\x00\x00\x00\x00\x00", 8, &from_client},
+        {"\x81\xfe\x00\x7d", 4, &from_client}, {"\x81\xff\x00\x00\x00\x00\x00\x00", 8, &from_client},
         {"\x81\xff\x80", 3, &from_client}, /* 2^63 */
         {"\x82\xff\xff", 3, &from_client},
+        /* clang-format on */
     };
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         char longer[LS_WS_HEAD_BYTES_MAX];

@@ -115,20 +115,16 @@ TEST(keys)
         const char *key;
         bool valid;
     } cases[] = {
-        {KEY, true},
-        {"AQIDBAUGBwgJCgsMDQ4PEC==", true},    /* section 4.1: bits of the last digit are set */
+        /* clang-format off */
+        {KEY, true}, {"AQIDBAUGBwgJCgsMDQ4PEC==", true}, /* section 4.1: bits of the last digit are set */
         {"++++++++++++++//////////==", false}, /* 26 characters */
-        {"++++++++++/////////////==", false},  /* 25 */
-        {"++++++++++//////////09==", true},
-        {"++++++++++//////////0==", false},  /* 23 */
+        {"++++++++++/////////////==", false}, /* 25 */
+        {"++++++++++//////////09==", true}, {"++++++++++//////////0==", false}, /* 23 */
         {"++++++++++//////////09A=", false}, /* 17 bytes */
         {"++++++++++//////////09AA", false}, /* 18 bytes */
-        {"++++++++++//////////0===", false},
-        {"++++++++++/////////-09==", false}, /* not in the alphabet */
-        {"++++++++++//////// //09==", false},
-        {"=+++++++++//////////09==", false},
-        {"==", false},
-        {"", false},
+        {"++++++++++//////////0===", false}, {"++++++++++/////////-09==", false}, /* not in the alphabet */
+        {"++++++++++//////// //09==", false}, {"=+++++++++//////////09==", false}, {"==", false}, {"", false},
+        /* clang-format on */
     };
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         char text[512];
@@ -185,10 +181,10 @@ TEST(same_origin_rules)
         const char *host, *origin;
         int plain, tls; /* the status without and with TLS */
     } cases[] = {
+        /* clang-format off */
         {"example.org", "http://example.org", 101, 403},
         {"example.org", "https://example.org", 101, 101}, /* plain: behind a proxy that ends TLS */
-        {"EXAMPLE.org", "HTTPS://example.ORG", 101, 101},
-        {"example.org:80", "http://example.org", 101, 403},
+        {"EXAMPLE.org", "HTTPS://example.ORG", 101, 101}, {"example.org:80", "http://example.org", 101, 403},
         {"example.org", "http://example.org:80", 101, 403},
         {"example.org:443", "https://example.org", 101, 101},
         {"example.org", "https://example.org:443", 101, 101},
@@ -199,28 +195,20 @@ TEST(same_origin_rules)
         {"example.org", "http://example.org:8080", 403, 403},
         {"example.org:80", "https://example.org", 403, 403},
         {"example.org", "http://example.org.evil.example", 403, 403},
-        {"example.org", "http://evil.example", 403, 403},
-        {"example.org", "http://xample.org", 403, 403},
-        {"example.org", "https://www.example.org", 403, 403},
-        {"example.org", "ftp://example.org", 403, 403},
-        {"example.org", "chrome-extension://example.org", 403, 403},
-        {"example.org", "null", 403, 403},
-        {"null", "null", 403, 403},
-        {"example.org", "", 403, 403},
-        {"example.org", "example.org", 403, 403},
+        {"example.org", "http://evil.example", 403, 403}, {"example.org", "http://xample.org", 403, 403},
+        {"example.org", "https://www.example.org", 403, 403}, {"example.org", "ftp://example.org", 403, 403},
+        {"example.org", "chrome-extension://example.org", 403, 403}, {"example.org", "null", 403, 403},
+        {"null", "null", 403, 403}, {"example.org", "", 403, 403}, {"example.org", "example.org", 403, 403},
         {"example.org", "http://", 403, 403},
         {"example.org", "http://example.org/", 403, 403}, /* an origin has no path */
-        {"example.org", "http://u@example.org", 403, 403},
-        {"example.org", "http://example.org:8o", 403, 403},
+        {"example.org", "http://u@example.org", 403, 403}, {"example.org", "http://example.org:8o", 403, 403},
         {"example.org", "http://example.org:65616", 403, 403}, /* 65536 + 80 */
         {"example.org", "http://example.org http://evil.example", 403, 403},
-        {"[::1]", "http://[::1]", 101, 403},
-        {"[::1]:8080", "http://[::1]:8080", 101, 403},
-        {"[::1]:8080", "http://[::1]:8081", 403, 403},
-        {"[::1]", "http://[::2]", 403, 403},
-        {"[::1]", "http://[::1", 403, 403},
-        {"[::1]", "http://[::1]x", 403, 403},
+        {"[::1]", "http://[::1]", 101, 403}, {"[::1]:8080", "http://[::1]:8080", 101, 403},
+        {"[::1]:8080", "http://[::1]:8081", 403, 403}, {"[::1]", "http://[::2]", 403, 403},
+        {"[::1]", "http://[::1", 403, 403}, {"[::1]", "http://[::1]x", 403, 403},
         {"127.0.0.1:9", "http://127.0.0.1:9", 101, 403},
+        /* clang-format on */
     };
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         const int plain = origin_status(cases[n].host, cases[n].origin, false, &same_origin);

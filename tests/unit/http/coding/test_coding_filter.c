@@ -151,18 +151,13 @@ static void types(void **state)
     static const struct {
         const char *type;
         bool coded;
-    } rows[] = {{"text/plain", true},
-                {"TEXT/css;charset=utf-8", true},
-                {"text/", true},
-                {"text", false},
-                {"application/json ; a=b", true},
-                {"application/json2", false},
-                {"application/ld+json", true},
-                {"+json", true},
-                {"json", false},
-                {"image/png", false},
-                {"", false},
-                {NULL, false}};
+    } rows[] = {
+        /* clang-format off */
+        {"text/plain", true}, {"TEXT/css;charset=utf-8", true}, {"text/", true}, {"text", false},
+        {"application/json ; a=b", true}, {"application/json2", false}, {"application/ld+json", true},
+        {"+json", true}, {"json", false}, {"image/png", false}, {"", false}, {NULL, false},
+        /* clang-format on */
+    };
     static noting n;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         respond(&n, rows[i].type, 1000);

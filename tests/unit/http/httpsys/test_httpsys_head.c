@@ -117,17 +117,16 @@ TEST(methods_by_number_and_by_name)
         HTTP_VERB verb;
         const char *unknown, *name;
         ls_http_method method;
-    } cases[] = {{HttpVerbGET, NULL, "GET", LS_HTTP_GET},
-                 {HttpVerbHEAD, NULL, "HEAD", LS_HTTP_HEAD},
-                 {HttpVerbPUT, NULL, "PUT", LS_HTTP_PUT},
-                 {HttpVerbDELETE, NULL, "DELETE", LS_HTTP_DELETE},
-                 {HttpVerbOPTIONS, NULL, "OPTIONS", LS_HTTP_OPTIONS},
-                 {HttpVerbTRACE, NULL, "TRACE", LS_HTTP_TRACE},
-                 {HttpVerbCONNECT, NULL, "CONNECT", LS_HTTP_CONNECT},
-                 {HttpVerbSEARCH, NULL, "SEARCH", LS_HTTP_OTHER},
-                 {HttpVerbPROPPATCH, NULL, "PROPPATCH", LS_HTTP_OTHER},
-                 {HttpVerbUnknown, "PATCH", "PATCH", LS_HTTP_PATCH},
-                 {HttpVerbUnknown, "patch", "patch", LS_HTTP_OTHER}};
+    } cases[] = {
+        /* clang-format off */
+        {HttpVerbGET, NULL, "GET", LS_HTTP_GET}, {HttpVerbHEAD, NULL, "HEAD", LS_HTTP_HEAD},
+        {HttpVerbPUT, NULL, "PUT", LS_HTTP_PUT}, {HttpVerbDELETE, NULL, "DELETE", LS_HTTP_DELETE},
+        {HttpVerbOPTIONS, NULL, "OPTIONS", LS_HTTP_OPTIONS}, {HttpVerbTRACE, NULL, "TRACE", LS_HTTP_TRACE},
+        {HttpVerbCONNECT, NULL, "CONNECT", LS_HTTP_CONNECT}, {HttpVerbSEARCH, NULL, "SEARCH", LS_HTTP_OTHER},
+        {HttpVerbPROPPATCH, NULL, "PROPPATCH", LS_HTTP_OTHER},
+        {HttpVerbUnknown, "PATCH", "PATCH", LS_HTTP_PATCH}, {HttpVerbUnknown, "patch", "patch", LS_HTTP_OTHER},
+        /* clang-format on */
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         layout l;
         layout_open(&l, cases[i].verb, cases[i].verb == HttpVerbCONNECT ? "h:1" : "/");

@@ -49,23 +49,12 @@ TEST(zones_have_names)
 
 TEST(invalid_addresses_are_refused)
 {
-    static const char *const cases[] = {"",
-                                        "localhost",
-                                        "1.2.3",
-                                        "1.2.3.4.5",
-                                        "256.0.0.1",
-                                        "::1::",
-                                        ":::",
-                                        "[::1]",
-                                        "1.2.3.4 ",
-                                        "unix:",
-                                        "unix:@",
-                                        "fe80::1%",
-                                        "fe80::1%nosuchzone",
-                                        "fe80::1%0",
-                                        "**",
-                                        "0x7f.1",
-                                        "1:2:3:4:5:6:7:8:9"};
+    static const char *const cases[] = {
+        /* clang-format off */
+        "", "localhost", "1.2.3", "1.2.3.4.5", "256.0.0.1", "::1::", ":::", "[::1]", "1.2.3.4 ", "unix:",
+        "unix:@", "fe80::1%", "fe80::1%nosuchzone", "fe80::1%0", "**", "0x7f.1", "1:2:3:4:5:6:7:8:9",
+        /* clang-format on */
+    };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_addr addr = {.port = 7};
         assert_int_equal(ls_addr_parse(cases[i], 1, &addr), LS_EINVAL);

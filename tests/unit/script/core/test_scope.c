@@ -15,17 +15,13 @@ static const char *const scopes[LS_SCOPES] = {
     [LS_SCOPE_TIMER] = "timers of the file and of `ls.init`, and what they begin",
     [LS_SCOPE_JOB] = "jobs and timers of requests and connections, other functions",
 };
-static const char *const waits[LS_WAITS] = {"runs",
-                                            "`ls.sleep`, `job:wait`",
-                                            "the next value of a channel",
-                                            "the same of Redis",
-                                            "a permit of Redis",
-                                            "a permit, rows that it reads, a response",
-                                            "other waits",
-                                            "work on a thread",
-                                            "`ls.after`",
-                                            "`ls.every`",
-                                            "`ls.subscribe`"};
+static const char *const waits[LS_WAITS] = {
+    /* clang-format off */
+    "runs", "`ls.sleep`, `job:wait`", "the next value of a channel", "the same of Redis", "a permit of Redis",
+    "a permit, rows that it reads, a response", "other waits", "work on a thread", "`ls.after`", "`ls.every`",
+    "`ls.subscribe`",
+    /* clang-format on */
+};
 
 /* Each cell a second time, in the words of the rule: a change of the table is a change of this function. */
 static enum ls_scope_end expected(enum ls_end_why why, enum ls_scope scope, enum ls_wait_for wait)

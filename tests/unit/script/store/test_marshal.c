@@ -62,38 +62,17 @@ static void assert_true_in_lua(lua_State *L, const char *chunk, int arguments)
 
 TEST(every_value_comes_back)
 {
-    static const char *const expressions[] = {"nil",
-                                              "true",
-                                              "false",
-                                              "0",
-                                              "-1",
-                                              "63",
-                                              "64",
-                                              "-64",
-                                              "-65",
-                                              "math.maxinteger",
-                                              "math.mininteger",
-                                              "0.0",
-                                              "1.5",
-                                              "-1/0",
-                                              "1e300",
-                                              "''",
-                                              "'text'",
-                                              "'nul\\0 inside'",
-                                              "('x'):rep(127)",
-                                              "('x'):rep(128)",
-                                              "('x'):rep(70000)",
-                                              "{}",
-                                              "{1, 2, 3}",
-                                              "{1, nil, 3}",
-                                              "{a = 1, b = {c = {}}}",
-                                              "{[1.5] = 'x', [true] = false, [-3] = 'y', [false] = 0}",
-                                              "{[1] = 'a', [2] = 'b', [4] = 'd', x = {1, 2, {3}}}",
-                                              "{[2^53] = 'float key'}",
-                                              "nested(100)",
-                                              "cjson.null",
-                                              "{cjson.null, x = cjson.null}",
-                                              "cjson.decode('{\"a\":[],\"b\":{},\"c\":[null,1.5,\"x\"]}')"};
+    static const char *const expressions[] = {
+        /* clang-format off */
+        "nil", "true", "false", "0", "-1", "63", "64", "-64", "-65", "math.maxinteger", "math.mininteger",
+        "0.0", "1.5", "-1/0", "1e300", "''", "'text'", "'nul\\0 inside'", "('x'):rep(127)", "('x'):rep(128)",
+        "('x'):rep(70000)", "{}", "{1, 2, 3}", "{1, nil, 3}", "{a = 1, b = {c = {}}}",
+        "{[1.5] = 'x', [true] = false, [-3] = 'y', [false] = 0}",
+        "{[1] = 'a', [2] = 'b', [4] = 'd', x = {1, 2, {3}}}", "{[2^53] = 'float key'}", "nested(100)",
+        "cjson.null", "{cjson.null, x = cjson.null}",
+        "cjson.decode('{\"a\":[],\"b\":{},\"c\":[null,1.5,\"x\"]}')",
+        /* clang-format on */
+    };
     lua_State *L = open_state();
     for (size_t n = 0; n < sizeof expressions / sizeof *expressions; n++) {
         ls_value *value = pack(L, expressions[n]);
@@ -358,15 +337,12 @@ TEST(out_of_memory_in_lua)
  * makes a value. */
 TEST(the_code_of_a_value_is_checked)
 {
-    static const char *const expressions[] = {"'text'",
-                                              "1 << 62",
-                                              "-1",
-                                              "0.5",
-                                              "true",
-                                              "{}",
-                                              "{ 1, 2.5, 'x', a = { b = { false } } }",
-                                              "{ [true] = 1, [7.5] = 2, x = nested(20) }",
-                                              "nested(100)"};
+    static const char *const expressions[] = {
+        /* clang-format off */
+        "'text'", "1 << 62", "-1", "0.5", "true", "{}", "{ 1, 2.5, 'x', a = { b = { false } } }",
+        "{ [true] = 1, [7.5] = 2, x = nested(20) }", "nested(100)",
+        /* clang-format on */
+    };
     lua_State *L = open_state();
     for (unsigned n = 0; n < sizeof expressions / sizeof *expressions; n++) {
         ls_value *value = pack(L, expressions[n]);

@@ -68,20 +68,11 @@ TEST(equal_options_share_a_context)
 {
     static const ls_tls_cert certs[] = {{"c", NULL, NULL}, {"c", "k", NULL}, {"c", "k", "p"}, {"ck", "", "p"}};
     static const ls_tls_options all[] = {
-        {.insecure = false},
-        {.insecure = true},
-        {.ca = "a"},
-        {.ca = ""},
-        {.ca = "ab"},
-        {.min = "a"},
-        {.ciphers = "a"},
-        {.alpn = "a"},
-        {.ca = "a", .min = "b"},
-        {.ca = "a=b"},
-        {.certs = &certs[0], .cert_count = 1},
-        {.certs = &certs[1], .cert_count = 1},
-        {.certs = &certs[2], .cert_count = 1},
-        {.certs = &certs[3], .cert_count = 1},
+        /* clang-format off */
+        {.insecure = false}, {.insecure = true}, {.ca = "a"}, {.ca = ""}, {.ca = "ab"}, {.min = "a"},
+        {.ciphers = "a"}, {.alpn = "a"}, {.ca = "a", .min = "b"}, {.ca = "a=b"},
+        {.certs = &certs[0], .cert_count = 1}, {.certs = &certs[1], .cert_count = 1},
+        {.certs = &certs[2], .cert_count = 1}, {.certs = &certs[3], .cert_count = 1},
         {.server = true, .certs = &certs[0], .cert_count = 1},
         {.server = true, .certs = &certs[0], .cert_count = 2},
         {.server = true, .certs = &certs[1], .cert_count = 2},
@@ -89,6 +80,7 @@ TEST(equal_options_share_a_context)
         {.server = true, .certs = &certs[0], .cert_count = 1, .ca = "a"},
         {.server = true, .certs = &certs[0], .cert_count = 1, .ca = "a", .verify = LS_TLS_VERIFY_OPTIONAL},
         {.server = true, .certs = &certs[0], .cert_count = 1, .ca = "a", .verify = LS_TLS_VERIFY_REQUIRED},
+        /* clang-format on */
     };
     enum { ALL = sizeof all / sizeof *all };
     ls_tls_contexts *contexts = contexts_open();
