@@ -12,15 +12,10 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 
 # What the benchmark needs, and the Debian/Ubuntu package that contains it.
 NEEDED = (
-    ("nginx", "nginx-light"),
-    ("/usr/lib/nginx/modules/ngx_http_lua_module.so", "libnginx-mod-http-lua"),
+    ("nginx", "nginx-light"), ("/usr/lib/nginx/modules/ngx_http_lua_module.so", "libnginx-mod-http-lua"),
     ("/usr/lib/x86_64-linux-gnu/lua/5.1/cjson.so /usr/lib/aarch64-linux-gnu/lua/5.1/cjson.so", "lua-cjson"),
-    ("haproxy", "haproxy"),
-    ("wrk", "wrk"),
-    ("gcc", "gcc"),
-    ("taskset", "util-linux"),
-    ("/usr/include/openssl/ssl.h", "libssl-dev"),
-    ("openssl", "openssl"),
+    ("haproxy", "haproxy"), ("wrk", "wrk"), ("gcc", "gcc"), ("taskset", "util-linux"),
+    ("/usr/include/openssl/ssl.h", "libssl-dev"), ("openssl", "openssl"),
 )
 JAVASCRIPT = (("node", "nodejs"), ("npm", "npm"))
 NEEDED_FOR = {  # the same for groups of sections

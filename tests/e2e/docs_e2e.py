@@ -64,11 +64,9 @@ class Ports:
 
     NAMED = [re.compile(pattern) for pattern in (
         r"(?:\d+\.\d+\.\d+\.\d+|\blocalhost|[*+\]]|://[\w.-]+|\b[a-z][\w-]*(?:\.[\w-]+)+):(\d{2,5})\b",
-        r"\b(?:listen|tcp|udp)\s*\(\s*(\d{4,5})\b",
-        r"\bport\s*=\s*(\d{2,5})\b",
+        r"\b(?:listen|tcp|udp)\s*\(\s*(\d{4,5})\b", r"\bport\s*=\s*(\d{2,5})\b",
         r"\b(?:connect|sendto|bind)\s*\([^()\n]*?[\"'][^\"'\n]*[\"']\s*,\s*(\d{4,5})\b",
-        r"(?m)^\s*listen\s+(?:[\w.*\[\]:]+:)?(\d{2,5})\b",
-        r"(?m)^\s*bind\s+\S*:(\d{2,5})\b",
+        r"(?m)^\s*listen\s+(?:[\w.*\[\]:]+:)?(\d{2,5})\b", r"(?m)^\s*bind\s+\S*:(\d{2,5})\b",
         r"\b(?:nc|socat)\s[^\n|]*?[\w.]+\s(\d{4,5})\b",
     )]
     taken = set()

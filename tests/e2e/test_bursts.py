@@ -247,10 +247,8 @@ class Bursts(E2E):
         """One after the other, whatever they do. What follows a failure or a close is not handled."""
         self.start()
         for texts, answers, code in (
-                (["a", "b", "wait", "c", "wait", "wait", "d"], 7, None),
-                (["a", "b", "fail", "c"], 2, 1011),
-                (["a", "wait", "fail", "c"], 2, 1011),
-                (["a", "close", "c", "wait"], 2, 4000)):
+                (["a", "b", "wait", "c", "wait", "wait", "d"], 7, None), (["a", "b", "fail", "c"], 2, 1011),
+                (["a", "wait", "fail", "c"], 2, 1011), (["a", "close", "c", "wait"], 2, 4000)):
             ws = self.open("/mixed")
             ws.send_raw(b"".join(frame(TEXT, text.encode()) for text in texts))
             self.assertEqual([ws.receive() for _ in range(answers)], ["echo " + text for text in texts[:answers]])

@@ -32,16 +32,11 @@ app:get("/error", function() error("on purpose") end)
 
 BODY = b"e" * 100000
 STEPS = [
-    ("GET", "/hello/x?q=1", {"Cookie": "c=2", "X-H": "3"}, None, None, 200),
-    ("GET", "/", {}, None, b"root", 200),
-    ("POST", "/echo", {}, BODY, BODY, 200),
-    ("POST", "/body", {}, BODY[:9000], BODY[:9000], 200),
+    ("GET", "/hello/x?q=1", {"Cookie": "c=2", "X-H": "3"}, None, None, 200), ("GET", "/", {}, None, b"root", 200),
+    ("POST", "/echo", {}, BODY, BODY, 200), ("POST", "/body", {}, BODY[:9000], BODY[:9000], 200),
     ("POST", "/relay", {"Transfer-Encoding": "chunked"}, chunked([b"abc", b"d" * 5000]), b"abc" + b"d" * 5000, 200),
-    ("GET", "/parts", {}, None, b"p" * 15000, 200),
-    ("GET", "/spawn", {}, None, b"job", 200),
-    ("GET", "/big", {}, None, b"b" * 200000, 200),
-    ("POST", "/file", {}, BODY, BODY, 200),
-    ("GET", "/error", {}, None, None, 500),
+    ("GET", "/parts", {}, None, b"p" * 15000, 200), ("GET", "/spawn", {}, None, b"job", 200),
+    ("GET", "/big", {}, None, b"b" * 200000, 200), ("POST", "/file", {}, BODY, BODY, 200), ("GET", "/error", {}, None, None, 500),
     ("GET", "/nowhere", {}, None, None, 404),
 ]
 

@@ -175,20 +175,17 @@ class Requests(FetchCase):
 
     def test_usage(self):
         table(self, [(case[0], case) for case in [
-            ('ls.fetch()', "the first argument must be a URL"),
-            ('ls.fetch(url, 5)', "options must be a table"),
+            ('ls.fetch()', "the first argument must be a URL"), ('ls.fetch(url, 5)', "options must be a table"),
             ('ls.fetch(url, { json = 1, body = "x" })', "give one of body, json, form and parts"),
             ('ls.fetch(url, { json = print })', "ls.fetch: json: "),
             ('ls.fetch(url, { body = true })', "body must be a string, a buffer or a function; got true"),
             ('ls.fetch(url, { query = { a = print } })', "query: \"a\" must be"),
-            ('ls.fetch(url, { method = "A B" })', "invalid method"),
-            ('ls.fetch(url, { method = "CONNECT" })', "makes a tunnel"),
+            ('ls.fetch(url, { method = "A B" })', "invalid method"), ('ls.fetch(url, { method = "CONNECT" })', "makes a tunnel"),
             ('ls.fetch(url, { headers = { ["a b"] = "x" } })', "invalid header name \"a b\""),
             ('ls.fetch(url, { headers = { A = "x\\r\\ny" } })', "control character"),
             ('ls.fetch(url, { headers = { A = true } })', "must be a string, a number or a list"),
             ('ls.fetch(url, { headers = { ["content-length"] = 3 } })', "is written by ls.fetch"),
-            ('ls.fetch(url, { unix = "/a", public = true })', "not public"),
-            ('ls.fetch(url, {}, 5)', "too many arguments"),
+            ('ls.fetch(url, { unix = "/a", public = true })', "not public"), ('ls.fetch(url, {}, 5)', "too many arguments"),
         ]], lambda case: self.assertIn(case[1], self.raised(case[0])), workers=1)
         self.assertIn("cannot wait", self.run_lua('return string.gsub("a", "a", function() return (pcall(ls.fetch, url)) and '
                                                   '"" or select(2, pcall(ls.fetch, url)) end)'))
@@ -767,10 +764,8 @@ class Parts(FetchCase):
 
     def test_usage(self):
         for given, message in (
-            ('parts = {}', "parts must be a list such as"),
-            ('parts = { a = 1 }', "parts must be a list such as"),
-            ('parts = { "a" }', 'parts[1] must be a table; got "a"'),
-            ('parts = { { body = "" } }', "parts[1].name is missing"),
+            ('parts = {}', "parts must be a list such as"), ('parts = { a = 1 }', "parts must be a list such as"),
+            ('parts = { "a" }', 'parts[1] must be a table; got "a"'), ('parts = { { body = "" } }', "parts[1].name is missing"),
             ('parts = { { name = 1, body = "" } }', "parts[1].name must be a string; got 1"),
             ('parts = { { name = "a" } }', "parts[1].body must be a string, a number, a buffer or a function; got nil"),
             ('parts = { { name = "a", body = "", file = "" } }', 'unknown option "file"'),

@@ -240,14 +240,12 @@ class Files(E2E):
         self.assertEqual(server.get("/twice").text, "small\n")
         server.wait_log(r"twice: false .*res:file at \S*site.lua:\d+ has described the response: write return res:file")
         for what, why in (
-            ("option", "res:file: unknown option \"tpye\"; did you mean 'type'?"),
-            ("type", "media type"),
+            ("option", "res:file: unknown option \"tpye\"; did you mean 'type'?"), ("type", "media type"),
             ("offset", "res:file: offset must be a whole number from 0 to 9223372036854775807; got -1"),
             ("length", "res:file: length must be a whole number from 0 to 9223372036854775807; got 1.5"),
             ("max_age", "res:file: max_age must be a whole number from 0 to 2147483648; got 1h"),
             ("download", "res:file: download must be the name of a file in UTF-8"),
-            ("etag", "res:file: etag must be true or false"),
-            ("nul", "path contains NUL"),
+            ("etag", "res:file: etag must be true or false"), ("nul", "path contains NUL"),
             ("path", "string expected, got table"),
         ):
             with self.subTest(what):

@@ -146,13 +146,8 @@ class Wrong(Failing):
 
     def test_errors(self):
         for target, says in (
-            ("/error", "raised on purpose"),
-            ("/error-table", None),
-            ("/error-nil", None),
-            ("/error-object", "an object speaks"),
-            ("/error-nasty", None),
-            ("/call-nil", "site.lua:"),
-            ("/error-after-sleep", "after sleep"),
+            ("/error", "raised on purpose"), ("/error-table", None), ("/error-nil", None), ("/error-object", "an object speaks"),
+            ("/error-nasty", None), ("/call-nil", "site.lua:"), ("/error-after-sleep", "after sleep"),
         ):
             with self.subTest(target):
                 response = self.broken(target, says=says)

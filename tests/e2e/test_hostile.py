@@ -568,13 +568,9 @@ class Bare(E2E):
         with server.connect() as conn:
             self.eventually(lambda: conn.get("/globals").text == "0", "the \"start\" hook has run")
             for method, target, status, text in (
-                ("GET", "/json", 200, '{"a":[]}'),
-                ("GET", "/p/a%41/b?q=%42", 200, "aABv"),
-                ("GET", "/nowhere", 404, "Not Found\n"),
-                ("GET", "/%zz", 400, "Bad Request\n"),
-                ("PUT", "/", 405, "Method Not Allowed\n"),
-                ("OPTIONS", "/", 204, ""),
-                ("OPTIONS", "*", 204, ""),
+                ("GET", "/json", 200, '{"a":[]}'), ("GET", "/p/a%41/b?q=%42", 200, "aABv"),
+                ("GET", "/nowhere", 404, "Not Found\n"), ("GET", "/%zz", 400, "Bad Request\n"),
+                ("PUT", "/", 405, "Method Not Allowed\n"), ("OPTIONS", "/", 204, ""), ("OPTIONS", "*", 204, ""),
             ):
                 response = conn.ask(method, target, {"X-Y": "v"})
                 self.assertEqual((response.status, response.text), (status, text), target)

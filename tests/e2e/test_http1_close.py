@@ -10,10 +10,8 @@ class Close(Http1):
         """A client that sends 10 MB more before it reads still receives the response."""
         noise = os.urandom(1 << 20)
         for name, head in (
-            ("too large", post(b"Content-Length: 20000000\r\n")),
-            ("broken", b"GET / HTTP/9.9\r\n\r\n"),
-            ("bad chunk", post(b"Transfer-Encoding: chunked\r\n", b"zzz\r\n")),
-            ("head without end", b"GET /" + b"a" * 20000),
+            ("too large", post(b"Content-Length: 20000000\r\n")), ("broken", b"GET / HTTP/9.9\r\n\r\n"),
+            ("bad chunk", post(b"Transfer-Encoding: chunked\r\n", b"zzz\r\n")), ("head without end", b"GET /" + b"a" * 20000),
         ):
             with self.subTest(name), self.server.connect() as conn:
                 conn.send(head)

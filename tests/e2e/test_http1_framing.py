@@ -30,10 +30,8 @@ class Framing(Http1):
         ])
 
     BAD_CHUNKS = [
-        ("sign", b"+5\r\nhello\r\n0\r\n\r\n"),
-        ("overflow 2^64+5", b"10000000000000005\r\nhello\r\n0\r\n\r\n"),
-        ("data too long", b"5\r\nhelloX\r\n0\r\n\r\n"),
-        ("endless extension", b"5;" + b"a" * 100000 + b"\r\nhello\r\n0\r\n\r\n"),
+        ("sign", b"+5\r\nhello\r\n0\r\n\r\n"), ("overflow 2^64+5", b"10000000000000005\r\nhello\r\n0\r\n\r\n"),
+        ("data too long", b"5\r\nhelloX\r\n0\r\n\r\n"), ("endless extension", b"5;" + b"a" * 100000 + b"\r\nhello\r\n0\r\n\r\n"),
         ("trailer without colon", b"5\r\nhello\r\n0\r\nGET /evil HTTP/1.1\r\n\r\n"),
         ("trailers that are too long", chunked([b"x"], b"X: " + b"y" * 100000 + b"\r\n")),
     ]

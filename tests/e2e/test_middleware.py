@@ -121,32 +121,20 @@ class Middleware(E2E):
     def test_it_sees_every_kind_of_response(self):
         error = "Internal Server Error\n"
         for case in (
-            ("/text", 200, "text", "200 %s string" % TEXT),
-            ("/table", 200, '{"a":1}', "200 %s table" % JSON),
-            ("/both", 201, "made", "201 %s string" % TEXT),
-            ("/status", 403, "Forbidden\n", "403 %s nil" % TEXT),
-            ("/none", 500, error, "500 %s nil" % TEXT),
-            ("/own-status", 202, "", "202 - nil"),
-            ("/html", 200, "<p>page", "200 %s string" % HTML),
-            ("/html-alone", 203, "<p>page", "203 %s string" % HTML),
-            ("/json", 200, '"text"', "200 %s string" % JSON),
-            ("/send", 200, "a,b", "200 text/csv; charset=utf-8 string"),
-            ("/redirect", 303, "See Other\n", "303 %s nil" % TEXT),
-            ("/file", 200, "0123456789" * 10, "200 %s nil" % TEXT),
-            ("/no-file", 404, "Not Found\n", "404 %s nil" % TEXT),
-            ("/forgotten-file", 404, "Not Found\n", "404 %s nil" % TEXT),
-            ("/forgotten-folder", 500, error, "500 %s nil" % TEXT),
-            ("/gone-file", 410, "", "410 - nil"),
+            ("/text", 200, "text", "200 %s string" % TEXT), ("/table", 200, '{"a":1}', "200 %s table" % JSON),
+            ("/both", 201, "made", "201 %s string" % TEXT), ("/status", 403, "Forbidden\n", "403 %s nil" % TEXT),
+            ("/none", 500, error, "500 %s nil" % TEXT), ("/own-status", 202, "", "202 - nil"),
+            ("/html", 200, "<p>page", "200 %s string" % HTML), ("/html-alone", 203, "<p>page", "203 %s string" % HTML),
+            ("/json", 200, '"text"', "200 %s string" % JSON), ("/send", 200, "a,b", "200 text/csv; charset=utf-8 string"),
+            ("/redirect", 303, "See Other\n", "303 %s nil" % TEXT), ("/file", 200, "0123456789" * 10, "200 %s nil" % TEXT),
+            ("/no-file", 404, "Not Found\n", "404 %s nil" % TEXT), ("/forgotten-file", 404, "Not Found\n", "404 %s nil" % TEXT),
+            ("/forgotten-folder", 500, error, "500 %s nil" % TEXT), ("/gone-file", 410, "", "410 - nil"),
             ("/second-file", 200, "0123456789" * 10, "200 %s nil" % TEXT),
             ("/static/page.txt", 200, "0123456789" * 10, "200 %s nil" % TEXT),
-            ("/static/none.txt", 404, "Not Found\n", "404 %s nil" % TEXT),
-            ("/fail", 500, error, "500 %s nil" % TEXT),
-            ("/fail-after", 500, error, "500 %s nil" % TEXT),
-            ("/wrong", 500, error, "500 %s nil" % TEXT),
-            ("/waits", 200, "waited", "200 %s string" % TEXT),
-            ("/fail-after-wait", 500, error, "500 %s nil" % TEXT),
-            ("/nowhere", 404, "Not Found\n", "404 %s nil" % TEXT),
-            ("/%00", 400, "Bad Request\n", "400 %s nil" % TEXT),
+            ("/static/none.txt", 404, "Not Found\n", "404 %s nil" % TEXT), ("/fail", 500, error, "500 %s nil" % TEXT),
+            ("/fail-after", 500, error, "500 %s nil" % TEXT), ("/wrong", 500, error, "500 %s nil" % TEXT),
+            ("/waits", 200, "waited", "200 %s string" % TEXT), ("/fail-after-wait", 500, error, "500 %s nil" % TEXT),
+            ("/nowhere", 404, "Not Found\n", "404 %s nil" % TEXT), ("/%00", 400, "Bad Request\n", "400 %s nil" % TEXT),
             ("/api/none", 404, "nothing at /api/none", "404 %s string" % TEXT),
             ("/api/fail", 503, "api:  luck", "503 %s string" % TEXT),
         ):
@@ -225,10 +213,8 @@ class Middleware(E2E):
 
     def test_misuse(self):
         for target, message in (
-            ("/twice", "next() was called before by this middleware"),
-            ("/later", "next() belongs to the middleware that got it"),
-            ("/argument", "next() takes no arguments"),
-            ("/job", "next() belongs to the middleware that got it"),
+            ("/twice", "next() was called before by this middleware"), ("/later", "next() belongs to the middleware that got it"),
+            ("/argument", "next() takes no arguments"), ("/job", "next() belongs to the middleware that got it"),
             ("/forgets", "the middleware neither called next() nor answered the request: call next(), or return a response such as"),
             ("/own-error", "behind next"),
             ("/went-on", r"site.lua:\d+: res:redirect at \S*site.lua:\d+ has described the response: write return res:redirect(...)"),
@@ -420,10 +406,8 @@ app:static("/static", dir, { precompressed = true, max_age = 60 })
     def test_they_can_be_read(self):
         names = ("X-Names", json.dumps(self.NAMES))
         for target, headers, missing in (
-            ("/file", (), ("Content-Encoding", "Vary")),
-            ("/part", (), ("Content-Encoding", "Vary", "Cache-Control")),
-            ("/own", (), ("Content-Encoding", "Vary", "Cache-Control")),
-            ("/static/page.txt", (), ("Content-Encoding",)),
+            ("/file", (), ("Content-Encoding", "Vary")), ("/part", (), ("Content-Encoding", "Vary", "Cache-Control")),
+            ("/own", (), ("Content-Encoding", "Vary", "Cache-Control")), ("/static/page.txt", (), ("Content-Encoding",)),
             ("/static/page.txt", (self.GZIP,), ()),
         ):
             with self.subTest(target, headers=headers):

@@ -59,9 +59,7 @@ class ProxyProtocol(E2E):
             self.assertTrue(answer == remote + " http" or remote == "own" and answer.startswith("127.0.0.1:"), answer)
 
         table(self, [(repr(case[0]), case) for case in (
-            (LINE, "192.0.2.7:40000"),
-            (b"PROXY UNKNOWN\r\n", "own"),
-            (version_2(0x21, 0x11, IP4), "192.0.2.7:40000"),
+            (LINE, "192.0.2.7:40000"), (b"PROXY UNKNOWN\r\n", "own"), (version_2(0x21, 0x11, IP4), "192.0.2.7:40000"),
             (version_2(0x21, 0x21, IP6), "[2001:db8::7]:65535"),
             (version_2(0x21, 0x11, IP4 + b"\x03\0\x04abcd" + b"\x04\x03\xe8" + bytes(1000)), "192.0.2.7:40000"),
             (version_2(0x20, 0x11, IP4), "own"),

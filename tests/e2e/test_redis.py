@@ -81,15 +81,12 @@ class RealServer(RedisCase):
             ("r:set('k', {})", "r:set: argument 2 must be a string, a number or a buffer; got a table"),
             ("r:call('SET', 'k', true)", "r:call: argument 3 must be a string, a number or a buffer; got true"),
             ("r.get('k')", 'r:get: call it with a colon, as in r:get(key); got "k"'),
-            ("r:multi()", "r:multi: use r:transaction(fn)"),
-            ("r:call('watch', 'k')", "r:call: use r:transaction(keys, fn)"),
-            ("r:select(1)", "r:select: the number of the database stands in the URL"),
-            ("r:wait(1, 1)", "use r:pipeline"),
+            ("r:multi()", "r:multi: use r:transaction(fn)"), ("r:call('watch', 'k')", "r:call: use r:transaction(keys, fn)"),
+            ("r:select(1)", "r:select: the number of the database stands in the URL"), ("r:wait(1, 1)", "use r:pipeline"),
             ("r:pipeline(function(p) p:subscribe('a') end)", "p:subscribe: use r:subscribe"),
             ("r:pipeline(function(p) p:blpop('a', 1) end)", "p:blpop: a command that blocks cannot stand in a pipeline"),
             ("r:pipeline(function(p) p:set('a', nil) end)", "p:set: argument 2 must be"),
-            ("r:pipeline(1)", "r:pipeline: the function is missing"),
-            ("r:Get('k')", "commands are methods in lower case"),
+            ("r:pipeline(1)", "r:pipeline: the function is missing"), ("r:Get('k')", "commands are methods in lower case"),
             ("ls.redis('http://a')", "invalid URL"),
         ]:
             with self.subTest(code):

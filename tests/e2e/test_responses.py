@@ -136,10 +136,8 @@ class Responses(E2E):
         with self.connect() as conn:
             for path, status, body, type_ in (
                     ("/list", 200, "[1,2,3]", json_type), ("/teapot", 418, none, text), ("/n304", 304, "", none),
-                    ("/all", 201, "made", "text/x"),
-                    ("/buffer", 200, "prepared", none), ("/buffer", 200, "prepared", none),
-                    ("/type", 200, "<p>", "text/html"),
-                    ("/redirect", 302, none, none), ("/redirect301", 301, none, none)):
+                    ("/all", 201, "made", "text/x"), ("/buffer", 200, "prepared", none), ("/buffer", 200, "prepared", none),
+                    ("/type", 200, "<p>", "text/html"), ("/redirect", 302, none, none), ("/redirect301", 301, none, none)):
                 response = conn.get(path)
                 self.assertEqual((response.status, response.text if body is not None else none), (status, body), path)
                 if type_:

@@ -152,9 +152,7 @@ class NoBuffers(Scarcity):
         server.wait_log("hoarded")
         for _ in range(3):
             for bytes_sent in (
-                request("GET", "/"),
-                request("GET", "/file"),
-                request("GET", "/stats") * 3,
+                request("GET", "/"), request("GET", "/file"), request("GET", "/stats") * 3,
                 request("POST", "/echo", {"Content-Length": "5"}) + b"hello",
                 request("POST", "/echo", {"Content-Length": "3000000"}) + b"x" * 3000000,
                 request("POST", "/echo", {"Transfer-Encoding": "chunked"}, chunked([b"y" * 100000] * 20)),

@@ -1,9 +1,7 @@
 """ls.session: cookies that browsers send back, forged and expired ones, several threads, a reload in between."""
-import http.server
-import threading
 import unittest
 
-from harness import E2E, in_parallel, run_program, scratch, write_text
+from harness import E2E, app_site, in_parallel, run_program, scratch, write_text
 from harness.server import Server
 from harness.environment import WINDOWS
 from harness.websocket import WebSocket
@@ -60,35 +58,14 @@ APP, KEPT = 0, 2  # the listeners
 SECRET = "0123456789abcdef" * 2
 
 
-class Up(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"up")
-
-    def log_message(self, *_):
-        pass
-
-
 class Sessions(E2E):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.up = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Up)
-        cls.up.daemon_threads = True
-        threading.Thread(target=cls.up.serve_forever, daemon=True).start()
-        cls.addClassCleanup(cls.up.server_close)
-        cls.addClassCleanup(cls.up.shutdown)
-
     def setUp(self):
         super().setUp()
         folder = self.enterContext(scratch(secrets=SECRET + "\n"))
         self.secrets = folder + "/secrets"
         reloads = ("--pid", Server.PID_FILE) if WINDOWS else ()
-        site = SITE.replace("@UP@", "http://127.0.0.1:%d" % self.up.server_address[1]).replace("ls.dir", '"%s"' % folder.replace("\\", "/"))
+        up = self.serve(app_site("""app:get("/*path", function() return "up" end)"""))
+        site = SITE.replace("@UP@", "http://127.0.0.1:%d" % up.port()).replace("ls.dir", '"%s"' % folder.replace("\\", "/"))
         self.server = self.serve(site, listeners=4, flags=reloads)
 
     def visit(self, target, cookie=None, index=APP):

@@ -323,18 +323,16 @@ class Sse(E2E):
     def test_errors(self):
         events = [event[6:].decode() for event in self.get("/errors").text.encode().split(b"\n\n")[1:-1]]
         wanted = [
-            "res:sse takes a table of options, such as { retry = 2 }; got 1",
-            'res:sse: overflow must be "close" or "skip"', "invalid header name 'a b'",
-            "too many arguments", "the status of a stream of events must be 200, not 404",
-            "the head of the response was sent already",
-            "the table has none of the fields data, id and retry", "an event without data is ignored by clients",
-            "event must not contain a line break or NUL", "event must not contain", "id must not contain", "id must not contain",
-            "id must be a string; got boolean", "data must be a string, number, buffer or table; got boolean",
-            "the data is not valid UTF-8", "retry must be a number of seconds", "retry must be a number of seconds",
-            "retry must be a number of seconds", "unknown field 'datas'", "unknown field '1'", "id is not valid UTF-8",
-            "value expected", "got boolean", "the data is not valid UTF-8", "too many arguments", "string expected",
-            "the comment is not valid UTF-8", "the topic must not be empty", "1025 bytes", "must be", "has no method or field 'sent'",
-            "sse expected",
+            "res:sse takes a table of options, such as { retry = 2 }; got 1", 'res:sse: overflow must be "close" or "skip"',
+            "invalid header name 'a b'", "too many arguments", "the status of a stream of events must be 200, not 404",
+            "the head of the response was sent already", "the table has none of the fields data, id and retry",
+            "an event without data is ignored by clients", "event must not contain a line break or NUL", "event must not contain",
+            "id must not contain", "id must not contain", "id must be a string; got boolean",
+            "data must be a string, number, buffer or table; got boolean", "the data is not valid UTF-8",
+            "retry must be a number of seconds", "retry must be a number of seconds", "retry must be a number of seconds",
+            "unknown field 'datas'", "unknown field '1'", "id is not valid UTF-8", "value expected", "got boolean",
+            "the data is not valid UTF-8", "too many arguments", "string expected", "the comment is not valid UTF-8",
+            "the topic must not be empty", "1025 bytes", "must be", "has no method or field 'sent'", "sse expected",
         ]
         for got, want in zip(events, wanted):
             self.assertIn(want, got)

@@ -13,6 +13,7 @@ import threading
 
 from harness import E2E, WAIT, Conn, Server, beside, in_parallel
 from harness import tls
+from harness.acceptor import Acceptor
 
 SITE = r"""
 local ls = require "luaserve"
@@ -136,7 +137,7 @@ end)
 CONTROL, SMTP, IMAP = range(3)
 
 
-class Peer:
+class Peer(Acceptor):
     """The server of a dialogue: it greets, answers STARTTLS, then serves the connection with `serve`."""
 
     def __init__(self, folder, serve=None, cert="server", answer=b"220 go ahead\r\n", client_ca=None, wrap=True, **settings):
@@ -147,44 +148,26 @@ class Peer:
             self.context.load_verify_locations(os.path.join(folder, client_ca))
         for name, value in settings.items():
             setattr(self.context, name, value)
-        self.serve, self.answer, self.wrap = serve or self.echo, answer, wrap
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.run, daemon=True).start()
+        self.use, self.answer, self.wrap = serve or self.echo, answer, wrap
+        super().__init__()
 
-    def run(self):
-        while True:
-            try:
-                conn = self.listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self.talk, args=(conn,), daemon=True).start()
-
-    def talk(self, conn):
+    def serve(self, conn, _):
         conn.settimeout(WAIT)
-        with contextlib.suppress(OSError):  # a handshake that the client ended
-            with conn:
-                conn.sendall(b"220 hello\r\n")
-                if conn.recv(100) != b"STARTTLS\r\n":
-                    return
-                conn.sendall(self.answer)
-                if not self.wrap:
-                    self.serve(conn)
-                    return
-                with self.context.wrap_socket(conn, server_side=True, suppress_ragged_eofs=False) as wrapped:
-                    self.serve(wrapped)
+        conn.sendall(b"220 hello\r\n")
+        if conn.recv(100) != b"STARTTLS\r\n":
+            return
+        conn.sendall(self.answer)
+        if not self.wrap:
+            self.use(conn)
+            return
+        with self.context.wrap_socket(conn, server_side=True, suppress_ragged_eofs=False) as wrapped:
+            self.use(wrapped)
 
     @staticmethod
     def echo(conn):
-        while True:
-            data = conn.recv(65536)
-            if not data:
-                break
+        while data := conn.recv(65536):
             conn.sendall(data)
         conn.unwrap()
-
-    def close(self):
-        self.listener.close()
 
 
 class Line:

@@ -16,13 +16,10 @@ CHUNKED = H + b"Transfer-Encoding: chunked\r\n\r\n"
 INVALID_RESPONSES = (
     (H + b"Content-Length: 1, 1\r\n\r\nx", "bad Content-Length"),
     (H + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nx", "several Content-Length fields"),
-    (H + b"Transfer-Encoding: gzip\r\n\r\nx", "unknown transfer coding"),
-    (CHUNKED + b"zz\r\n", "bad chunk size"),
-    (CHUNKED + b"2\r\nokXX", "no CR LF after a chunk"),
-    (H + b"A: " + b"a" * 100000, "the head of the response is too large"),
+    (H + b"Transfer-Encoding: gzip\r\n\r\nx", "unknown transfer coding"), (CHUNKED + b"zz\r\n", "bad chunk size"),
+    (CHUNKED + b"2\r\nokXX", "no CR LF after a chunk"), (H + b"A: " + b"a" * 100000, "the head of the response is too large"),
     (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "bare LF"),
-    (b"HTTP/1.1 101 Switching\r\n\r\n", "status 101, but no upgrade was requested"),
-    (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0"),
+    (b"HTTP/1.1 101 Switching\r\n\r\n", "status 101, but no upgrade was requested"), (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0"),
     (b"\x15\x03\x03\x00\x02\x02\x46", "the port expects TLS (https://)"),
 )
 # The data before the server closes.

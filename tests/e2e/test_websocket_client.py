@@ -178,10 +178,8 @@ class Client(ClientCase):
 
     def test_faults_of_the_server(self):
         for send, code in ((lambda c: c.send_frame(TEXT, b"a", mask=True), 1002),
-                           (lambda c: c.send_frame(TEXT, b"a", rsv=4), 1002),
-                           (lambda c: c.send_frame(3), 1002),
-                           (lambda c: c.send_frame(TEXT, b"\xff"), 1007),
-                           (lambda c: c.send_frame(BINARY, b"", length=65), 1009)):
+                           (lambda c: c.send_frame(TEXT, b"a", rsv=4), 1002), (lambda c: c.send_frame(3), 1002),
+                           (lambda c: c.send_frame(TEXT, b"\xff"), 1007), (lambda c: c.send_frame(BINARY, b"", length=65), 1009)):
             conn = self.open("local a, b, c = ws:receive() return a, c", options=", { max_message = 64, close_timeout = 1 }")
             send(conn)
             got = conn.read_frame()
@@ -249,8 +247,7 @@ class Client(ClientCase):
                 ("", "the first argument must be a URL"),
                 ("'http://a/'", 'invalid URL "http://a/": it must begin with "ws://" or "wss://"'),
                 ("'ws://'", "the host must be a name or an address"),
-                ("'ws://a:0/'", "the port must be a number from 1 to 65535"),
-                ("'ws://a/\\1'", "percent-encode"),
+                ("'ws://a:0/'", "the port must be a number from 1 to 65535"), ("'ws://a/\\1'", "percent-encode"),
                 ("'ws://a', { protocols = { 'a b' } }", "a subprotocol is a token"),
                 ("'ws://a', { headers = { ['a b'] = 1 } }", 'invalid header name "a b"'),
                 ("'ws://a', { headers = { X = '1\\rY: 2' } }", "contains a control character"),
@@ -259,8 +256,7 @@ class Client(ClientCase):
                 ("'ws://a', { headers = { Origin = 'b' } }", "use the option origin"),
                 ("'ws://a', { origin = 'b' }", "origin must be a scheme"),
                 ("'ws://a', { tls = {} }", "the option tls needs a URL with wss://"),
-                ("'wss://a', { tls = false }", "wss:// needs TLS"),
-                ("'ws://a', {}, 3", "ls.websocket(url, options)")):
+                ("'wss://a', { tls = false }", "wss:// needs TLS"), ("'ws://a', {}, 3", "ls.websocket(url, options)")):
             got = self.run_lua("return ls.websocket(%s)" % call)
             self.assertTrue(got.startswith("false|"), (call, got))
             self.assertIn(message, got, call)

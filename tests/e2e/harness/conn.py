@@ -20,7 +20,7 @@ class Framing(AssertionError):
     """The peer's bytes are not valid HTTP."""
 
 
-class Closed(AssertionError):
+class Closed(AssertionError, EOFError):
     """The connection ended before or inside a response."""
 
 

@@ -3,6 +3,7 @@ import contextlib
 import socket
 import struct
 
+from harness.conn import Closed
 from harness.environment import WAIT
 
 
@@ -13,6 +14,12 @@ class PeerConn:
         sock.settimeout(WAIT)
         self.sock, self.unread = sock, b""
 
+    def _more(self):
+        data = self.sock.recv(65536)
+        if not data:
+            raise Closed("the client closed the connection")
+        self.unread += data
+
     def __enter__(self):
         return self
 
@@ -22,10 +29,7 @@ class PeerConn:
     def request(self):
         """Reads the head of a request: self.line, self.fields, self.lines."""
         while b"\r\n\r\n" not in self.unread:
-            data = self.sock.recv(65536)
-            if not data:
-                raise EOFError("the client closed the connection")
-            self.unread += data
+            self._more()
         head, _, self.unread = self.unread.partition(b"\r\n\r\n")
         lines = head.decode().split("\r\n")
         self.line, self.lines = lines[0], lines[1:]
@@ -34,10 +38,7 @@ class PeerConn:
 
     def take(self, count):
         while len(self.unread) < count:
-            data = self.sock.recv(65536)
-            if not data:
-                raise EOFError("the client closed the connection")
-            self.unread += data
+            self._more()
         data, self.unread = self.unread[:count], self.unread[count:]
         return data
 
@@ -62,15 +63,15 @@ class PeerConn:
 
 
 class Peer:
+    CONN = PeerConn
+
     def __init__(self):
-        self.listener = socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(64)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.listener.settimeout(WAIT)
         self.port = self.listener.getsockname()[1]
 
     def accept(self):
-        return PeerConn(self.listener.accept()[0])
+        return self.CONN(self.listener.accept()[0])
 
     def accept_after(self, begin):
         begin()

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 
+from harness.acceptor import Acceptor
 from harness.conn import STATUS_LINE, TOKEN, Closed, Conn, Framing, Response, TimedOut
 from harness.environment import WAIT, free_port
 
@@ -49,25 +50,17 @@ backend-read-timeout=2s
 COMMANDS = {"nginx": ["-e", "/dev/null", "-c"], "haproxy": ["-db", "-f"], "nghttpx": ["--conf"]}
 
 
-class Upstream:
+class Upstream(Acceptor):
     """A strict server. It notes what it reads of each request in `seen`, and answers with `answer`, bytes and what follows them:
     "keep", "close" or "reset"."""
 
     def __init__(self):
-        self.listener = socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(64)
-        self.port = self.listener.getsockname()[1]
         self.lock, self.unfinished = threading.Lock(), 0
         self.begin()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
     def begin(self, answer=None):
         self.seen, self.answer = [], answer
-
-    def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
 
     def finished(self):
         """Wait until no request is read in part; whether that was so in time."""
@@ -76,40 +69,31 @@ class Upstream:
             time.sleep(0.001)
         return not self.unfinished
 
-    def _accept(self):
-        while True:
-            try:
-                sock = self.listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(Request(sock),), daemon=True).start()
-
     def _count(self, change):
         with self.lock:
             self.unfinished += change
 
-    def _serve(self, conn):
-        with conn:
-            with contextlib.suppress(Closed, OSError):
-                while conn.begins():
-                    self._count(1)
-                    try:
-                        read = conn.read()
-                        self.seen.append(read)
-                    except Framing as error:
-                        self.seen.append("invalid: %s" % error)
-                        conn.try_send(b"HTTP/1.1 400 Upstream\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                        return
-                    finally:
-                        self._count(-1)
-                    data, then = b"HTTP/1.1 200 OK\r\n" + DATE + b"Content-Length: 2\r\n\r\nok", "keep"
-                    if self.answer and not read.startswith("GET /end"):
-                        data, then = self.answer
-                    conn.try_send(data)
-                    if then == "reset":
-                        conn.reset()
-                    if then != "keep":
-                        return
+    def serve(self, sock, _):
+        with Request(sock) as conn:
+            while conn.begins():
+                self._count(1)
+                try:
+                    read = conn.read()
+                    self.seen.append(read)
+                except Framing as error:
+                    self.seen.append("invalid: %s" % error)
+                    conn.try_send(b"HTTP/1.1 400 Upstream\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    return
+                finally:
+                    self._count(-1)
+                data, then = b"HTTP/1.1 200 OK\r\n" + DATE + b"Content-Length: 2\r\n\r\nok", "keep"
+                if self.answer and not read.startswith("GET /end"):
+                    data, then = self.answer
+                conn.try_send(data)
+                if then == "reset":
+                    conn.reset()
+                if then != "keep":
+                    return
 
 
 class Request(Conn):

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 
+from harness.acceptor import Acceptor
 from harness.environment import WAIT, free_port
 from harness.server import run_program, temporary_folder
 
@@ -75,31 +76,18 @@ def encode(words):
     return out
 
 
-class FakeRedis:
+class FakeRedis(Acceptor):
     """Answers each command with the bytes that answer(words, number of the connection) returns; None: closes the
     connection. `commands` lists all of them."""
 
     def __init__(self, answer):
         self.answer, self.commands, self.connections = answer, [], 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        super().__init__()
 
-    def accept(self):
-        while True:
-            try:
-                s, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self.serve, args=(s, self.connections), daemon=True).start()
-
-    def serve(self, s, number):
-        with s, s.makefile("rb") as f:
-            while True:
-                head = f.readline()
-                if not head:
-                    return
+    def serve(self, conn, number):
+        self.connections = number
+        with conn.makefile("rb") as f:
+            while head := f.readline():
                 words = []
                 for _ in range(int(head[1:])):
                     n = int(f.readline()[1:])
@@ -108,10 +96,4 @@ class FakeRedis:
                 answer = self.answer(words, number)
                 if answer is None:
                     return
-                try:
-                    s.sendall(answer)
-                except OSError:
-                    return
-
-    def close(self):
-        self.listener.close()
+                conn.sendall(answer)

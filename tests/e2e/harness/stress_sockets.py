@@ -1,9 +1,9 @@
 """WebSocket servers for the load generator, raw ones of a few lines, which can break the protocol."""
-import struct
 import threading
 
 from harness.stress import Small, Stress, head_of
-from harness.websocket import BINARY, CLOSE, TEXT, Frame, accept, frame, masked
+from harness.websocket import BINARY, CLOSE, TEXT, accept, frame
+from harness.websocket_peer import Frames
 
 
 def upgrade(head, extra=""):
@@ -13,34 +13,13 @@ def upgrade(head, extra=""):
             "Sec-WebSocket-Accept: %s\r\n%s\r\n" % (accept(fields["Sec-WebSocket-Key"]), extra)).encode()
 
 
-class Peer:
-    """The server's side of a connection after its handshake."""
-
+class Peer(Frames):
     def __init__(self, conn, head):
-        self.conn, self.head, self.rest = conn, head.decode(), b""
+        super().__init__(conn)
+        self.conn, self.head, self.read = conn, head.decode(), self.read_frame
         self.path = self.head.split(" ")[1]
 
-    def take(self, count):
-        while len(self.rest) < count:
-            got = self.conn.recv(65536)
-            if not got:
-                raise EOFError
-            self.rest += got
-        taken, self.rest = self.rest[:count], self.rest[count:]
-        return taken
-
-    def read(self):
-        """The next frame, unmasked."""
-        first, second = self.take(2)
-        if not second & 0x80:
-            raise AssertionError("a frame of the client is not masked")
-        length = second & 0x7f
-        if length >= 126:
-            length, = struct.unpack("!H" if length == 126 else "!Q", self.take(2 if length == 126 else 8))
-        key = self.take(4)
-        return Frame(first & 0xf, masked(self.take(length), key), bool(first & 0x80), first >> 4 & 7)
-
-    def send(self, opcode, payload=b"", **how):
+    def send(self, opcode, payload=b"", **how):  # pylint: disable=arguments-renamed
         self.conn.sendall(frame(opcode, payload, mask=False, **how))
 
     def echo(self):
