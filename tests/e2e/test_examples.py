@@ -5,7 +5,8 @@ import re
 import subprocess
 import unittest
 
-from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, needs_terminal, pty, read_bytes, read_text
+from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, needs_terminal, read_bytes, read_text
+from harness.terminal import terminal
 
 EXAMPLES = os.path.join(ROOT, "examples")
 HERE = "127.0.0.1:0"
@@ -189,24 +190,16 @@ class Responder(E2E):
     @needs_terminal
     def test_a_key_at_a_terminal_stops_it(self):
         """Any key ends it at a console of Windows, a line elsewhere, because a terminal delivers lines."""
-        master, slave = pty.openpty()
-        try:
+        with terminal() as (master, slave):
             self.key(slave, lambda _: os.write(master, b"x" if WINDOWS else b"x\n"))
-        finally:
-            os.close(master)
-            os.close(slave)
 
     @needs_terminal
     def test_a_signal_at_a_terminal_stops_it(self):
-        master, slave = pty.openpty()
-        try:
+        with terminal() as (master, slave):
             server = self.start(terminal=slave)
             os.read(master, 1)  # it is running: the first counters
             server.signal()
             self.assertEqual(server.wait(), 0, server.log())
-        finally:
-            os.close(master)
-            os.close(slave)
 
     def test_get_is_answered_and_anything_else_cut_off(self):
         server = self.start()

@@ -5,17 +5,16 @@ scripts/test shows its stages, and the logs of those that fail."""
 # long; it builds the program and installs packages
 import os
 import re
-import select
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 import urllib.request
 
 from harness import E2E, ROOT, SANITIZER, needs_terminal, not_on_windows, pty, read_text, write_text
 from harness.install import run
 from harness.root import BareRoot, Root
+from harness.screen import drawn_on
 
 MINUTES = 60
 PACKAGES_MAX = 120
@@ -270,16 +269,8 @@ def on_a_terminal(command, env, typed):
         child = subprocess.Popen(command, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
         os.close(terminal)
         os.write(controller, typed.encode())
-        text = b""
-        deadline = time.monotonic() + MINUTES
-        while time.monotonic() < deadline and select.select([controller], [], [], max(0, deadline - time.monotonic()))[0]:
-            try:
-                piece = os.read(controller, 65536)
-            except OSError:  # the last descriptor of the terminal was closed
-                break
-            text += piece
-        child.kill()
-        return text.decode(), child.wait()
+        text = drawn_on(controller, lambda _: False)  # to the end
+        return text, child.wait()
     finally:
         os.close(controller)
 

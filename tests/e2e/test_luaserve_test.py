@@ -8,6 +8,7 @@ import unittest
 import xml.etree.ElementTree as ElementTree
 
 from harness import LUASERVE, REPORT, SANITIZER, WAIT, needs_terminal, not_on_windows, pty, scratch, write_text
+from harness.screen import drawn_on
 from harness.server import has_sqlite
 
 HEAD = 'local test, ls = require "luaserve.test", require "luaserve"\n'
@@ -338,18 +339,10 @@ it.skip("skipped", function() end)"""
             process = subprocess.Popen([LUASERVE, "test"], stdout=theirs, stdin=subprocess.DEVNULL, cwd=folder.where,
                                        env={**os.environ, **env})
             os.close(theirs)
-            text = b""
-            while True:
-                try:
-                    data = os.read(ours, 4096)
-                except OSError:  # EIO: the end
-                    data = b""
-                if not data:
-                    break
-                text += data
+            text = drawn_on(ours, lambda _: False)  # to the end
             os.close(ours)
             self.assertEqual(process.wait(WAIT), 0)
-            self.assertEqual(b"\x1b[32m" in text, colours, text)
+            self.assertEqual("\x1b[32m" in text, colours, text)
 
 
 SITE = """

@@ -5,8 +5,9 @@ import signal
 import subprocess
 import time
 
-from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, beside, in_parallel, needs_terminal, pty, read_text,
-                     repeats, system)
+from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, beside, in_parallel, needs_terminal, read_text, repeats,
+                     system)
+from harness.terminal import terminal
 
 EXAMPLES = os.path.join(ROOT, "examples")
 
@@ -108,25 +109,17 @@ class Echo(Example):
 
     @needs_terminal
     def test_key_on_a_terminal(self):
-        master, slave = pty.openpty()
-        try:
+        with terminal() as (master, slave):
             self.keys(slave, lambda _: os.write(master, b"xyq" if WINDOWS else b"\n"))  # a console of Windows delivers single keys
-        finally:
-            os.close(master)
-            os.close(slave)
 
     @needs_terminal
     def test_signal_at_a_terminal(self):
         """The same while it waits for a key."""
-        master, slave = pty.openpty()
-        try:
+        with terminal() as (master, slave):
             server = self.example("echo.lua", "127.0.0.1:0", "quiet", terminal=slave)
             os.read(master, 1)  # it is running: "Processors: ..."
             server.signal(signal.SIGTERM)
             self.assertEqual(server.wait(), 0, server.log())
-        finally:
-            os.close(master)
-            os.close(slave)
 
     def test_closed_standard_input_is_no_key(self):
         server = self.example("echo.lua", "127.0.0.1:0")

@@ -1,10 +1,11 @@
 """What a new user tried in the first hours, and `luaserve dev` says of it: the programs of the review, used as it did."""
-import os
 import re
 import subprocess
 
-from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, pty, read_text, request, scratch
+from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, read_text, request, scratch
 from harness.browser import Browser, needs_browser
+from harness.screen import drawn_on
+from harness.terminal import terminal
 
 DEV = (LUASERVE, "dev")
 LISTEN = '\nls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
@@ -318,33 +319,27 @@ app:get("/", function(req, res, next) end, function() return "hello" end)""")
 
 @not_on_windows("a pseudo-terminal as standard error")
 class Terminal(E2E):
-    def lines(self, site, program=(LUASERVE,), until=b"listening"):
+    def lines(self, site, program=(LUASERVE,), until="listening"):
         """What the program writes to a terminal as standard error. It is stopped after `until` and a request."""
         port = free_port()
         with scratch(**{"site.lua": HEAD + site + LISTEN.replace("port = 0", "port = %d" % port)}) as folder:
-            master, slave = pty.openpty()
+            master, slave = self.enterContext(terminal())
             process = subprocess.Popen([*program, "site.lua"], cwd=folder, stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=slave)
-            text = b""
             try:
-                os.close(slave)
-                while until not in text:
-                    text += os.read(master, 4096)
+                text = drawn_on(master, lambda text: until in text)
                 with Conn(("127.0.0.1", port)) as conn:
                     self.assertEqual(conn.get("/").text, "hello")
                 process.terminate()
-                while b"stopped" not in text:
-                    text += os.read(master, 4096)
+                return text + drawn_on(master, lambda text: "stopped" in text)
             finally:
                 process.kill()
                 process.wait(WAIT)
-                os.close(master)
-        return text.decode()
 
     HELLO = 'app:get("/", function() return "hello" end)'
 
     def test_t26_how_to_see_requests(self):
-        text = self.lines(self.HELLO, until=b"not logged")
+        text = self.lines(self.HELLO, until="not logged")
         self.assertRegex(text, r'info listening on \S+\r\n\S+ info requests are not logged: "luaserve dev" logs each one, '
                                r'a site logs them by ls\.on\("log", fn\)\r\n')
 
