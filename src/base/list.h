@@ -28,6 +28,11 @@ typedef struct ls_node {
     for (type *at = LS_LIST_AT((head)->next, head, type, member), *at##_next; \
          at != NULL && (at##_next = LS_LIST_AT(at->member.next, head, type, member), true); at = at##_next)
 
+/* A loop that takes each element out of the list, from the first one on, until the list is empty. */
+#define LS_LIST_TAKE(type, at, head, member) \
+    for (type * at;                          \
+         !ls_list_empty(head) && (at = LS_CONTAINER((head)->next, type, member), ls_list_remove(&at->member), true);)
+
 static inline void ls_node_init(ls_node *node)
 {
     node->next = node->prev = node;

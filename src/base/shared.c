@@ -26,10 +26,8 @@ int ls_shared_open(ls_shared **out)
 
 void ls_shared_close(ls_shared *shared)
 {
-    while (!ls_list_empty(&shared->objects)) {
-        ls_shared_object *object = LS_CONTAINER(shared->objects.next, ls_shared_object, node);
+    LS_LIST_TAKE (ls_shared_object, object, &shared->objects, node) {
         char *name = object->name;
-        ls_list_remove(&object->node);
         object->kind->close(object);
         free(name);
     }

@@ -31,8 +31,7 @@ static uint32_t drain(ls_http_engine *e, bool all)
     ls_http1 *http = http1_of(e);
     atomic_store(&http->draining, true);
     ls_mutex_lock(&http->mutex);
-    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
-        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
+    LS_LIST_EACH (ls_http1_conn, c, &http->conns, node) {
         uint8_t phase = atomic_load(&c->phase);
         /* The phase may change meanwhile. That is harmless: only a receive is cancelled, and the owner posts it
          * again. */
@@ -48,10 +47,7 @@ static void abort_all(ls_http_engine *e)
     atomic_store(&http->aborting, true);
     atomic_store(&http->draining, true);
     ls_mutex_lock(&http->mutex);
-    for (ls_node *node = http->conns.next; node != &http->conns; node = node->next) {
-        ls_http1_conn *c = LS_CONTAINER(node, ls_http1_conn, node);
-        ls_stream_cancel(ls_http1_stream(c));
-    }
+    LS_LIST_EACH (ls_http1_conn, c, &http->conns, node) ls_stream_cancel(ls_http1_stream(c));
     ls_mutex_unlock(&http->mutex);
 }
 

@@ -653,11 +653,8 @@ static void cancel_of(ls_acceptor *a, const ls_acceptor_service *service)
     static const enum state states[] = {WAITING, SILENT, HOLDING}; /* WAITING first: none of them gets a slot */
     for (unsigned i = 0; i < sizeof states / sizeof states[0]; i++) {
         ls_node *const list = &a->handshakes[states[i]];
-        for (ls_node *node = list->next, *next; node != list; node = next) {
-            handshake *h = LS_CONTAINER(node, handshake, node);
-            next = node->next;
+        LS_LIST_EACH_DROP (handshake, h, list, node)
             if (service == NULL || h->service == service) cancel(h);
-        }
     }
 }
 

@@ -26,9 +26,7 @@ static void drop(ls_name_cache *cache, cached_name *entry)
 static cached_name *find(ls_name_cache *cache, const char *name, uint64_t now_ms)
 {
     const size_t len = strlen(name);
-    for (ls_node *node = cache->names.next, *next; node != &cache->names; node = next) {
-        cached_name *entry = LS_CONTAINER(node, cached_name, node);
-        next = node->next;
+    LS_LIST_EACH_DROP (cached_name, entry, &cache->names, node) {
         if (now_ms >= entry->until_ms)
             drop(cache, entry);
         else if (ls_text_same(entry->name, entry->len, name, len))

@@ -117,11 +117,7 @@ static void update(ls_thread_ctx *ctx, ls_resolver *r)
         const uint64_t ns = (uint64_t)tv.tv_sec * 1000000000u + (uint64_t)tv.tv_usec * 1000u;
         r->armed = ls_timer_set(r->port, &r->timer, ls_clock_ns() + ns + 1000000u) == LS_OK;
     }
-    while (!ls_list_empty(&r->completed)) {
-        cares_lookup *l = LS_CONTAINER(r->completed.next, cares_lookup, node);
-        ls_list_remove(&l->node);
-        l->base.done(ctx, &l->base);
-    }
+    LS_LIST_TAKE (cares_lookup, l, &r->completed, node) l->base.done(ctx, &l->base);
 }
 
 static int code_of(int status)

@@ -85,9 +85,7 @@ static void unlock(ls_stream_pool *pool)
 /* Close the streams of a list that no other thread sees. Not under the mutex: TLS sends close_notify. */
 static void close_all(ls_thread_ctx *ctx, ls_node *list)
 {
-    while (!ls_list_empty(list)) {
-        pooled *p = LS_CONTAINER(list->next, pooled, age);
-        ls_list_remove(&p->age);
+    LS_LIST_TAKE (pooled, p, list, age) {
         ls_stream_close(ctx, p->stream);
         free(p);
     }
@@ -181,9 +179,7 @@ void ls_stream_pool_disconnect(ls_thread_ctx *ctx, ls_stream_pool *pool)
 
 void ls_stream_pool_close(ls_stream_pool *pool)
 {
-    while (!ls_list_empty(&pool->all)) {
-        pooled *p = LS_CONTAINER(pool->all.next, pooled, age);
-        ls_list_remove(&p->age);
+    LS_LIST_TAKE (pooled, p, &pool->all, age) {
         ls_stream_free(p->stream);
         free(p);
     }

@@ -658,10 +658,7 @@ void ls_tasks_begin_held(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why wh
 
 static void tasks_free(ls_node *head)
 {
-    for (ls_node *node = head->next, *next; node != head; node = next) {
-        next = node->next;
-        free(LS_CONTAINER(node, ls_task, node));
-    }
+    LS_LIST_EACH_DROP (ls_task, task, head, node) free(task);
     ls_node_init(head);
 }
 

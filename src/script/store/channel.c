@@ -198,11 +198,7 @@ static void channel_close(ls_shared_object *object)
 {
     ls_channel *channel = ls_channel_of(object);
     assert(ls_list_empty(&channel->senders) && ls_list_empty(&channel->receivers));
-    while (!ls_list_empty(&channel->messages)) {
-        ls_message *message = LS_CONTAINER(channel->messages.next, ls_message, node);
-        ls_list_remove(&message->node);
-        ls_message_drop(message);
-    }
+    LS_LIST_TAKE (ls_message, message, &channel->messages, node) ls_message_drop(message);
     ls_mutex_close(&channel->mutex);
     free(channel);
 }

@@ -254,9 +254,7 @@ static bool end_resolver(ls_thread_ctx *ctx, connect_data *data)
 static void connect_close(ls_thread_ctx *ctx, ls_state *state)
 {
     connect_data *data = data_of(state);
-    while (!ls_list_empty(&data->dialling)) {
-        connecting *c = LS_CONTAINER(data->dialling.next, connecting, node);
-        ls_list_remove(&c->node);
+    LS_LIST_TAKE (connecting, c, &data->dialling, node) {
         ls_dial_cancel(ctx, c->dial);
         c->dial = NULL;
         c->again = true;

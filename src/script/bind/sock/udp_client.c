@@ -287,10 +287,8 @@ static void client_define(lua_State *L, ls_state *state)
 static void clients_close(ls_thread_ctx *ctx, ls_state *state)
 {
     const clients *list = clients_of(state);
-    for (ls_node *node = list->all.next, *next; node != &list->all; node = next) {
-        next = node->next;
-        client_close(ctx, LS_CONTAINER(node, udp_client, node)); /* may wake a task, which only ends */
-    }
+    LS_LIST_EACH_DROP (udp_client, client, &list->all, node)
+        client_close(ctx, client); /* may wake a task, which only ends */
 }
 
 static bool clients_closed(ls_state *state)
@@ -318,10 +316,8 @@ static void clients_disconnect(ls_thread_ctx *ctx, ls_state *state)
 static void clients_free(ls_state *state)
 {
     const clients *list = clients_of(state);
-    for (ls_node *node = list->all.next, *next; node != NULL && node != &list->all; node = next) {
-        next = node->next;
-        client_free(LS_CONTAINER(node, udp_client, node));
-    }
+    if (list->all.next == NULL) return; /* its functions were not defined */
+    LS_LIST_EACH_DROP (udp_client, client, &list->all, node) client_free(client);
 }
 
 static const luaL_Reg functions[] = {{"udp_connect", core_udp_connect}, {NULL, NULL}};
