@@ -173,8 +173,8 @@ LS_PUBLIC int ls_server_url(const ls_server *server, unsigned index, char *text,
 /* Serve until the server is stopped and has drained. ls_server_stop or ls.stop of the site stops it; with
  * options.signals also SIGINT and SIGTERM, which without it have the effect that the program gave them (by default
  * they end the process at once). A site without listeners also stops when all of its tasks and timers have ended.
- * LS_OK; LS_ETIMEDOUT: the drain exceeded its time limit, which begins with the first stop, and the remaining
- * connections were closed; LS_ECANCELED: stopped a second time. It returns in time even if C functions block all
+ * LS_OK; LS_ETIMEDOUT: the drain exceeded its time limit, which begins with the first stop; requests whose handlers
+ * waited got 503, and the remaining connections were closed; LS_ECANCELED: stopped a second time. It returns in time even if C functions block all
  * threads. After the latter two results handlers may still run: ls_server_close says what becomes of them. A process
  * that ends then should use _Exit, because a handler may hold the lock of a stdio file. Another negative code: the
  * threads could not be started, and nothing was served. */

@@ -174,6 +174,21 @@ static void abort_connections(ls_server *server)
     ls_mutex_unlock(&server->lists);
 }
 
+/* Requests that are ended now get 503: another server may do what this one has not done. */
+static void end_requests(ls_server *server)
+{
+    ls_mutex_lock(&server->lists);
+    ls_site_end_work(server->site, LS_END_REQUESTS);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        ls_site_end_work(LS_CONTAINER(node, ls_ending_site, node)->site, LS_END_REQUESTS);
+    ls_mutex_unlock(&server->lists);
+    ls_mutex_lock(&server->mutex);
+    for (unsigned ms = 0; ms < END_MS && server->phase != PHASE_HARD && !ls_conn_limit_idle(&server->conn_limit);
+         ms += SUPERVISE_MS)
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
+    ls_mutex_unlock(&server->mutex);
+}
+
 void ls_server_abort(ls_server *server)
 {
     ls_http_stats http = {0};
@@ -192,6 +207,7 @@ void ls_server_abort(ls_server *server)
     ls_log(LS_LOG_WARN,
            "the drain took longer than %.3g s; ended connections: HTTP %llu, TCP %u, WebSocket %u; tasks: %s",
            server->settings.drain_ms_max / 1e3, (unsigned long long)http.open, others, websockets, running);
+    if (http.open > 0) end_requests(server);
     abort_connections(server);
 }
 

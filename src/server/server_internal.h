@@ -128,7 +128,7 @@ uint32_t ls_server_drain_ms_left(const ls_server *server);
 int ls_server_drain(ls_server *server);
 /* Stop the threads. All handlers have ended, but a finalizer may still run. Returns as ls_server_drain. */
 int ls_server_join(ls_server *server);
-void ls_server_abort(ls_server *server); /* end the connections that are left, and log their number */
+void ls_server_abort(ls_server *server); /* end the requests and connections that are left, and log their number */
 /* The run has ended before the drain: end the tasks that are left, and the threads. true: the server can be closed.
  * false: a thread is inside a C function; the server is left as it is. */
 bool ls_server_end(ls_server *server);

@@ -373,23 +373,26 @@ TEST(a_reload_ends_a_suspended_task_after_drain_timeout)
     assert_int_equal(freed(), 2);
 }
 
-/* After a stop that timed out the server is closed with a suspended task; the resume follows. */
+/* A stop that timed out has ended the requests. The server is closed with suspended jobs; the resume of one follows. */
 TEST(the_resume_may_follow_the_close)
 {
     place p;
     start(&p, "0.05");
-    const int fd = get(&p, "/plain"), other = get(&p, "/plain");
+    const int fd = get(&p, "/plain");
+    job *request = job_take();
+    const int other = get(&p, "/spawn");
     job *j[2] = {job_take(), job_take()};
     ls_server_stop(p.server);
     ls_thread_join(&p.thread);
     assert_int_equal(p.result, LS_ETIMEDOUT);
+    expect(fd, "503", NULL);
+    expect(other, "503", NULL);
+    assert_int_equal(resume(request), LS_ECANCELED);
     assert_int_equal(resume(j[1]), LS_OK);
-    await_freed(1);
+    await_freed(2);
     ls_server_close(p.server); /* ends the task that waits */
     assert_int_equal(resume(j[0]), LS_ECANCELED);
-    assert_int_equal(freed(), 2);
-    close(fd);
-    close(other);
+    assert_int_equal(freed(), 3);
 }
 
 /* ---- threads

@@ -379,7 +379,7 @@ static void http_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     }
 
     const int dispatch_ref = task->dispatch_ref, failed_ref = task->failed_ref;
-    int failure_status = task->ending == LS_END_TIMEOUT ? 503 : 500;
+    int failure_status = task->ending >= LS_END_TIMEOUT ? 503 : 500;
     http_failure f = {.state = task->state,
                       .x = x,
                       .request = r,

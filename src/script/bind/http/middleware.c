@@ -266,7 +266,7 @@ static bool is_last(lua_State *L, lua_KContext at)
 static int next_returned(lua_State *L, int status, lua_KContext at)
 {
     ls_request *r = ls_state_of(L)->current->client;
-    const int answer = r->task->ending == LS_END_TIMEOUT ? 503 : 500;
+    const int answer = r->task->ending >= LS_END_TIMEOUT ? 503 : 500;
     bool limit;
     r->chain.at = (uint8_t)at;
     status = take_results(L, r, status, RESULTS, is_last(L, at) ? 0 : lua_upvalueindex(PLACES), &limit);
