@@ -130,9 +130,6 @@ typedef struct ls_server_options {
      * them; logs each request, and what handlers do that Lua states do not share. ls_server_open waits for a change of
      * the site while it does not load, without an end. `site` must be a file. */
     int dev;
-    /* NULL, or the URL of a line in the error page, such as "vscode://file/{file}:{line}", valid until
-     * ls_server_close; else a page of the server. */
-    const char *dev_editor;
     /* Nonzero: tell the service manager of the variable NOTIFY_SOCKET, as sd_notify(3) describes it: when the server
      * serves, reloads, and begins to drain. ls_server_open removes the variable from the environment. One server of
      * the process may set it. */
@@ -338,18 +335,6 @@ LS_PUBLIC int ls_server_log_level(const char *name);
  * not call functions of this header. Call ls_server_log_to while no server is open. */
 typedef void ls_server_log_fn(int level, const char *line, size_t bytes, void *user);
 LS_PUBLIC void ls_server_log_to(ls_server_log_fn *log, void *user);
-
-/* Color the lines of warnings, errors and the requests of dev mode, if standard error is a terminal and NO_COLOR is
- * not set in the environment; else it has no effect. Call it while no server is open. */
-LS_PUBLIC void ls_server_log_color(void);
-
-/* If standard error is a terminal, and the site serves HTTP and logs no requests itself, log how requests are logged.
- * For options.serving. */
-LS_PUBLIC void ls_server_log_hint(ls_server *server);
-
-/* The command line `luaserve stress`: argv[0] is "stress", its options follow (`luaserve stress --help`). Returns the
- * exit status: 0; 99: a threshold was missed; 1: the run failed, with the reason on standard error. */
-LS_PUBLIC int ls_stress_main(int argc, char **argv);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 #include "script/core/lua/lua_folder.h"
 #include "script/core/lua/lua_modules.h"
 #include "script/core/lua/push.h"
+#include "stress/stress.h"
 
 /* The commands, in the order of --help; argv[0] of a command is its name. A command without a line of help is not
  * listed: another program calls it. A site of the same name is given as ./NAME. */
@@ -137,7 +138,7 @@ static void take_line(lua_State *L, int values, int argc, char **argv, int at, l
                  {"backend", offsetof(ls_arguments, server.backend)},
                  {"control", offsetof(ls_arguments, server.control)},
                  {"e", offsetof(ls_arguments, server.source)},
-                 {"editor", offsetof(ls_arguments, server.dev_editor)},
+                 {"editor", offsetof(ls_arguments, editor)},
                  {"log", offsetof(ls_arguments, log)},
                  {"log_level", offsetof(ls_arguments, log_level)},
                  {"name", offsetof(ls_arguments, name)},

@@ -6,6 +6,7 @@
 #include "cli/main.h"
 #include "cli/pid.h"
 #include "cli/repl.h"
+#include "server/program.h"
 
 enum { FLUSH_SECONDS_MAX = 1, CLOSE_SECONDS_MAX = 15 };
 
@@ -29,7 +30,7 @@ static char *read_input(size_t *bytes)
 }
 
 /* Open the server of the command line. LS_STATUS_OK, or the reason is printed. */
-static int open_server(ls_server_options *options, ls_server **out)
+static int open_server(ls_server_options *options, const char *editor, ls_server **out)
 {
     char message[2048], *input = NULL;
     if (options->source == NULL && strcmp(options->site, "-") == 0) {
@@ -40,7 +41,7 @@ static int open_server(ls_server_options *options, ls_server **out)
         options->site = "(standard input)";
         options->source = input;
     }
-    const int err = ls_server_open(options, out, message, sizeof message);
+    const int err = ls_program_open(options, editor, out, message, sizeof message);
     if (err < 0) {
         fprintf(stderr, "luaserve: %s", message);
         if (options->source == NULL) {
@@ -62,7 +63,7 @@ static void reopen_logs(void *user)
 static void hint(void *user)
 {
     ls_server *const *server = user;
-    ls_server_log_hint(*server);
+    ls_program_log_hint(*server);
 }
 
 static int serve(ls_arguments *args)
@@ -77,7 +78,7 @@ static int serve(ls_arguments *args)
     args->server.notify = 1;
     args->server.reopen_logs = reopen_logs;
     if (args->pid != NULL) ls_pid_take_reload();
-    if (open_server(&args->server, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
+    if (open_server(&args->server, args->editor, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
     if (args->pid != NULL && !args->server.check && ls_pid_file_open(args->pid) < 0) {
         ls_server_close(server);
         return LS_STATUS_FAILED;
@@ -118,6 +119,6 @@ int ls_command_dev(int argc, char **argv)
     const int status = ls_line_read("dev", argc, argv, &args);
     if (status != LS_LINE_READ) return status;
     ls_main_set_env("development", 0);
-    ls_server_log_color();
+    ls_main_log_color();
     return serve(&args);
 }

@@ -18,6 +18,7 @@ typedef struct ls_arguments {
     const char *log;        /* NULL: standard error */
     const char *name, *pid; /* of a service; not of a service; NULL: not given */
     const char *attach;     /* of repl; NULL: not given */
+    const char *editor;     /* of dev; NULL: a page of the server */
     int listen;             /* of repl */
     int version;            /* print the version; the other members have no meaning */
 } ls_arguments;
@@ -45,6 +46,10 @@ void ls_command_end_within(unsigned seconds, int status);
 /* Set the variable LUASERVE_ENV of this process and its children: for `replace`, also one that is set. Before threads
  * start. */
 void ls_main_set_env(const char *value, int replace);
+
+/* Color the lines of warnings, errors and the requests of dev mode, if standard error is a terminal and NO_COLOR is
+ * not set in the environment; else it has no effect. While no server is open. */
+void ls_main_log_color(void);
 
 /* What the system adds to the message of a site that cannot be opened; "" mostly. Static memory. */
 const char *ls_main_site_hint(const char *site);

@@ -12,6 +12,7 @@
 #include "luaserve.h"
 #include "net/tls/tls.h"
 #include "port/port.h"
+#include "server/program.h"
 #include "server/server_internal.h"
 
 #if defined(__clang__)
@@ -87,7 +88,7 @@ void ls_server_describe(const ls_server *server)
     }
 }
 
-void ls_server_log_hint(ls_server *server)
+void ls_program_log_hint(ls_server *server)
 {
     bool serves = false;
     if (!ls_is_terminal(stderr)) return;

@@ -18,6 +18,7 @@
 #include "net/refused.h"
 #include "net/stream/stream.h"
 #include "port/notify.h"
+#include "server/program.h"
 #include "server/server_internal.h"
 
 enum {
@@ -402,7 +403,7 @@ static int load_first(ls_server *server, char *message, size_t message_bytes)
 {
     if (!server->options.dev || server->options.check)
         return ls_server_load(server, load_site, message, message_bytes);
-    int err = ls_dev_open(server->options.dev_editor, &server->dev, message, message_bytes);
+    int err = ls_dev_open(server->editor, &server->dev, message, message_bytes);
     if (err < 0) return err;
     ls_dev_attach(server->runtime, server->dev);
     for (bool waited = false;; waited = true) {
@@ -444,7 +445,13 @@ static int check_options(const ls_server_options *options, char *message, size_t
     return LS_OK;
 }
 
-int ls_server_open(const ls_server_options *given, ls_server **out, char *message, size_t message_bytes)
+int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
+{
+    return ls_program_open(options, NULL, out, message, message_bytes);
+}
+
+int ls_program_open(const ls_server_options *given, const char *editor, ls_server **out, char *message,
+                    size_t message_bytes)
 {
     ls_server_options full = {0};
     const ls_server_options *options = &full;
@@ -463,6 +470,7 @@ int ls_server_open(const ls_server_options *given, ls_server **out, char *messag
     (void)ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
     if (options->notify && !options->check) ls_sd_open();
     if (options->notify) ls_sd_tell("", "loads %s", options->site);
+    server->editor = editor;
     server->opened_ns = ls_clock_ns();
     server->generation = 1;
     ls_node_init(&server->endpoints);

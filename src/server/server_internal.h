@@ -49,6 +49,7 @@ struct ls_server {
     ls_site_host host;         /* functions that the site may call */
     ls_runtime *runtime;       /* of the script layer */
     ls_dev *dev;               /* of the runtime; NULL: no dev mode */
+    const char *editor;        /* of dev mode; NULL: none */
     ls_pools *pools;
     ls_port *port;
     ls_deadlines *deadlines; /* of all streams */

@@ -15,7 +15,6 @@
 #include "base/os/rlimit.h"
 #include "base/os/signals.h"
 #include "base/os/thread.h"
-#include "luaserve.h"
 #include "port/port.h"
 #include "script/core/lua/fields.h"
 #include "script/core/lua/lua_modules.h"

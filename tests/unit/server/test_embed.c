@@ -268,7 +268,7 @@ TEST(the_size_of_the_options_is_checked)
     options.size = offsetof(ls_server_options, threads);
     options.site = "m.lua";
     options.threads = 1u << 31; /* these are not read */
-    options.dev_editor = "no URL";
+    options.backend = "no back end";
     options.dev = 1;
     assert_int_equal(ls_server_open(&options, &server, message, sizeof message), LS_OK);
     ls_server_close(server);

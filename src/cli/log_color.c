@@ -1,12 +1,11 @@
-/* log_color.c - ls_server_log_color: the lines of the log with colors (ECMA-48, SGR). */
+/* log_color.c - ls_main_log_color: the lines of the log with colors (ECMA-48, SGR). */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/io/log.h"
 #include "base/io/log_stderr.h"
 #include "base/io/terminal.h"
-#include "luaserve.h"
+#include "cli/main.h"
 
 enum { LINE_BYTES = 16 * 1024 + 256 };
 
@@ -53,7 +52,7 @@ static void color_sink(int level, const char *line, size_t len, void *user)
     ls_log_stderr(level, out, n < (int)sizeof out ? (size_t)n : sizeof out - 1, NULL);
 }
 
-void ls_server_log_color(void)
+void ls_main_log_color(void)
 {
-    if (ls_is_terminal(stderr) && !ls_terminal_no_color()) ls_log_set_sink(color_sink, NULL);
+    if (ls_is_terminal(stderr) && !ls_terminal_no_color()) ls_server_log_to(color_sink, NULL);
 }
