@@ -7,7 +7,8 @@
  *     int status = ls_server_run(server);      // serves until ls_server_stop or, with .signals, SIGINT or SIGTERM
  *     ls_server_close(server);
  *
- * Results are LS_OK (0) or a negative code of enum ls_error; ls_error_text() describes a code.
+ * Results are LS_OK (0) or a negative code of enum ls_error; ls_error_text() describes a code. All names are of version
+ * 0.1.0; what later versions add says "since".
  *
  * The header needs no other one. A program that defines Lua functions in options.open includes the headers of Lua 5.4
  * and links the Lua that the library uses: with libluaserve.so the shared Lua of the system (-llua5.4); libluaserve.a
@@ -80,6 +81,11 @@ enum ls_error { LS_OK = 0 LS_ERRORS(LS_ERROR_CODE) };
 typedef struct ls_server ls_server;
 struct lua_State;
 
+/* Receives the lines of a log. `level` is 0 debug, 1 info, 2 warn, 3 error; `line` has `bytes` bytes without a line
+ * break and is not terminated. Any thread of a server calls it, also several at the same time: take a lock where it
+ * needs one. It must not call functions of this header. */
+typedef void ls_server_log_fn(int level, const char *line, size_t bytes, void *user);
+
 enum { LS_SERVER_THREADS_MAX = 1024 };
 
 /* Set every field by its name, and zero for the others: later versions add fields at the end. */
@@ -134,6 +140,13 @@ typedef struct ls_server_options {
      * serves, reloads, and begins to drain. ls_server_open removes the variable from the environment. One server of
      * the process may set it. */
     int notify;
+    /* NULL, or receives the log of this server, with `user`, from ls_server_open to ls_server_close; a server that is
+     * abandoned may still log. NULL: as ls_server_log_to says. */
+    ls_server_log_fn *log;
+    const char *log_level; /* NULL: as ls_server_log_level says; or drop lines of this server below it */
+    /* NULL, or called when the server has ended, as the last step of ls_server_run: with its result. It must not close
+     * the server. */
+    void (*ended)(void *user, int result);
 } ls_server_options;
 
 /* Load the site and open its listeners; nothing is served yet. LS_OK, or a negative code with a one-line description
@@ -142,7 +155,7 @@ typedef struct ls_server_options {
  * the program was compiled with the header of a later version; or there is no options->site. Any thread.
  *
  * Several servers may be open at a time, one of them with `signals`. Each has addresses, threads, Lua states, dicts,
- * channels and counters of its own; they share the log and the standard output. A server changes nothing else of the
+ * channels, counters and a log of its own; they share the standard output. A server changes nothing else of the
  * process but this:
  *   - SIGURG has a handler while a server is open, which passes foreign signals on to the handler that was there
  *     before
@@ -177,6 +190,20 @@ LS_PUBLIC int ls_server_url(const ls_server *server, unsigned index, char *text,
  * threads could not be started, and nothing was served. */
 LS_PUBLIC int ls_server_run(ls_server *server);
 
+/* ls_server_run on a thread of the library, for a program with an event loop of its own. LS_OK, or a negative code:
+ * nothing was started. The thread keeps the signal mask of its creator. Instead of ls_server_run; options.ended is
+ * called on this thread. */
+LS_PUBLIC int ls_server_start(ls_server *server);
+
+/* A descriptor that is readable when a started server has ended: for poll(2) and the event loops of libuv, GLib or Qt.
+ * Only wait for it: do not read it, nor close it. LS_ENOTSUP on Windows, which has options.ended. Any thread, from
+ * ls_server_start to ls_server_close. */
+LS_PUBLIC int ls_server_fd(const ls_server *server);
+
+/* Wait for the end of a started server, and return the result of its run: at once when the descriptor is readable.
+ * ls_server_close stops a server that is still running, and waits. One thread. */
+LS_PUBLIC int ls_server_wait(ls_server *server);
+
 /* Load the site again, in the calling thread, and serve the new one from now on. Any thread but one that runs a
  * handler, and not before ls_server_run serves. No request is lost and no connection closes: what has begun ends with
  * the previous site, what begins later gets the new one. Addresses that both sites name stay open, new ones are opened
@@ -206,7 +233,8 @@ LS_PUBLIC void ls_server_stop(ls_server *server);
 /* End the lines of Lua that the sessions of the control socket compute at this moment. Any thread. */
 LS_PUBLIC void ls_server_interrupt(ls_server *server);
 
-/* Close the server: after ls_server_run has returned, or if it was never called. The finalizers of the site run in the
+/* Close the server: after ls_server_run has returned, or if it was never called; at any time after ls_server_start. The
+ * finalizers of the site run in the
  * calling thread, without a time limit.
  *
  * After LS_ETIMEDOUT or LS_ECANCELED of ls_server_run it ends the tasks that are left: those that wait end where they
@@ -326,14 +354,12 @@ LS_PUBLIC const char *ls_server_backends(void); /* the back end of this system: 
  * thread. */
 LS_PUBLIC const char *ls_error_text(int code);
 
-/* Drop log lines below this level: "debug", "info" (default), "warn", "error", "off". LS_OK, or LS_EINVAL. */
+/* Drop log lines below this level: "debug", "info" (default), "warn", "error", "off". LS_OK, or LS_EINVAL. Of the
+ * servers without options.log_level. */
 LS_PUBLIC int ls_server_log_level(const char *name);
 
-/* Send the log lines of all servers of the process to this function instead of standard error; NULL: to standard error
- * again. `level` is 0 debug, 1 info, 2 warn, 3 error; `line` has `bytes` bytes without a line break and is not
- * terminated. Any thread of a server calls it, also several at the same time: take a lock where it needs one. It must
- * not call functions of this header. Call ls_server_log_to while no server is open. */
-typedef void ls_server_log_fn(int level, const char *line, size_t bytes, void *user);
+/* Send the log lines of the servers without options.log, and those that concern no server, to this function instead of
+ * standard error; NULL: to standard error again. Call it while no server is open. */
 LS_PUBLIC void ls_server_log_to(ls_server_log_fn *log, void *user);
 
 #ifdef __cplusplus

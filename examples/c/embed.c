@@ -29,6 +29,7 @@ static const char own_site[] = "local ls = require 'luaserve'\n"
 typedef struct counter { /* shared by all Lua states */
     pthread_mutex_t mutex;
     long count;
+    const char *prefix; /* of the lines of the log */
 } counter;
 
 /* host.count() -> how often it was called, in any state. Several threads may call it at the same time. */
@@ -56,7 +57,8 @@ static int define_host(lua_State *L, void *user)
 /* Receives the log. stdio locks the stream, so that lines of several threads are not mixed. */
 static void log_line(int level, const char *line, size_t bytes, void *user)
 {
-    fprintf(stderr, "%s[%d] %.*s\n", (const char *)user, level, (int)bytes, line);
+    const counter *c = user;
+    fprintf(stderr, "%s[%d] %.*s\n", c->prefix, level, (int)bytes, line);
 }
 
 /* Posts each line of standard input. A site without ls.on("host") ignores them. */
@@ -72,22 +74,15 @@ static void *read_lines(void *server)
     return NULL;
 }
 
-static void *serve(void *arg)
-{
-    static int status;
-    status = ls_server_run(arg); /* until ls_server_stop */
-    return &status;
-}
-
 int main(int argc, char **argv)
 {
-    char message[512], address[128], prefix[] = "embed: ";
-    counter hits = {PTHREAD_MUTEX_INITIALIZER, 0};
+    char message[512], address[128];
+    counter hits = {PTHREAD_MUTEX_INITIALIZER, 0, "embed: "};
     ls_server *server;
-    pthread_t thread, reader;
+    pthread_t reader;
     double requests = 0;
-    void *status;
-    ls_server_options options = {.size = sizeof options, .threads = 2, .open = define_host, .user = &hits};
+    ls_server_options options = {
+        .size = sizeof options, .threads = 2, .open = define_host, .log = log_line, .user = &hits};
     if (argc > 1) {
         options.site = argv[1];
         options.argc = argc - 2;
@@ -96,13 +91,12 @@ int main(int argc, char **argv)
         options.site = "built-in site"; /* its name in messages */
         options.source = own_site;
     }
-    ls_server_log_to(log_line, prefix);
     if (ls_server_open(&options, &server, message, sizeof message) < 0) {
         fprintf(stderr, "embed: %s\n", message); /* contains the place and the reason */
         return 1;
     }
-    if (pthread_create(&thread, NULL, serve, server) != 0) {
-        ls_server_close(server); /* instead of a run */
+    if (ls_server_start(server) < 0) { /* on a thread of the library */
+        ls_server_close(server);
         return 1;
     }
     printf("luaserve %s serves", ls_server_version());
@@ -112,13 +106,12 @@ int main(int argc, char **argv)
 
     if (pthread_create(&reader, NULL, read_lines, server) == 0) pthread_join(reader, NULL); /* until the input ends */
 
-    ls_server_stop(
-        server); /* from any thread: accepted requests still get their responses, posted lines their tasks */
-    pthread_join(thread, &status);
+    ls_server_stop(server); /* accepted requests still get their responses, posted lines their tasks */
+    const int result = ls_server_wait(server);
     ls_server_counter(server, "requests", &requests); /* any name of ls.stats() */
     ls_server_close(server);                          /* in any case: it ends handlers that still run */
-    if (*(int *)status < 0) {
-        fprintf(stderr, "embed: %s\n", ls_error_text(*(int *)status));
+    if (result < 0) {
+        fprintf(stderr, "embed: %s\n", ls_error_text(result));
         return 1;
     }
     printf("stopped after %.0f requests\n", requests);

@@ -131,7 +131,7 @@ int ls_server_drain(ls_server *server)
                    report_ms = half_ms < DRAIN_REPORT_MS ? half_ms : DRAIN_REPORT_MS;
     bool reported = false;
     ls_server_end_reload_waits(&server->reload_waits, LS_ECANCELED, "the server stops");
-    int err = ls_server_wait(server, &server->committing, false);
+    int err = ls_server_await(server, &server->committing, false);
     if (err == LS_OK) err = ls_server_on_workers(server, begin_draining);
     if (err < 0) return err;
     for (;;) {
@@ -150,8 +150,8 @@ int ls_server_drain(ls_server *server)
         (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
     }
     if ((err = disconnect(server)) < 0) return err;
-    if ((err = ls_server_wait(server, &server->reloading, false)) < 0) return err; /* a site that still loads */
-    return server->reload_thread_running ? ls_server_wait(server, &server->reload_thread_ended, true) : LS_OK;
+    if ((err = ls_server_await(server, &server->reloading, false)) < 0) return err; /* a site that still loads */
+    return server->reload_thread_running ? ls_server_await(server, &server->reload_thread_ended, true) : LS_OK;
 }
 
 int ls_server_join(ls_server *server)

@@ -256,7 +256,7 @@ static void swap_source(ls_server *server, source_text *with)
 
 /* source: NULL, or the text from which the site is loaded now and, with LS_OK, from now on; it receives the text that
  * is not used any more. */
-static int reload_from(ls_server *server, source_text *source, char *message, size_t message_bytes)
+static int reload_now(ls_server *server, source_text *source, char *message, size_t message_bytes)
 {
     const uint64_t from_ns = ls_clock_ns();
     char own[LS_MESSAGE_BYTES];
@@ -294,6 +294,14 @@ static int reload_from(ls_server *server, source_text *source, char *message, si
         ls_sd_tell("READY=1", "serves the previous site: reload failed: %s", message);
     ls_server_set_flag(server, &server->reloading, false); /* wakes the supervisor, too: it ends the old generation */
     if (server->options.reloaded != NULL) server->options.reloaded(server->options.user, err, message);
+    return err;
+}
+
+static int reload_from(ls_server *server, source_text *source, char *message, size_t message_bytes)
+{
+    const ls_log_target *before = ls_log_use(&server->log);
+    const int err = reload_now(server, source, message, message_bytes);
+    (void)ls_log_use(before);
     return err;
 }
 
@@ -345,7 +353,7 @@ void ls_server_ask_reload(void *user, ls_reload_wait *wait)
 static bool await_other(ls_server *server)
 {
     ls_mutex_lock(&server->mutex);
-    (void)ls_server_wait(server, &server->reloading, false);
+    (void)ls_server_await(server, &server->reloading, false);
     const bool serves = server->phase == PHASE_SERVING;
     ls_mutex_unlock(&server->mutex);
     return serves;

@@ -431,46 +431,39 @@ static int open_site(ls_server *server, char *message, size_t message_bytes)
     return ls_server_load(server, load_states, message, message_bytes);
 }
 
-static int check_options(const ls_server_options *options, char *message, size_t message_bytes)
+/* The header of the program may have fewer fields: those of `full` are zero then. */
+static int check_options(const ls_server_options *given, ls_server_options *full, char *message, size_t message_bytes)
 {
-    if (options->size == 0)
+    enum ls_log_level level;
+    if (given->size == 0)
         return ls_server_explain(LS_EINVAL, message, message_bytes,
                                  "options.size is 0: set it to sizeof(ls_server_options)");
-    if (options->size > sizeof *options)
+    if (given->size > sizeof *given)
         return ls_server_explain(
             LS_EINVAL, message, message_bytes,
             "options.size is %zu, but the options of luaserve %s have %zu bytes: the program needs "
             "the library of a later version",
-            options->size, ls_server_version(), sizeof *options);
+            given->size, ls_server_version(), sizeof *given);
+    memcpy(full, given, given->size);
+    if (full->site == NULL) return ls_server_explain(LS_EINVAL, message, message_bytes, "options.site is missing");
+    if (full->threads > LS_SERVER_THREADS_MAX)
+        return ls_server_explain(LS_EINVAL, message, message_bytes,
+                                 "options.threads is %u: set it to at most %d, or to 0 for one per processor",
+                                 full->threads, LS_SERVER_THREADS_MAX);
+    if (full->log_level != NULL && ls_log_level_of(full->log_level, &level) < 0)
+        return ls_server_explain(LS_EINVAL, message, message_bytes,
+                                 "options.log_level is \"%s\": set it to debug, info, warn, error or off",
+                                 full->log_level);
+    if (full->source != NULL && full->source_bytes == 0) full->source_bytes = strlen(full->source);
     return LS_OK;
 }
 
-int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
+/* Returns an error after it has freed the server. */
+static int open_server(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
-    return ls_program_open(options, NULL, out, message, message_bytes);
-}
-
-int ls_program_open(const ls_server_options *given, const char *editor, ls_server **out, char *message,
-                    size_t message_bytes)
-{
-    ls_server_options full = {0};
-    const ls_server_options *options = &full;
-    int err = check_options(given, message, message_bytes);
-    if (err < 0) return err;
-    memcpy(&full, given, given->size); /* the header of the program may have fewer fields */
-    if (full.site == NULL) return ls_server_explain(LS_EINVAL, message, message_bytes, "options.site is missing");
-    if (full.threads > LS_SERVER_THREADS_MAX)
-        return ls_server_explain(LS_EINVAL, message, message_bytes,
-                                 "options.threads is %u: set it to at most %d, or to 0 for one per processor",
-                                 full.threads, LS_SERVER_THREADS_MAX);
-    if (full.source != NULL && full.source_bytes == 0) full.source_bytes = strlen(full.source);
-    err = LS_ENOMEM;
-    ls_server *server = calloc(1, sizeof *server);
-    if (server == NULL) return ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
-    (void)ls_server_explain(err, message, message_bytes, "%s", ls_err_text(err));
+    int err = LS_ENOMEM;
     if (options->notify && !options->check) ls_sd_open();
     if (options->notify) ls_sd_tell("", "loads %s", options->site);
-    server->editor = editor;
     server->opened_ns = ls_clock_ns();
     server->generation = 1;
     ls_node_init(&server->endpoints);
@@ -500,7 +493,6 @@ int ls_program_open(const ls_server_options *given, const char *editor, ls_serve
     }
     if ((err = open_endpoints(server, message, message_bytes)) < 0) goto fail_site;
     if ((err = open_control(server, message, message_bytes)) < 0) goto fail_site;
-    *out = server;
     return LS_OK;
 
 fail_site:
@@ -516,6 +508,30 @@ fail_options:
     free_options(server);
     free(server);
     return err;
+}
+
+int ls_program_open(const ls_server_options *given, const char *editor, ls_server **out, char *message,
+                    size_t message_bytes)
+{
+    ls_server_options full = {0};
+    int err = check_options(given, &full, message, message_bytes);
+    if (err < 0) return err;
+    ls_server *server = calloc(1, sizeof *server);
+    (void)ls_server_explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
+    if (server == NULL) return LS_ENOMEM;
+    server->log = (ls_log_target){.sink = full.log, .user = full.user, .level = -1};
+    enum ls_log_level level;
+    if (full.log_level != NULL && ls_log_level_of(full.log_level, &level) == LS_OK) server->log.level = (int)level;
+    server->editor = editor;
+    const ls_log_target *before = ls_log_use(&server->log);
+    if ((err = open_server(server, &full, message, message_bytes)) == LS_OK) *out = server;
+    (void)ls_log_use(before);
+    return err;
+}
+
+int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes)
+{
+    return ls_program_open(options, NULL, out, message, message_bytes);
 }
 
 /* No worker runs. A UDP socket is closed now and freed after the site (`all`), whose objects refer to it. */
@@ -547,9 +563,13 @@ static void close_sites(ls_server *server)
     server->site = NULL;
 }
 
-void ls_server_close(ls_server *server)
+static void close_server(ls_server *server)
 {
-    if (server == NULL) return;
+    if (server->started) {
+        stop(server, false); /* no second stop: that would end it at once */
+        (void)ls_server_wait(server);
+        ls_event_close(&server->ended);
+    }
     if (server->ended_early && !ls_server_end(server)) {
         ls_posts_cancel(&server->posts);
         return;
@@ -586,6 +606,14 @@ void ls_server_close(ls_server *server)
     free(server);
 }
 
+void ls_server_close(ls_server *server)
+{
+    if (server == NULL) return;
+    const ls_log_target *before = ls_log_use(&server->log);
+    close_server(server);
+    (void)ls_log_use(before);
+}
+
 /* ---- serve and drain ---------------------------------------------------------------------------------------- */
 
 void ls_server_set_flag(ls_server *server, bool *flag, bool value)
@@ -605,7 +633,7 @@ static void begin_serving(ls_thread_ctx *ctx, ls_op *op)
     ls_server_set_flag(server, &server->control_done, true);
 }
 
-int ls_server_wait(ls_server *server, const bool *flag, bool value)
+int ls_server_await(ls_server *server, const bool *flag, bool value)
 {
     while (*flag != value) {
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
@@ -626,7 +654,7 @@ int ls_server_on_workers(ls_server *server, ls_op_fn *what)
     memset(&server->control, 0, sizeof server->control);
     server->control.done = what;
     ls_port_post(server->port, &server->control, 0);
-    return ls_server_wait(server, &server->control_done, true);
+    return ls_server_await(server, &server->control_done, true);
 }
 
 /* Wait for a stop; meanwhile start the reloads and end old generations. The caller holds the mutex. */
@@ -714,7 +742,7 @@ static int begin(ls_server *server)
     return LS_OK;
 }
 
-int ls_server_run(ls_server *server)
+static int run(ls_server *server)
 {
     int err = ls_workers_start(server->workers);
     if (err < 0) return err;
@@ -753,6 +781,44 @@ int ls_server_run(ls_server *server)
     return err;
 }
 
+int ls_server_run(ls_server *server)
+{
+    const ls_log_target *before = ls_log_use(&server->log);
+    const int result = run(server);
+    if (server->options.ended != NULL) server->options.ended(server->options.user, result);
+    (void)ls_log_use(before);
+    return result;
+}
+
+static void run_main(void *arg)
+{
+    ls_server *server = arg;
+    server->run_result = ls_server_run(server);
+    ls_event_set(&server->ended);
+}
+
+int ls_server_start(ls_server *server)
+{
+    int err = ls_event_open(&server->ended);
+    if (err < 0) return err;
+    if ((err = ls_thread_start_parent(&server->run_thread, "ls-run", run_main, server)) < 0)
+        ls_event_close(&server->ended);
+    server->started = err == LS_OK;
+    return err;
+}
+
+int ls_server_fd(const ls_server *server)
+{
+    return ls_event_fd(&server->ended);
+}
+
+int ls_server_wait(ls_server *server)
+{
+    if (!server->waited) ls_thread_join(&server->run_thread);
+    server->waited = true;
+    return server->run_result;
+}
+
 void ls_server_interrupt(ls_server *server)
 {
     ls_interrupts_set(server->runtime, 0);
@@ -760,5 +826,7 @@ void ls_server_interrupt(ls_server *server)
 
 void ls_server_stop(ls_server *server)
 {
+    const ls_log_target *before = ls_log_use(&server->log);
     stop(server, true);
+    (void)ls_log_use(before);
 }

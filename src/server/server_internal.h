@@ -12,6 +12,8 @@
 #define LS_SERVER_INTERNAL_H
 
 #include "base/compiler.h"
+#include "base/io/log.h"
+#include "base/os/event.h"
 #include "base/os/signals.h"
 #include "base/os/thread.h"
 #include "luaserve.h"
@@ -46,6 +48,7 @@ typedef struct ls_ending_site { /* an old generation */
 
 struct ls_server {
     ls_server_options options; /* with copies of what it points to */
+    ls_log_target log;         /* of all its threads, and of those that call it meanwhile */
     ls_site_host host;         /* functions that the site may call */
     ls_runtime *runtime;       /* of the script layer */
     ls_dev *dev;               /* of the runtime; NULL: no dev mode */
@@ -98,13 +101,18 @@ struct ls_server {
     ls_node reload_waits; /* for the end of that reload: ls_reload_wait */
     bool reload_thread_running, reload_thread_ended;
     ls_thread reload_thread;
+
+    bool started, waited; /* the thread of ls_server_start exists; it was joined */
+    ls_thread run_thread;
+    int run_result;
+    ls_event ended;
 };
 
 /* Write a message; returns err. */
 LS_PRINTF(4, 5) int ls_server_explain(int err, char *message, size_t bytes, const char *format, ...);
 
 /* Wait until the flag has this value. The caller holds the mutex. Returns as ls_server_on_workers. */
-int ls_server_wait(ls_server *server, const bool *flag, bool value);
+int ls_server_await(ls_server *server, const bool *flag, bool value);
 
 /* Run `what` on the workers and wait for it. The caller holds the mutex. All threads may be occupied for ever, so the
  * result is LS_OK, LS_ETIMEDOUT (the drain timeout) or LS_ECANCELED (stopped a second time). */

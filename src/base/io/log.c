@@ -23,6 +23,15 @@ static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;
 static _Atomic(void *) the_user = NULL;
 static _Atomic int the_level = LS_LOG_INFO;
 
+static LS_THREAD_LOCAL const ls_log_target *own; /* NULL: those of the process */
+
+const ls_log_target *ls_log_use(const ls_log_target *target)
+{
+    const ls_log_target *before = own;
+    own = target;
+    return before;
+}
+
 void ls_log_set_sink(ls_log_sink *sink, void *user)
 {
     atomic_store(&the_user, user);
@@ -36,6 +45,7 @@ void ls_log_set_level(enum ls_log_level level)
 
 enum ls_log_level ls_log_level_get(void)
 {
+    if (own != NULL && own->level >= 0) return (enum ls_log_level)own->level;
     return (enum ls_log_level)atomic_load_explicit(&the_level, memory_order_relaxed);
 }
 
@@ -90,6 +100,10 @@ static void emit(enum ls_log_level level, const char *text, size_t len, bool tru
     if (truncated) {
         memcpy(line + fits, truncated_mark, sizeof truncated_mark - 1);
         used = fits + sizeof truncated_mark - 1;
+    }
+    if (own != NULL && own->sink != NULL) {
+        own->sink((int)level, line, used, own->user);
+        return;
     }
     ls_log_sink *const sink = atomic_load(&the_sink);
     sink((int)level, line, used, atomic_load(&the_user));

@@ -14,10 +14,19 @@ enum ls_log_level { LS_LOG_DEBUG, LS_LOG_INFO, LS_LOG_WARN, LS_LOG_ERROR, LS_LOG
  * takes its own. The type is that of ls_server_log_to() in luaserve.h. */
 typedef void ls_log_sink(int level, const char *line, size_t len, void *user);
 
-/* NULL: stderr as "2026-01-31T12:00:00.123Z level text". Call before threads start. */
+/* Of the process. NULL: stderr as "2026-01-31T12:00:00.123Z level text". Call before threads start. */
 void ls_log_set_sink(ls_log_sink *sink, void *user);
 void ls_log_set_level(enum ls_log_level level); /* drops lines below `level`; default INFO */
-enum ls_log_level ls_log_level_get(void);
+enum ls_log_level ls_log_level_get(void);       /* of the calling thread */
+
+/* Where the lines of a thread go instead. */
+typedef struct ls_log_target {
+    ls_log_sink *sink; /* NULL: that of the process */
+    void *user;
+    int level; /* -1: that of the process */
+} ls_log_target;
+/* From now on of the calling thread, and of the threads that it starts; NULL: the process. Returns the one before. */
+const ls_log_target *ls_log_use(const ls_log_target *target);
 int ls_log_level_of(const char *name, enum ls_log_level *out); /* "debug".."off"; LS_EINVAL otherwise */
 const char *ls_log_level_name(enum ls_log_level level);
 

@@ -64,6 +64,7 @@ static void run(void *arg)
 {
     output *o = arg;
     const enum ls_output to = (enum ls_output)(o - outputs);
+    (void)ls_log_use(NULL); /* the thread remains after the server that has started it */
     ls_mutex_lock(&o->lock);
     for (;;) {
         while (o->first == NULL) ls_cond_wait(&o->changed, &o->lock);

@@ -29,7 +29,8 @@ bool ls_cond_wait_ms(ls_cond *cond, ls_mutex *mutex, uint32_t ms); /* false: tim
 void ls_cond_signal(ls_cond *cond);
 void ls_cond_broadcast(ls_cond *cond);
 
-/* Start fn(arg); `name` (at most 15 characters) appears in debuggers. The thread blocks all signals. LS_OK, LS_ENOMEM
+/* Start fn(arg); `name` (at most 15 characters) appears in debuggers. The thread logs as its creator does
+ * (ls_log_use), and blocks all signals. LS_OK, LS_ENOMEM
  * or LS_ESYS. */
 int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void *arg);
 

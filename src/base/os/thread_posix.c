@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/io/log.h"
 #include "base/os/thread.h"
 
 /* Lua nests at most 200 C calls (LUAI_MAXCCALLS); the most expensive one, gsub with a callback that calls gsub, takes
@@ -106,6 +107,7 @@ void ls_cond_broadcast(ls_cond *cond)
 typedef struct start {
     ls_thread_fn *fn;
     void *arg, *stack;
+    const ls_log_target *log;
     char name[NAME_BYTES];
 } start;
 
@@ -128,6 +130,7 @@ static void *run(void *arg)
 {
     const start s = *(start *)arg;
     free(arg);
+    (void)ls_log_use(s.log);
     (void)pthread_setname_np(pthread_self(), s.name); /* for debuggers only: a failure is harmless */
     s.fn(s.arg);
     return s.stack;
@@ -140,6 +143,7 @@ static int start_thread(ls_thread *thread, const char *name, ls_thread_fn *fn, v
     if (s == NULL) return LS_ENOMEM;
     s->fn = fn;
     s->arg = arg;
+    (void)ls_log_use(s->log = ls_log_use(NULL));
     (void)snprintf(s->name, sizeof s->name, "%s", name);
 
     int err = pthread_attr_init(&attr);

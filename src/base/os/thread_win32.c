@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/io/log.h"
 #include "base/os/thread.h"
 
 /* As large as on POSIX, for the same reason. Only reserved: pages are committed when they are touched. */
@@ -89,6 +90,7 @@ void ls_cond_broadcast(ls_cond *cond)
 typedef struct start {
     ls_thread_fn *fn;
     void *arg;
+    const ls_log_target *log;
     wchar_t name[NAME_BYTES];
 } start;
 
@@ -108,6 +110,7 @@ static unsigned __stdcall run(void *arg)
 {
     const start s = *(start *)arg;
     free(arg);
+    (void)ls_log_use(s.log);
     set_name(s.name);
     s.fn(s.arg);
     return 0;
@@ -119,6 +122,7 @@ int ls_thread_start(ls_thread *thread, const char *name, ls_thread_fn *fn, void 
     if (s == NULL) return LS_ENOMEM;
     s->fn = fn;
     s->arg = arg;
+    (void)ls_log_use(s->log = ls_log_use(NULL));
     size_t n = 0;
     for (; n < NAME_BYTES - 1 && name[n] != '\0'; n++) s->name[n] = (wchar_t)(unsigned char)name[n];
     s->name[n] = L'\0';

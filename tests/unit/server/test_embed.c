@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <locale.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio_ext.h>
@@ -578,6 +579,84 @@ TEST(the_log_goes_to_the_program)
     assert_int_equal(states, 1); /* one state for each running thread */
     assert_non_null(strstr(l.text, "1 stopped\n"));
     ls_mutex_close(&l.mutex);
+}
+
+/* Of all its threads, and of those that call it. */
+TEST(each_server_has_a_log_and_a_level)
+{
+    static const char text[] =
+        "local ls = require 'luaserve' "
+        "local name = ... "
+        "ls.log.info(name .. ' loads') "
+        "ls.init(function() ls.log.info(name .. ' in a task') ls.log.warn(name .. ' warns') end)";
+    static char *const names[] = {"one", "two"};
+    static const char *const levels[] = {"info", "warn"};
+    lines logs[2] = {{.len = 0}}, other = {.len = 0};
+    running r[2];
+    char message[300];
+    ls_server_log_to(keep_line, &other);
+    assert_int_equal(ls_server_log_level("info"), 0);
+    ls_mutex_open(&other.mutex);
+    for (int i = 0; i < 2; i++) {
+        ls_server_options options = {.size = sizeof options, .site = "m.lua", .source = text, .threads = 2};
+        options.argc = 1;
+        options.argv = (char **)(uintptr_t)&names[i];
+        options.log = keep_line;
+        options.user = &logs[i];
+        options.log_level = levels[i];
+        ls_mutex_open(&logs[i].mutex);
+        if (ls_server_open(&options, &r[i].server, message, sizeof message) < 0) fail_msg("%s", message);
+        assert_int_equal(ls_thread_start(&r[i].thread, "server", run, &r[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        ls_thread_join(&r[i].thread); /* without a listener it ends by itself */
+        ls_server_close(r[i].server);
+        ls_mutex_close(&logs[i].mutex);
+    }
+    ls_server_log_to(NULL, NULL);
+    assert_int_equal(ls_server_log_level("off"), 0);
+    assert_string_equal(logs[0].text, "1 one loads\n1 one in a task\n2 one warns\n1 draining\n1 stopped\n");
+    assert_string_equal(logs[1].text, "2 two warns\n");
+    assert_string_equal(other.text, "");
+    ls_mutex_close(&other.mutex);
+    ls_server_options options = {.size = sizeof options, .site = "m.lua", .source = text, .log_level = "loud"};
+    check_fails(&options, "options.log_level is \"loud\": set it to debug, info, warn, error or off");
+}
+
+static void keep_result(void *user, int result)
+{
+    *(_Atomic int *)user = result;
+}
+
+static short events_of(const ls_server *server, int ms)
+{
+    struct pollfd at = {.fd = ls_server_fd(server), .events = POLLIN};
+    assert_true(at.fd >= 0);
+    return poll(&at, 1, ms) == 1 ? at.revents : 0;
+}
+
+/* In the event loop of the program, without a thread of its own. */
+TEST_IN(place, p, a_started_server_tells_its_end, site)
+{
+    char message[300], response[500];
+    char *args[] = {p->address, "text"};
+    for (int round = 0; round < 3; round++) {
+        _Atomic int result = 1;
+        ls_server *server;
+        const ls_server_options options = {
+            .size = sizeof options, .site = p->site, .argc = 2, .argv = args, .ended = keep_result, .user = &result};
+        if (ls_server_open(&options, &server, message, sizeof message) < 0) fail_msg("%s", message);
+        assert_int_equal(ls_server_start(server), LS_OK);
+        get(p, response, sizeof response);
+        assert_non_null(strstr(response, "\r\n\r\ntext"));
+        assert_int_equal(events_of(server, 0), 0);
+        assert_int_equal(result, 1);
+        if (round < 2) ls_server_stop(server);
+        if (round < 1) assert_true(events_of(server, 20000) != 0);
+        if (round < 1) assert_int_equal(ls_server_wait(server), LS_OK);
+        ls_server_close(server); /* stops it, and waits */
+        assert_int_equal(result, LS_OK);
+    }
 }
 
 TEST(the_back_end_is_that_of_the_system)
