@@ -77,8 +77,8 @@ class Reference(E2E):
             for name in names:
                 if prefix == "stats":
                     known = "`%s`" % name in text
-                else:  # `ls.name`, or `name` in the row or the list of the object's names
-                    known = re.search(r"\b%s%s\b" % (re.escape(prefix[:-1]) + "[.:]", name), text) or re.search(
+                else:  # `ls.name`, `ls.other\|name`, or `name` in the row or the list of the object's names
+                    known = re.search(r"\b%s[.:](\w+\\\|)*%s\b" % (re.escape(prefix[:-1]), name), text) or re.search(
                         r"`%s[.:].*`%s\b" % (re.escape(prefix[:-1]), name), text)
                 if not known:
                     missing.append(prefix + name)
