@@ -531,7 +531,8 @@ end
 
 -- answer:body() -> body: string | nil, message, code
 -- The whole body. Of a streamed answer it is read now, at most max_body; raises after a part of it was read.
-function methods:body()
+function methods:body(...)
+  usage.no_more("answer:body()", nil, ...)
   if self.text then return self.text end
   refuse_begun(self, "body")
   if not self.call then return nil, "the body was read already", "ECLOSED" end
@@ -542,7 +543,8 @@ end
 
 -- answer:json() -> value | nil, message, code
 -- Decodes the body. EPROTO: it is not JSON.
-function methods:json()
+function methods:json(...)
+  usage.no_more("answer:json()", nil, ...)
   local text, message, code = self:body()
   if not text then return nil, message, code end
   local value
@@ -581,7 +583,8 @@ end
 
 -- answer:read() -> piece: string|Buffer | nil | nil, message, code
 -- The next piece of the body; nil alone at its end. For a site that continues after a failure; the loops raise.
-function methods:read()
+function methods:read(...)
+  usage.no_more("answer:read()", nil, ...)
   local read = self.reads
   if not read then
     read = pieces_of(self, "read")
@@ -593,7 +596,8 @@ end
 -- answer:chunks() -> iterator: fun(): (string|Buffer)?
 -- Iterates over the pieces of the body as they arrive; a piece of 4 KiB and more is a buffer. Raises when the body does not
 -- arrive whole.
-function methods:chunks()
+function methods:chunks(...)
+  usage.no_more("answer:chunks()", nil, ...)
   local read = pieces_of(self, "chunks")
   return once.iterator(function()
     local piece, message = read()
@@ -605,7 +609,8 @@ end
 -- answer:lines() -> iterator: fun(): string?
 -- Iterates over the lines of the body, without their ends. Raises when the body does not arrive whole, and for a line
 -- longer than 1 MiB.
-function methods:lines()
+function methods:lines(...)
+  usage.no_more("answer:lines()", nil, ...)
   local read = pieces_of(self, "lines")
   local text, at = "", 1         -- a piece with a line end, and the start of its line
   local parts, bytes = {}, 0     -- of a line without an end so far
@@ -643,11 +648,12 @@ end
 
 -- answer:close()
 -- Closes the connection of a streamed answer whose body is not read to its end. A second call has no effect.
-function methods:close()
+function methods:close(...)
+  usage.no_more("answer:close()", nil, ...)
   if self.call then self.call:close() end
   self.call = nil
 end
-meta.__close = methods.close
+function meta:__close() self:close() end
 
 -- ---- ls.fetch ------------------------------------------------------------------------------------------------------
 

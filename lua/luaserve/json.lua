@@ -40,7 +40,8 @@ json.empty_array = setmetatable({}, read_only)
 -- Marks a table as an array, so that it is encoded as `[]` while it is empty.
 --
 -- The mark is a metatable. A table that has another metatable keeps it; if it is empty, array returns empty_array.
-function json.array(t)
+function json.array(t, extra)
+  if extra ~= nil then usage.no_more("ls.json.array(list)", t, extra) end
   if type(t) ~= "table" then usage.error("ls.json.array takes a table; got %s", usage.quote(t)) end
   local metatable = getmetatable(t)
   if metatable == nil then return setmetatable(t, array) end
@@ -51,7 +52,8 @@ end
 -- ls.json.encode(value) -> text
 -- To JSON. Raises for a value without a JSON form, with its path: a function, NaN, infinity, text that is not UTF-8, a key
 -- that is neither a string nor a number, more than 1,000 levels (a table within itself).
-function json.encode(value)
+function json.encode(value, extra)
+  if extra ~= nil then usage.no_more("ls.json.encode(value)", value, extra) end
   local ok, text = pcall(cjson_encode, value)
   if not ok then usage.error("ls.json.encode: %s", text) end
   return text
@@ -59,7 +61,8 @@ end
 
 -- ls.json.decode(text) -> value | nil, message
 -- From JSON. A number without fraction and exponent is an integer if it is within 64 bits; all other numbers are floats.
-function json.decode(text)
+function json.decode(text, extra)
+  if extra ~= nil then usage.no_more("ls.json.decode(text)", text, extra) end
   if type(text) ~= "string" then
     usage.error("ls.json.decode takes a string; got %s", usage.quote(text))
   end

@@ -79,6 +79,7 @@ end
 
 -- extra(call, value) -> what to do about an argument that `call` does not take; "" if that is not clear.
 function names.extra(call, value)
+  if value == "text" or value == "binary" then return "; put a call of ws:receive in parentheses" end
   if math.type(value) ~= "integer" then return "" end
   if call:find("^res:") and value >= 200 and value <= 999 then
     return "; set the status before, with res:status(" .. value .. ")"

@@ -42,7 +42,8 @@ end
 -- ls.notify(fd: integer|Socket|file*, events: string|string[] [, options: NotifyOptions]) -> n | nil, message, code
 -- Registers a descriptor, or an object that has one, to wait for its events: names in a list, or separated by spaces,
 -- commas or `|`: `"in"`, `"out"`, `"hangup"`, `"err"`. Not while the site loads.
-function notify.notify(fd, events, given)
+function notify.notify(fd, events, given, ...)
+  usage.no_more("ls.notify(fd, events, options)", given, ...)
   local filter = notify.filter_of("ls.notify", events)
   usage.check(given, "table?", "ls.notify: options must be a table")
   local out = options.take("ls.notify", given or {}, notify.calls["ls.notify"], {})
@@ -55,7 +56,8 @@ end
 
 -- ls.socket(kind: "tcp"|"udp" [, family: "ip4"|"ip6"]) -> socket | nil, message, code
 -- Makes a non-blocking socket, for use with ls.notify.
-function notify.socket(kind, family)
+function notify.socket(kind, family, ...)
+  usage.no_more("ls.socket(kind, family)", family, ...)
   if kind ~= "udp" and kind ~= "tcp" then
     usage.error('ls.socket: the kind must be "udp" or "tcp"; got %s', usage.quote(kind))
   elseif family ~= nil and family ~= "ip4" and family ~= "ip6" then

@@ -413,7 +413,8 @@ end
 -- store is a ProxyStore: the stored responses of an app:proxy.
 -- store:purge([path: string]) -> count: integer
 -- Removes the stored responses of a path with its query, "/news/*" those of all that begin so; without one, all.
-function cache_meta:purge(path)
+function cache_meta:purge(path, ...)
+  usage.no_more("store:purge(path)", path, ...)
   usage.refuse(path ~= nil and (type(path) ~= "string" or path == ""), path,
     'store:purge takes a path such as "/a?b=1" or "/news/*"')
   if self.store and not core.can_wait() then

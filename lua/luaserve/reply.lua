@@ -35,7 +35,8 @@ local meta = { __index = methods }
 
 -- response:json() -> value
 -- Decodes the body. Raises if it is not JSON.
-function methods:json()
+function methods:json(...)
+  usage.no_more("response:json()", nil, ...)
   local value, message = json.decode(self.body)
   if value ~= nil then return value end
   usage.error("the body of the response (status %d) is not JSON: %s; it is %s", self.status, message,

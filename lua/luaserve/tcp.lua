@@ -89,10 +89,6 @@ local connect_form = "ls.connect(host, port, options)"
 -- Not while the site loads.
 function tcp.connect(host, port, opts, ...)
   local limit = tcp.defaults()
-  if not core.can_wait() then
-    usage.error("ls.connect: cannot wait while the site loads or inside a C function; call it in a handler, in "
-      .. "ls.init or in ls.spawn")
-  end
   if type(host) == "table" then
     if port ~= nil then usage.error("ls.connect: with a table of options, pass host and port in it") end
     usage.no_more(connect_form, nil, opts, ...)
@@ -103,6 +99,10 @@ function tcp.connect(host, port, opts, ...)
     if port ~= nil and not tonumber(port) and opts == nil then port, opts = nil, port end
     usage.no_more(connect_form, nil, ...)
     if type(opts) == "table" then options.check_no_address("ls.connect", opts, { client_address }) end
+  end
+  if not core.can_wait() then
+    usage.error("ls.connect: cannot wait while the site loads or inside a C function; call it in a handler, in "
+      .. "ls.init or in ls.spawn")
   end
   usage.refuse(type(host) ~= "string" or host == "", host,
     'ls.connect: the first argument must be a host, "host:port" or "unix:/path"')

@@ -115,8 +115,9 @@ end
 -- ls.udp_connect(at: string [, options: UdpConnectOptions]) -> client | nil, message, code
 -- Makes a socket that sends to one peer, an address and a port or `"host:port"`, and receives from it only. Not while
 -- the site loads.
-function udp.connect(host, port, given)
+function udp.connect(host, port, given, ...)
   usage.check(host, "string", 'ls.udp_connect: host must be an address such as "127.0.0.1" or "::1"')
+  usage.no_more("ls.udp_connect(host, port, options)", given, ...)
   local alone, its_port = options.host_port(host)
   if alone and (port == nil or type(port) == "table") and given == nil then host, port, given = alone, its_port, port end
   port = options.port("ls.udp_connect", port, 1)

@@ -2,11 +2,12 @@
 
 tests/unit/lua/test_definitions.lua checks the annotations."""
 # sanitizers: none; reads the definitions
+import glob
 import json
 import os
 import subprocess
 
-from harness import E2E, ROOT, not_on_windows, read_text, run_program, scratch
+from harness import E2E, ROOT, app_site, not_on_windows, read_text, run_program, scratch
 from test_docs_reference import SITE
 
 # The classes of the objects that the site of the reference reports.
@@ -65,6 +66,86 @@ end)
 INTERNAL = {"luaserve.Test." + name for name in ("running", "describe_error", "collect", "is_failure")} | {
     "luaserve.TestServer." + name for name in ("site", "process", "stopped", "socks")}
 
+# Calls each function with one argument more than the definitions give it; of these, the functions with "..." take any number.
+ARGUMENTS = r"""
+ls.config { states = 1 }
+local generator = assert(loadfile("@ROOT@/lua/definitions.lua"))()
+local sources, model = generator.read("@ROOT@", { @SOURCES@ }), nil
+_, model = generator.generate(sources)
+local given = { -- where the first of its kind is no such value
+  ["Module.postgres"] = { "postgres://x@127.0.0.1:1/y", {} }, ["Module.process"] = { { "true" } }, ["Notify:rearm"] = { "in" },
+  ["Module.notify"] = { 1, "in", {} }, ["PostgresPool:copy_in"] = { "t", {}, {} }, ["App:mount"] = { "/x", app },
+  ["App:route"] = { "GET", "/x", {}, print } }
+local as_string = " byte find gmatch gsub len lower match rep reverse unpack upper " -- of buffers: the functions of Lua
+local bad, seen, count = {}, {}, 0
+
+local aliases = { string = "x", number = 1, integer = 1, boolean = true, any = 1 }
+for _, entry in ipairs(model.types) do aliases[entry.name] = entry.kind end
+local function sample(kind)
+  local first = generator.split(kind:gsub("%?$", ""):gsub("^%((.*)%)$", "%1"), "%s*|%s*")[1]
+  if first:find '^"' then return first:sub(2, -2) elseif first:find "^fun" or first == "function" then return print end
+  local of = aliases[first]
+  if model.types[1] and type(of) == "string" and first ~= "string" then return sample(of) end
+  return of == nil and {} or of
+end
+
+local function every(name, object)
+  seen[name] = true
+  for _, entry in ipairs(model.classes[name].functions) do
+    local form, arguments = entry.form, {}
+    for _, other in ipairs(form.overloads) do if #other.parameters > #form.parameters then form = other end end
+    for i, parameter in ipairs(form.parameters) do arguments[i] = parameter.name ~= "..." and sample(parameter.kind) or nil end
+    local whole = name .. form.mark .. entry.name
+    arguments = #arguments == #form.parameters and (given[whole] or arguments)
+    if arguments and not (name == "Buffer" and as_string:find(" " .. entry.name .. " ", 1, true)) then
+      arguments[#arguments + 1] = "extra"
+      if form.mark == ":" then table.insert(arguments, 1, object) end
+      local _, why = pcall(object[entry.name], table.unpack(arguments))
+      count = count + 1
+      if not tostring(why):find "too many arguments for" and not tostring(why):find 'got "extra"' then bad[#bad + 1] = whole .. ": " .. tostring(why) end
+    end
+  end
+end
+
+local views, subscription = ls.templates(ls.dir), ls.subscribe("x", print)
+local _, store = app:proxy("/proxy", "http://127.0.0.1:1", { cache = {} })
+every("App", app)
+every("Module", ls)
+local udp
+udp = ls.udp("127.0.0.1:0", function(_, peer)
+  every("UdpSocket", udp)
+  every("Peer", peer)
+  ls.channel("peer"):send(true)
+end)
+app:get("/sse", function(_, res) every("Sse", res:sse()) end)
+app:ws("/ws", { message = print })
+app:get("/json", function() return {} end)
+app:post("/", ls.session { secret = "@SECRET@" }, function(req, res)
+  local at, socket = assert(req.local_addr), ls.socket("udp")
+  ls.udp_connect("127.0.0.1", udp.local_port):send("x")
+  ls.channel("peer"):receive()
+  socket:bind("127.0.0.1", 0)
+  local db, wait = ls.sqlite(":memory:"), ls.spawn(ls.fetch, "http://" .. at .. "/sse")
+  for part in req:parts() do every("Part", part) end
+  db:transaction(function(tx) every("Transaction", tx) end)
+  for name, object in pairs {
+    Json = ls.json, Log = ls.log, Html = ls.html, Url = ls.url, Date = ls.date, File = ls.file, Crypto = ls.crypto, Request = req,
+    Response = res, Buffer = ls.buffer("x"), Job = wait, Timer = ls.after(9, print), Notify = ls.notify(socket, "in"),
+    Socket = socket, Sock = assert(ls.connect(at)), WebSocket = assert(ls.websocket("ws://" .. at .. "/ws")), Database = db,
+    Hasher = ls.crypto.hasher("sha256"), Dict = ls.dict("x"), Channel = ls.channel("x"), Semaphore = ls.semaphore("x", 1),
+    UdpClient = ls.udp_connect("127.0.0.1", 9), CookieJar = ls.cookie_jar(), Redis = ls.redis("redis://127.0.0.1:1"),
+    PostgresPool = ls.postgres("postgres://x@127.0.0.1:1/y"), Views = views, Subscription = subscription, ProxyStore = store,
+    Jwt = ls.crypto.jwt, Password = ls.crypto.password, TextCode = ls.crypto.hex, Csrf = require "luaserve.csrf",
+    Session = req.session, InjectResponse = app:inject { path = "/json" },
+    Answer = assert(ls.fetch("http://" .. at .. "/json", { stream = true })) } do every(name, object) end
+  wait:wait()
+  local unseen = {}
+  for name, class in pairs(model.classes) do if next(class.functions) and not seen[name] then unseen[#unseen + 1] = name end end
+  table.sort(unseen)
+  return { bad = table.concat(bad, "\n"), count = count, unseen = table.concat(unseen, " ") }
+end)
+ls.listen"""
+
 
 def defined():
     with scratch() as folder:
@@ -91,6 +172,20 @@ class Definitions(E2E):
         self.assertEqual(sorted(present - names), [], "the program has more than the definitions")
         own = {name for name in names if name.rpartition(".")[0] in known} - UNLISTED
         self.assertEqual(sorted(own - present), [], "the definitions have more than the program")
+
+    def test_each_function_counts_its_arguments(self):
+        before, listen = app_site("").rsplit("ls.listen", 1)
+        sources = [os.path.relpath(path, ROOT) for pattern in ("src/script/bind/**/*.c", "lua/luaserve/*.lua", "lua/luaserve/test/*.lua")
+                   for path in glob.glob(os.path.join(ROOT, pattern), recursive=True)]
+        sources += ["src/luaserve.h", "lua/docs/reference/module.md"]
+        server = self.serve((before + ARGUMENTS + listen).replace("@ROOT@", ROOT).replace("@SECRET@", os.urandom(16).hex())
+                            .replace("@SOURCES@", json.dumps(sources)[1:-1]))
+        kind = ("Content-Type", "multipart/form-data; boundary=b")
+        with server.connect() as conn:
+            found = json.loads(conn.ask("POST", "/", [kind], b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n--b--\r\n').text)
+        self.assertEqual(found["bad"], "")
+        self.assertEqual(found["unseen"], "Compress PostgresTransaction Test TestClock TestDescribe TestIt TestServer")
+        self.assertGreater(found["count"], 220)
 
     def test_they_name_what_test_files_have(self):
         with scratch(names_lua=NAMES_OF_TESTS, site_lua=SITE) as folder:

@@ -108,7 +108,7 @@ app:get("/finalizer-spawns", function()
   return "collected"
 end)
 app:get("/finalizer-stops", function()
-  at_collection(ls.stop)
+  at_collection(function() ls.stop() end)
   collectgarbage()
   return "stopped"
 end)

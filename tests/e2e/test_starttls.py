@@ -96,7 +96,7 @@ function verbs.TASKS(sock)
   sock:send("220 go ahead\r\n")
   ls.spawn(function()
     for call, argument in pairs{ receive = 1, send = "x", flush = false, shutdown = "send", starttls = server } do
-      print("beside: " .. show(pcall(sock[call], sock, argument)))
+      print("beside: " .. show(pcall(sock[call], sock, argument or nil)))
     end
   end)
   print("starttls: " .. show(sock:starttls(server)))

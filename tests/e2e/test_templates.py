@@ -120,7 +120,7 @@ class Templates(TemplateCase):
         page = server.get("/status")
         self.assertEqual((page.status, page.header("content-type"), page.text), (422, "text/html; charset=utf-8", '<b id="part"></b>'))
         self.assertEqual(server.get("/text").header("content-type"), "text/plain; charset=utf-8")
-        self.assertEqual(server.get("/waits").text, '&lt;waited&gt; <waited><b id="part">&lt;waited&gt;</b>')
+        self.assertEqual(server.get("/waits").text, '&lt;waited&gt; <waited> <b id="part">&lt;waited&gt;</b>')
 
     def test_errors_name_the_template(self):
         server = self.start()

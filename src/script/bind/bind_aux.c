@@ -138,8 +138,37 @@ void ls_refuse_arguments(lua_State *L, int most, const char *call)
     luaL_checkstack(L, last - most + 4, "too many arguments");
     ls_push_function(L, "luaserve.usage", "no_more");
     lua_pushstring(L, call);
-    for (int n = most; n <= last; n++) lua_pushvalue(L, n);
+    if (most == 0) lua_pushnil(L);
+    for (int n = most > 0 ? most : 1; n <= last; n++) lua_pushvalue(L, n);
     lua_call(L, last - most + 2, 0);
+}
+
+/* Upvalues: the function, the highest index of an argument, the call. */
+static int counted(lua_State *L)
+{
+    const int most = (int)lua_tointeger(L, lua_upvalueindex(2));
+    if (lua_gettop(L) > most) ls_refuse_arguments(L, most, lua_tostring(L, lua_upvalueindex(3)));
+    return lua_tocfunction(L, lua_upvalueindex(1))(L);
+}
+
+void ls_set_calls(lua_State *L, const luaL_Reg *list)
+{
+    for (; list->name != NULL; list++) {
+        const char *colon = strchr(list->name, ':'), *open = strchr(list->name, '(');
+        lua_pushcfunction(L, list->func);
+        if (colon == NULL) {
+            lua_setfield(L, -2, list->name);
+            continue;
+        }
+        int most = 1 + (open[1] != ')');
+        for (const char *at = open; *at != ')'; at++) most += *at == ',';
+        lua_pushlstring(L, colon + 1, (size_t)(open - colon - 1));
+        lua_insert(L, -2);
+        lua_pushinteger(L, most);
+        lua_pushstring(L, list->name);
+        lua_pushcclosure(L, counted, 3);
+        lua_rawset(L, -3);
+    }
 }
 
 int ls_unknown_member(lua_State *L, const char *object, int known)
@@ -165,7 +194,7 @@ static void push_functions(lua_State *L, const luaL_Reg *list, int more)
 {
     for (const luaL_Reg *at = list; at != NULL && at->name != NULL; at++) more++;
     lua_createtable(L, 0, more);
-    if (list != NULL) luaL_setfuncs(L, list, 0);
+    if (list != NULL) ls_set_calls(L, list);
 }
 
 static void push_members(lua_State *L, const ls_object_type *type)

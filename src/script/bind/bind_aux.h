@@ -45,13 +45,17 @@ int ls_unpack(lua_State *L, const char *what);
  * `require`. Returns the string on the stack. */
 const char *ls_push_site_path(lua_State *L, int index);
 
-/* Raise if an argument above stack index `most`, which is at least 1, is not nil: it would be ignored. `call` shows
+/* Raise if an argument above stack index `most` is not nil: it would be ignored. `call` shows
  * the right call, such as "res:send(body)". The second result of `require` is ignored: res:json(require "data"). */
 void ls_refuse_arguments(lua_State *L, int most, const char *call);
 static inline void ls_check_arguments(lua_State *L, int most, const char *call)
 {
     if (lua_gettop(L) > most) ls_refuse_arguments(L, most, call);
 }
+
+/* As luaL_setfuncs for the table at the top. A row that is named by its call, such as "sock:receive(pattern, max)", sets
+ * the method of that name and counts the arguments of its calls before the function runs. */
+void ls_set_calls(lua_State *L, const luaL_Reg *list);
 
 /* Push the function `name` of a module of lua/luaserve, which is loaded at its first use. May raise. */
 void ls_push_function(lua_State *L, const char *module, const char *name);

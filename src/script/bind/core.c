@@ -8,6 +8,7 @@
 #include "base/os/thread.h"
 #include "codec/http_text.h"
 #include "http/httpsys/httpsys.h"
+#include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 #include "script/core/lua/push.h"
 #include "script/core/mute.h"
@@ -17,6 +18,7 @@
  * The time of a monotonic clock. */
 static int core_now(lua_State *L)
 {
+    ls_check_arguments(L, 0, "ls.now()");
     return ls_push_number(L, (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9);
 }
 
@@ -130,6 +132,7 @@ static void stats_add(void *to, const char *name, double value)
  * Counters of the whole process. */
 static int core_stats(lua_State *L)
 {
+    ls_check_arguments(L, 0, "ls.stats()");
     stats_list *list = lua_newuserdatauv(L, sizeof *list, 0);
     list->count = 0;
     ls_runtime_stats(ls_state_runtime(ls_state_of(L)), stats_add, list);
@@ -155,6 +158,7 @@ static int core_stats(lua_State *L)
 static int core_stop(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
+    ls_check_arguments(L, 0, "ls.stop()");
     if (state->loading) return luaL_error(L, "ls.stop: the server has not started");
     const ls_site_host *host = ls_state_runtime(state)->host;
     if (host != NULL && host->stop != NULL) host->stop(host->server);
@@ -181,6 +185,7 @@ static int core_task(lua_State *L)
 static int core_thread(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
+    ls_check_arguments(L, 0, "ls.thread()");
     return ls_push_integer(L, state->loading || state->ctx == NULL ? 0 : (lua_Integer)state->ctx->index + 1);
 }
 
@@ -188,6 +193,7 @@ static int core_thread(lua_State *L)
  * The number of processors that this process may use. */
 static int core_processors(lua_State *L)
 {
+    ls_check_arguments(L, 0, "ls.processors()");
     return ls_push_integer(L, (lua_Integer)ls_cpu_count());
 }
 

@@ -35,7 +35,7 @@ describe("a connection", function()
   -- The next object that has this field.
   local function receive(ws, field)
     local object
-    repeat object = ls.json.decode(assert(ws:receive(10))) until object[field]
+    repeat object = ls.json.decode((assert(ws:receive(10)))) until object[field]
     return object[field]
   end
 

@@ -32,6 +32,7 @@ static int core_safe_join(lua_State *L)
     const char *directory = luaL_checklstring(L, 1, &directory_len);
     const char *path = luaL_checklstring(L, 2, &len);
     const char *reason = ls_http_path_wrong(path, len);
+    ls_check_arguments(L, 2, "ls.safe_join(directory, path)");
     if (directory_len == 0 || strlen(directory) != directory_len)
         return luaL_argerror(L, 1, "directory must be a path, such as \".\" for the working directory of the server");
     if (reason != NULL) return ls_push_failure_text(L, LS_EINVAL, "invalid path: %s", reason);

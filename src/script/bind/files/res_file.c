@@ -146,7 +146,6 @@ static int res_file(lua_State *L)
     ls_request *r = ls_request_check_res(L, RES);
     const char *path = luaL_checklstring(L, PATH, &len);
     luaL_argcheck(L, strlen(path) == len, PATH, "path contains NUL");
-    ls_check_arguments(L, OPTIONS, "res:file(path, options)");
     check_unsent(L, r);
     ls_request_check_undescribed(L, r);
     lua_settop(L, OPTIONS);
@@ -174,7 +173,6 @@ static int res_attachment(lua_State *L)
     size_t len;
     ls_request *r = ls_res_check_open(L);
     const char *name = luaL_checklstring(L, 2, &len), *dot = strrchr(name, '.');
-    ls_check_arguments(L, 2, "res:attachment(name)");
     const size_t value_len = ls_disposition(name, len, value);
     if (value_len == 0)
         return luaL_error(L, "res:attachment: name must be " FILE_NAME_EXPECTED, LS_DISPOSITION_NAME_MAX);
@@ -189,7 +187,7 @@ static int res_attachment(lua_State *L)
 
 static void file_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"file", res_file}, {"attachment", res_attachment}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"res:file(path, options)", res_file}, {"res:attachment(name)", res_attachment}, {NULL, NULL}};
     ls_request_methods(L, ls_requests_of(state)->res_meta_ref, methods);
 }
 

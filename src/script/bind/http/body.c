@@ -305,7 +305,6 @@ static int body_get(lua_State *L, int want)
  * The body as a string. Waits until it is complete, and raises if it does not arrive whole. */
 static int req_body(lua_State *L)
 {
-    ls_check_arguments(L, 1, "req:body()");
     return body_get(L, WANT_BODY);
 }
 
@@ -314,7 +313,6 @@ static int req_body(lua_State *L)
  * whole. */
 static int req_buffer(lua_State *L)
 {
-    ls_check_arguments(L, 1, "req:buffer()");
     return body_get(L, WANT_BUFFER);
 }
 
@@ -369,7 +367,6 @@ static int req_json(lua_State *L)
     static const ls_option options[] = {LS_OPTION(json_options, object), LS_OPTION(json_options, array),
                                         LS_OPTION(json_options, null), LS_OPTIONS_END};
     json_options given = {false};
-    ls_check_arguments(L, 3, "req:json(schema, options)");
     if (is_schema(L)) return read_checked(L, "json");
     ls_options_take(L, 2, "req:json", options, &given);
     if (given.object && given.array) return luaL_error(L, "req:json: object and array exclude each other");
@@ -386,7 +383,6 @@ static int req_json(lua_State *L)
  * complete. */
 static int req_form(lua_State *L)
 {
-    ls_check_arguments(L, 3, "req:form(schema, options)");
     if (!lua_isnoneornil(L, 2) || !lua_isnoneornil(L, 3)) return read_checked(L, "form");
     return body_get(L, WANT_FORM);
 }
@@ -395,7 +391,6 @@ static int req_form(lua_State *L)
  * The fields of an HTML form, with the list of all values of each name. Waits until the body is complete. */
 static int req_form_all(lua_State *L)
 {
-    ls_check_arguments(L, 1, "req:form_all()");
     return body_get(L, WANT_FORM | WANT_ALL);
 }
 
@@ -467,7 +462,6 @@ static int core_request_chunks(lua_State *L)
  * disconnects. */
 static int req_chunks(lua_State *L)
 {
-    ls_check_arguments(L, 1, "req:chunks()");
     core_request_chunks(L);
     ls_push_function(L, "luaserve.once", "iterator");
     lua_insert(L, -2);
@@ -483,7 +477,6 @@ static int req_chunks(lua_State *L)
 static int req_parts(lua_State *L)
 {
     ls_request *r = ls_request_check_req(L, 1);
-    ls_check_arguments(L, 1, "req:parts()");
     const ls_span type = media_type(r->x);
     if (!type_is(r->x, type, type_multipart)) return refuse_type(L, r, type_multipart, type);
     if (r->in.state != LS_BODY_UNREAD && r->in.state != LS_BODY_WHOLE) return raise_read(L, r);
@@ -535,8 +528,8 @@ static int core_too_large(lua_State *L)
 static void define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {
-        {"body", req_body},         {"buffer", req_buffer}, {"json", req_json},   {"form", req_form},
-        {"form_all", req_form_all}, {"chunks", req_chunks}, {"parts", req_parts}, {NULL, NULL}};
+        {"req:body()", req_body},         {"req:buffer()", req_buffer}, {"req:json(schema, options)", req_json},   {"req:form(schema, options)", req_form},
+        {"req:form_all()", req_form_all}, {"req:chunks()", req_chunks}, {"req:parts()", req_parts}, {NULL, NULL}};
     ls_request_methods(L, ls_requests_of(state)->req_meta_ref, methods);
 }
 

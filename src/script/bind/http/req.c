@@ -281,7 +281,6 @@ static int req_header(lua_State *L)
     const ls_request *r = ls_request_check_req(L, 1);
     size_t len;
     const char *name = luaL_checklstring(L, 2, &len);
-    ls_check_arguments(L, 2, "req:header(name)");
     push_header(L, r->x, name, len);
     return 1;
 }
@@ -783,13 +782,14 @@ static int core_query(lua_State *L)
 
 static void define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"header", req_header}, {"accepts", req_accepts}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"req:header(name)", req_header}, {"accepts", req_accepts}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", req_gc}, {"__tostring", req_tostring}, {NULL, NULL}};
     static const luaL_Reg headers[] = {{"__index", headers_index}, {NULL, NULL}};
     static const luaL_Reg lists[] = {{"__index", lists_index}, {NULL, NULL}};
     ls_requests *all = ls_requests_of(state);
     luaL_newlib(L, meta);
-    luaL_newlib(L, methods);
+    lua_newtable(L);
+    ls_set_calls(L, methods);
     for (size_t n = REQ_METHOD; n < sizeof field_names / sizeof field_names[0]; n++)
         ls_set_integer(L, field_names[n], (lua_Integer)n);
     lua_newtable(L);

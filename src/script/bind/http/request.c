@@ -311,7 +311,7 @@ void ls_request_methods(lua_State *L, int meta_ref, const luaL_Reg *methods)
     lua_rawgeti(L, LUA_REGISTRYINDEX, meta_ref);
     lua_getfield(L, -1, "__index");
     (void)lua_getupvalue(L, -1, 1);
-    luaL_setfuncs(L, methods, 0);
+    ls_set_calls(L, methods);
     lua_pop(L, 3);
 }
 

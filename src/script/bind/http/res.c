@@ -187,7 +187,6 @@ static int res_trailer(lua_State *L)
 {
     const ls_request *r = ls_request_check_res(L, 1);
     const ls_text name = ls_check_text(L, 2), value = ls_check_text(L, 3);
-    ls_check_arguments(L, 3, "res:trailer(name, value)");
     if (r->x->response == LS_RESPONSE_DONE) return raise_sent(L, r);
     if (r->x->length >= 0)
         return luaL_error(L, "res:trailer: a response with a Content-Length has no trailers: leave the length out");
@@ -210,7 +209,6 @@ static int res_type(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
     const char *name = luaL_checkstring(L, 2);
-    ls_check_arguments(L, 2, "res:type(name)");
     if (strchr(name, '/') == NULL) {
         const char *known = ls_http_type_of_extension(strcmp(name, "text") == 0 ? "txt" : name + (*name == '.'));
         if (known == NULL)
@@ -234,7 +232,6 @@ static int res_cookie(lua_State *L)
 {
     size_t len;
     (void)ls_res_check_open(L);
-    ls_check_arguments(L, 4, "res:cookie(name, value, options)");
     if (lua_gettop(L) == 2) return luaL_error(L, "res:cookie: the value is missing; res:cookie(name, nil) deletes");
     lua_settop(L, 4);
     ls_push_function(L, "luaserve.cookie", "line");
@@ -317,7 +314,6 @@ static int render_done(lua_State *L, int status, lua_KContext context)
 static int res_render(lua_State *L)
 {
     ls_request_check_undescribed(L, ls_res_check_open(L));
-    ls_check_arguments(L, 3, "res:render(name, values)");
     lua_settop(L, 3);
     ls_push_function(L, "luaserve.template", "respond");
     lua_insert(L, 1);
@@ -341,7 +337,6 @@ static int res_redirect(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
     (void)luaL_checkstring(L, 2);
-    ls_check_arguments(L, 3, "res:redirect(url, status)");
     const lua_Integer code = luaL_optinteger(L, 3, 302);
     luaL_argcheck(L, code >= 300 && code <= 399, 3, "status of a redirect must be from 300 to 399");
     ls_request_check_undescribed(L, r);
@@ -357,7 +352,6 @@ static int res_redirect(lua_State *L)
 static int res_body(lua_State *L)
 {
     const ls_request *r = ls_request_check_res(L, 1);
-    ls_check_arguments(L, 1, "res:body(), which returns the body; res:send(body) sets it");
     if (r->answer < LS_ANSWER_BODY || r->answer == LS_ANSWER_LATER) return ls_push_nil(L);
     lua_getiuservalue(L, 1, LS_RES_ANSWER);
     return 1;
@@ -444,7 +438,6 @@ static int res_write(lua_State *L)
 static int res_flush(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
-    ls_check_arguments(L, 1, "res:flush(); res:write sends data");
     int result = ls_request_push_parts(r->state->ctx, r);
     if (ls_exchange_upgraded(r->x)) return raise_sent(L, r);
     if (r->x->error != 0) return push_written(L, r->x->error);
@@ -476,7 +469,6 @@ static int res_early_hints(lua_State *L)
     ls_request *r = ls_res_check_open(L);
     all.len = 0;
     luaL_checktype(L, 2, LUA_TTABLE);
-    ls_check_arguments(L, 2, "res:early_hints{ Link = \"</style.css>; rel=preload; as=style\" }");
     ls_copy_open(L, 2);
     for (lua_pushnil(L); lua_next(L, 2) != 0; lua_settop(L, 3)) {
         if (lua_type(L, 3) != LUA_TSTRING)
@@ -501,7 +493,6 @@ static int res_early_hints(lua_State *L)
 static int res_abort(lua_State *L)
 {
     ls_request *r = ls_request_check_res(L, 1);
-    ls_check_arguments(L, 1, "res:abort(), which sends nothing");
     if (ls_exchange_upgraded(r->x)) return raise_sent(L, r);
     r->hung_up |= r->x->error == 0;
     ls_exchange_abort(r->state->ctx, r->x);
@@ -532,22 +523,23 @@ static void define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"status", res_status},
                                        {"header", res_header},
-                                       {"cookie", res_cookie},
+                                       {"res:cookie(name, value, options)", res_cookie},
                                        {"write", res_write},
-                                       {"flush", res_flush},
+                                       {"res:flush(); res:write sends data", res_flush},
                                        {"send", res_send},
-                                       {"body", res_body},
+                                       {"res:body(), which returns the body; res:send(body) sets it", res_body},
                                        {"html", res_html},
                                        {"json", res_json},
-                                       {"render", res_render},
-                                       {"type", res_type},
-                                       {"redirect", res_redirect},
-                                       {"abort", res_abort},
-                                       {"trailer", res_trailer},
-                                       {"early_hints", res_early_hints},
+                                       {"res:render(name, values)", res_render},
+                                       {"res:type(name)", res_type},
+                                       {"res:redirect(url, status)", res_redirect},
+                                       {"res:abort(), which sends nothing", res_abort},
+                                       {"res:trailer(name, value)", res_trailer},
+                                       {"res:early_hints(fields)", res_early_hints},
                                        {NULL, NULL}};
     lua_newtable(L);
-    luaL_newlib(L, methods);
+    lua_newtable(L);
+    ls_set_calls(L, methods);
     ls_set_integer(L, "sent", 1);
     lua_pushcclosure(L, res_index, 1);
     lua_setfield(L, -2, "__index");

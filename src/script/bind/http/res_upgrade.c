@@ -70,7 +70,6 @@ static int res_upgrade(lua_State *L)
     ls_exchange *const x = r->x;
     ls_upgraded up;
     size_t len;
-    ls_check_arguments(L, 2, "res:upgrade(protocol)");
     ls_res_check_undescribed(L, r, "res:upgrade");
     const char *protocol = check_protocol(L, x, &len);
     lua_settop(L, 2);
@@ -92,7 +91,7 @@ static int res_upgrade(lua_State *L)
 
 static void define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"upgrade", res_upgrade}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"res:upgrade(protocol)", res_upgrade}, {NULL, NULL}};
     ls_request_methods(L, ls_requests_of(state)->res_meta_ref, methods);
 }
 

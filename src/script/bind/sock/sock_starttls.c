@@ -93,7 +93,6 @@ int ls_sock_starttls(lua_State *L)
     ls_tls *tls;
     ls_tls_cert cert;
     ls_tls_options options;
-    ls_check_arguments(L, OPTIONS, "sock:starttls(options)");
     lua_settop(L, OPTIONS);
     check_options(L);
     ls_task_may_wait(L);

@@ -104,7 +104,6 @@ bool ls_tcp_topics_any(const ls_tcp *tcp)
 int ls_sock_subscribe(lua_State *L)
 {
     ls_tcp *tcp = ls_tcp_check(L)->tcp;
-    ls_check_arguments(L, 2, "sock:subscribe(topic)");
     if (tcp != NULL && (tcp->send_end != LS_OK || tcp->shut)) tcp = NULL;
     if (tcp != NULL && tcp->topics == NULL) {
         tcp_topics *topics = malloc(sizeof *topics);
@@ -121,7 +120,6 @@ int ls_sock_subscribe(lua_State *L)
 int ls_sock_unsubscribe(lua_State *L)
 {
     const ls_tcp *tcp = ls_tcp_check(L)->tcp;
-    ls_check_arguments(L, 2, "sock:unsubscribe(topic)");
     if (tcp != NULL && tcp->topics == NULL) {
         size_t len;
         (void)ls_topic_check(L, 2, &len);

@@ -535,7 +535,7 @@ static int core_udp(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg sock_methods[] = {{"sendto", sock_sendto}, {"close", sock_close}, {NULL, NULL}};
+static const luaL_Reg sock_methods[] = {{"udp:sendto(data, host, port)", sock_sendto}, {"udp:close()", sock_close}, {NULL, NULL}};
 static const luaL_Reg sock_meta[] = {{"__tostring", sock_tostring}, {NULL, NULL}};
 static const char *const sock_fields[] = {"local_ip", "local_port", "local_addr", NULL};
 static const ls_object_type sock_type = {
@@ -543,7 +543,7 @@ static const ls_object_type sock_type = {
 
 static void udp_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg peer_methods[] = {{"send", peer_send}, {NULL, NULL}};
+    static const luaL_Reg peer_methods[] = {{"peer:send(data)", peer_send}, {NULL, NULL}};
     static const char *const peer_fields[] = {"ip", "port", "remote", NULL};
     static const luaL_Reg peer_meta[] = {{"__tostring", peer_tostring}, {"__eq", peer_eq}, {NULL, NULL}};
     static const ls_object_type peer_type = {

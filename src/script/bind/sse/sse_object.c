@@ -153,7 +153,6 @@ static int sse_send(lua_State *L)
     ls_sse_event event = {.retry_ms = -1};
     luaL_Buffer text;
     luaL_checkany(L, 2);
-    ls_check_arguments(L, 2, "sse:send{ event = \"name\", data = \"text\" }");
     lua_settop(L, 2);
     if (lua_type(L, 2) == LUA_TTABLE)
         check_event(L, &event);
@@ -173,7 +172,6 @@ static int sse_comment(lua_State *L)
     luaL_Buffer text;
     size_t len;
     const char *comment = luaL_checklstring(L, 2, &len);
-    ls_check_arguments(L, 2, "sse:comment(text)");
     luaL_argcheck(L, ls_utf8_valid(comment, len), 2, "the comment is not valid UTF-8");
     const size_t bytes = ls_sse_comment_bytes(comment, len);
     (void)ls_sse_comment_write(comment, len, luaL_buffinitsize(L, &text, bytes));
@@ -193,7 +191,6 @@ static ls_subscriber *subscriber_of(ls_sse *sse)
 static int sse_subscribe(lua_State *L)
 {
     ls_sse *sse = check(L);
-    ls_check_arguments(L, 2, "sse:subscribe(topic)");
     return ls_topic_lua_subscribe(L, subscriber_of(sse), 2);
 }
 
@@ -202,7 +199,6 @@ static int sse_subscribe(lua_State *L)
 static int sse_unsubscribe(lua_State *L)
 {
     ls_sse *sse = check(L);
-    ls_check_arguments(L, 2, "sse:unsubscribe(topic)");
     return ls_topic_lua_unsubscribe(L, subscriber_of(sse), 2);
 }
 
@@ -239,7 +235,6 @@ static int waited(lua_State *L, int status, lua_KContext context)
 static int sse_wait(lua_State *L)
 {
     ls_sse *sse = check(L);
-    ls_check_arguments(L, 2, "sse:wait(seconds)");
     lua_settop(L, 2);
     const double seconds = lua_isnil(L, 2) ? 0 : ls_check_seconds(L, 2);
     if (ls_sse_is_open(sse->state->ctx, sse) && ls_is_injected(sse->request->x))
@@ -296,12 +291,12 @@ static int sse_tostring(lua_State *L)
     return ls_push_text(L, check(L)->request != NULL ? "sse" : "sse (closed)");
 }
 
-static const luaL_Reg methods[] = {{"send", sse_send},
-                                   {"comment", sse_comment},
-                                   {"subscribe", sse_subscribe},
-                                   {"unsubscribe", sse_unsubscribe},
-                                   {"wait", sse_wait},
-                                   {"close", sse_close},
+static const luaL_Reg methods[] = {{"sse:send(event)", sse_send},
+                                   {"sse:comment(text)", sse_comment},
+                                   {"sse:subscribe(topic)", sse_subscribe},
+                                   {"sse:unsubscribe(topic)", sse_unsubscribe},
+                                   {"sse:wait(seconds)", sse_wait},
+                                   {"sse:close()", sse_close},
                                    {NULL, NULL}};
 static const char *const fields[] = {"closed", "queued", "last_id", NULL};
 static const luaL_Reg meta[] = {{"__close", sse_close}, {"__tostring", sse_tostring}, {NULL, NULL}};

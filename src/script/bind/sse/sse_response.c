@@ -344,7 +344,6 @@ static int res_sse(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
     ls_state *state = r->state;
-    ls_check_arguments(L, 2, "res:sse{ retry = 2 }");
     ls_res_check_undescribed(L, r, "res:sse");
     lua_settop(L, 2);
     const sse_options given = read_options(L, r);
@@ -392,7 +391,7 @@ static int res_sse(lua_State *L)
 
 static void sse_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"sse", res_sse}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"res:sse(options)", res_sse}, {NULL, NULL}};
     sse_data *data = data_of(state);
     ls_node_init(&data->open);
     data->timer.op.actor = &state->actor;

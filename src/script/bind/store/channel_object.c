@@ -78,7 +78,6 @@ static int channel_send(lua_State *L)
 {
     ls_channel *channel = channel_check(L)->channel;
     const double timeout = lua_isnoneornil(L, 3) ? -1 : ls_check_seconds(L, 3);
-    ls_check_arguments(L, 3, "channel:send(value [, timeout])");
     ls_message *message = pack_message(L, 2);
     int result = ls_channel_send(channel, message, NULL);
     if (result == LS_OK) return send_result(L, LS_OK, NULL, NULL);
@@ -172,7 +171,6 @@ static int channel_receive(lua_State *L)
 {
     ls_channel *channel = channel_check(L)->channel;
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
-    ls_check_arguments(L, 2, "channel:receive([timeout])");
     return receive(L, channel, timeout);
 }
 
@@ -186,7 +184,6 @@ static int values_next(lua_State *L) /* the iterator: (channel, last value) */
 static int channel_values(lua_State *L)
 {
     (void)channel_check(L);
-    ls_check_arguments(L, 1, "channel:values()");
     lua_settop(L, 1);
     lua_pushcfunction(L, values_next);
     lua_insert(L, 1);
@@ -200,7 +197,6 @@ static int channel_values(lua_State *L)
 static int channel_close(lua_State *L)
 {
     ls_channel *channel = channel_check(L)->channel;
-    ls_check_arguments(L, 1, "channel:close()");
     ls_channel_close(channel);
     return 0;
 }
@@ -210,7 +206,6 @@ static int channel_close(lua_State *L)
 static int channel_len(lua_State *L)
 {
     const channel_handle *handle = channel_check(L);
-    ls_check_arguments(L, 1, "channel:len()");
     return ls_push_integer(L, (lua_Integer)ls_channel_len(handle->channel));
 }
 
@@ -246,8 +241,8 @@ static int channel_tostring(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg methods[] = {{"send", channel_send},   {"receive", channel_receive}, {"values", channel_values},
-                                   {"close", channel_close}, {"len", channel_len},         {NULL, NULL}};
+static const luaL_Reg methods[] = {{"channel:send(value, timeout)", channel_send},   {"channel:receive(timeout)", channel_receive}, {"channel:values()", channel_values},
+                                   {"channel:close()", channel_close}, {"channel:len()", channel_len},         {NULL, NULL}};
 static const char *const fields[] = {"capacity", "closed", "name", NULL};
 static const luaL_Reg meta[] = {{"__tostring", channel_tostring}, {"__len", channel_meta_len}, {NULL, NULL}};
 static const ls_object_type channel_type = {

@@ -669,8 +669,8 @@ static const luaL_Reg methods[] = {{"get", dict_get},
                                    {"incr", dict_incr},
                                    {"ttl", dict_ttl},
                                    {"expire", dict_expire},
-                                   {"len", dict_len},
-                                   {"clear", dict_clear},
+                                   {"dict:len(); of a list: dict:llen(key)", dict_len},
+                                   {"dict:clear(), which removes all entries; dict:delete(key) removes one", dict_clear},
                                    {"lpush", dict_lpush},
                                    {"rpush", dict_rpush},
                                    {"lpop", dict_lpop},
@@ -690,7 +690,8 @@ static void push_metatable(lua_State *L, int object, int more)
     lua_getfield(L, more, "pairs");
     lua_setfield(L, -2, "__pairs");
 
-    luaL_newlib(L, methods); /* __index */
+    lua_newtable(L); /* __index */
+    ls_set_calls(L, methods);
     for (lua_pushnil(L); lua_next(L, more) != 0; lua_pop(L, 1)) {
         if (strcmp(lua_tostring(L, -2), "pairs") == 0) continue;
         lua_pushvalue(L, -2);

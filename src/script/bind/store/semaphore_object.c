@@ -162,7 +162,6 @@ static int semaphore_acquire(lua_State *L)
     ls_semaphore *semaphore = semaphore_check(L)->semaphore;
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     int result;
-    ls_check_arguments(L, 2, "semaphore:acquire([timeout])");
     if (ls_state_of(L)->current == NULL)
         return luaL_error(L,
                           "semaphore:acquire: no task is running that the permit could belong to; use semaphore:with");
@@ -176,7 +175,6 @@ static int semaphore_release(lua_State *L)
 {
     ls_semaphore *semaphore = semaphore_check(L)->semaphore;
     const ls_task *task = ls_state_of(L)->current;
-    ls_check_arguments(L, 1, "semaphore:release()");
     for (ls_task_end *end = task != NULL ? task->ends : NULL; end != NULL; end = end->next) {
         held_permit *held = LS_CONTAINER(end, held_permit, end);
         if (end->run != held_ended || held->semaphore != semaphore) continue;
@@ -302,7 +300,7 @@ static int semaphore_tostring(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"acquire", semaphore_acquire}, {"release", semaphore_release}, {"with", semaphore_with}, {NULL, NULL}};
+    {"semaphore:acquire(timeout)", semaphore_acquire}, {"semaphore:release()", semaphore_release}, {"with", semaphore_with}, {NULL, NULL}};
 static const char *const fields[] = {"permits", "held", "name", NULL};
 static const luaL_Reg meta[] = {{"__tostring", semaphore_tostring}, {NULL, NULL}};
 static const ls_object_type semaphore_type = {

@@ -330,7 +330,7 @@ static int function_tostring(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg methods[] = {{"remove", function_remove}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"subscription:remove()", function_remove}, {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__tostring", function_tostring}, {NULL, NULL}};
 static const ls_object_type function_type = {.name = "subscription", .methods = methods, .meta = meta};
 

@@ -171,7 +171,7 @@ static int job_wait(lua_State *L)
 }
 
 /* job is a Job: what ls.spawn returns. */
-static const luaL_Reg methods[] = {{"wait", job_wait}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"job:wait(timeout)", job_wait}, {NULL, NULL}};
 static const ls_object_type job_type = {.name = "job", .methods = methods};
 
 /* ---- functions of ls.on --------------------------------------------------------------------------------------- */

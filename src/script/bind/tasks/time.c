@@ -69,6 +69,7 @@ typedef struct timer_handle {
 static int core_sleep(lua_State *L)
 {
     const double seconds = ls_check_seconds(L, 1);
+    ls_check_arguments(L, 1, "ls.sleep(seconds)");
     ls_task_may_wait(L);
     ls_task *task = ls_state_of(L)->current;
     ls_task_alarm(L, task, seconds);
@@ -450,7 +451,7 @@ static void timer_abandon(ls_state *state)
 }
 
 /* timer is a Timer: what ls.after and ls.every return. */
-static const luaL_Reg methods[] = {{"cancel", handle_cancel}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"timer:cancel()", handle_cancel}, {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", handle_gc}, {NULL, NULL}};
 static const ls_object_type timer_type = {.name = "timer", .methods = methods, .meta = meta};
 

@@ -474,10 +474,10 @@ static int buffer_eq(lua_State *L)
  * type Data: string|number|Buffer|Data[] - bytes to send: strings, numbers, buffers and lists of them */
 static void buffer_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"tostring", buffer_tostring},
-                                       {"sub", buffer_sub},
+    static const luaL_Reg methods[] = {{"buffer:tostring()", buffer_tostring},
+                                       {"buffer:sub(i, j)", buffer_sub},
                                        {"append", buffer_append},
-                                       {"keep", buffer_keep},
+                                       {"buffer:keep()", buffer_keep},
                                        {NULL, NULL}};
     static const char *const string_methods[] = {"byte",  "find", "match",   "gmatch", "gsub",   "upper",
                                                  "lower", "rep",  "reverse", "len",    "unpack", NULL};

@@ -176,7 +176,6 @@ static int hasher_update(lua_State *L)
     unsigned count;
     size_t len;
     const ls_slice *slices = data_at(L, 2, &one, &count, &len);
-    ls_check_arguments(L, 2, "hasher:update(data)");
     const int err = add_all(hash, slices, count);
     if (err < 0) return fail(L, err);
     lua_settop(L, 1);
@@ -199,7 +198,6 @@ static int hasher_final(lua_State *L)
     ls_hasher *hash = hasher_check(L);
     const enum encoding encoding = (enum encoding)luaL_checkoption(L, 2, "", names);
     uint8_t out[LS_DIGEST_BYTES_MAX];
-    ls_check_arguments(L, 2, "hasher:final(encoding)");
     const int len = ls_hasher_end(hash, out);
     (void)hasher_drop(L);
     return len < 0 ? fail(L, len) : push_encoded(L, out, (size_t)len, encoding);
@@ -379,7 +377,7 @@ static int core_crypto_built(lua_State *L)
     return ls_push_boolean(L, err == LS_OK);
 }
 
-static const luaL_Reg hasher_methods[] = {{"update", hasher_update}, {"final", hasher_final}, {NULL, NULL}};
+static const luaL_Reg hasher_methods[] = {{"hasher:update(data)", hasher_update}, {"hasher:final(encoding)", hasher_final}, {NULL, NULL}};
 static const luaL_Reg hasher_meta[] = {{"__gc", hasher_drop}, {NULL, NULL}};
 static const ls_object_type hasher_type = {.name = "hasher", .methods = hasher_methods, .meta = hasher_meta};
 static const ls_object_type key_type = {.name = "key", .drop = key_drop};

@@ -4,6 +4,7 @@
 #include <lauxlib.h>
 
 #include "codec/http_chars.h"
+#include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
 
 /* The reference for a character that has a meaning in HTML, in text or in a quoted attribute; NULL for another. */
@@ -26,6 +27,7 @@ static int core_html_escape(lua_State *L)
     luaL_Buffer out;
     size_t len;
     const char *text = luaL_checklstring(L, 1, &len), *const end = text + len;
+    ls_check_arguments(L, 1, "ls.html.escape(text)");
     lua_settop(L, 1);
     if (strcspn(text, "&<>\"'") == len) return 1;
     luaL_buffinit(L, &out);
@@ -91,6 +93,7 @@ static int core_url_encode(lua_State *L)
     size_t len;
     const char *text = luaL_checklstring(L, 1, &len);
     size_t plain = 0;
+    ls_check_arguments(L, 1, "ls.url.encode(text)");
     lua_settop(L, 1);
     while (plain < len && is_unreserved(text[plain])) plain++;
     if (plain == len) return 1;

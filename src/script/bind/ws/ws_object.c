@@ -64,7 +64,6 @@ static ls_ws_object *check_receive(lua_State *L, const char *name)
 static int ws_receive(lua_State *L)
 {
     ls_ws_object *o = check_receive(L, "receive");
-    ls_check_arguments(L, 2, "ws:receive(timeout)");
     const double timeout = lua_isnoneornil(L, 2) ? -1 : ls_check_seconds(L, 2);
     lua_settop(L, 1);
     ls_ws_object_resume(o->state->ctx, o);
@@ -88,7 +87,6 @@ static int messages_next(lua_State *L)
 static int ws_messages(lua_State *L)
 {
     (void)check_receive(L, "messages");
-    ls_check_arguments(L, 1, "ws:messages()");
     lua_pushcfunction(L, messages_next);
     lua_pushvalue(L, 1);
     return 2;
@@ -179,7 +177,6 @@ static int ws_ping(lua_State *L)
     ls_ws_object *o = ls_ws_check(L);
     size_t len;
     const char *data = luaL_optlstring(L, 2, "", &len);
-    ls_check_arguments(L, 2, "ws:ping(data)");
     if (len > LS_WS_CONTROL_BYTES_MAX)
         return luaL_error(L, "ws:ping: the data of a ping have at most %d bytes", LS_WS_CONTROL_BYTES_MAX);
     const int err = ls_ws_is_closed(o) ? LS_ECLOSED : ls_ws_control(o->state->ctx, o->ws, LS_WS_PING, data, len);
@@ -198,7 +195,6 @@ static int ws_close(lua_State *L)
     size_t len;
     const lua_Integer code = luaL_optinteger(L, 2, LS_WS_NORMAL);
     const char *reason = luaL_optlstring(L, 3, "", &len);
-    ls_check_arguments(L, 3, "ws:close(code, reason)");
     if (code < 0 || code > 4999 || !ls_ws_code_valid((unsigned)code))
         return luaL_error(
             L, "ws:close: invalid code %I; a site uses 1000 (normal), 1001 to 1003, 1007 to 1014, or 3000 to 4999",
@@ -315,8 +311,8 @@ static int ws_tostring(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"send", ws_send},   {"receive", ws_receive},        {"messages", ws_messages},          {"ping", ws_ping},
-    {"close", ws_close}, {"subscribe", ls_ws_subscribe}, {"unsubscribe", ls_ws_unsubscribe}, {NULL, NULL}};
+    {"send", ws_send},   {"ws:receive(timeout)", ws_receive},        {"ws:messages()", ws_messages},          {"ws:ping(data)", ws_ping},
+    {"ws:close(code, reason)", ws_close}, {"ws:subscribe(topic)", ls_ws_subscribe}, {"ws:unsubscribe(topic)", ls_ws_unsubscribe}, {NULL, NULL}};
 static const char *const fields[] = {"ip",       "port",   "remote", "local_ip", "local_port", "local_addr", "tls",
                                      "protocol", "closed", "queued", "code",     "reason",     NULL};
 static const luaL_Reg meta[] = {

@@ -115,7 +115,6 @@ static ls_subscriber *check_subscriber(lua_State *L, const char *name)
  * Receives the messages of the topic from now on. */
 int ls_ws_subscribe(lua_State *L)
 {
-    ls_check_arguments(L, 2, "ws:subscribe(topic)");
     return ls_topic_lua_subscribe(L, check_subscriber(L, "subscribe"), 2);
 }
 
@@ -123,6 +122,5 @@ int ls_ws_subscribe(lua_State *L)
  * Ends a subscription. */
 int ls_ws_unsubscribe(lua_State *L)
 {
-    ls_check_arguments(L, 2, "ws:unsubscribe(topic)");
     return ls_topic_lua_unsubscribe(L, check_subscriber(L, "unsubscribe"), 2);
 }
