@@ -206,9 +206,12 @@ static int sse_unsubscribe(lua_State *L)
 
 enum { DEADLINE = 3 }; /* stack index: the end of sse:wait in ns, or nil */
 
-static int push_ended(lua_State *L)
+/* A loop that continues after the end must not spin: while sse:wait() do ... end. */
+static int push_ended(lua_State *L, ls_sse *sse)
 {
     ls_request_tell_left(ls_state_of(L));
+    if (sse->told) return ls_push_failure(L, LS_ECLOSED);
+    sse->told = true;
     return ls_push_boolean(L, true);
 }
 
@@ -225,13 +228,13 @@ static int wait_on(lua_State *L, ls_sse *sse, lua_KContext context, lua_KFunctio
 static int waited(lua_State *L, int status, lua_KContext context)
 {
     ls_sse *sse = check(L);
-    if (!ls_sse_is_open(sse->state->ctx, sse)) return push_ended(L);
+    if (!ls_sse_is_open(sse->state->ctx, sse)) return push_ended(L, sse);
     if (sse->state->current->wake_result == LS_ETIMEDOUT) return ls_push_failure(L, LS_ETIMEDOUT);
     return wait_on(L, sse, context, waited);
 }
 
 /* sse:wait([seconds]) -> true | nil, message, code
- * Waits until the stream has ended; ETIMEDOUT after the seconds. */
+ * Waits until the stream has ended; ETIMEDOUT after the seconds, ECLOSED if a call before has returned true. */
 static int sse_wait(lua_State *L)
 {
     ls_sse *sse = check(L);
@@ -239,7 +242,7 @@ static int sse_wait(lua_State *L)
     const double seconds = lua_isnil(L, 2) ? 0 : ls_check_seconds(L, 2);
     if (ls_sse_is_open(sse->state->ctx, sse) && ls_is_injected(sse->request->x))
         ls_sse_finish(sse->state->ctx, sse); /* app:inject wants what was sent so far: its client goes */
-    if (!ls_sse_is_open(sse->state->ctx, sse)) return push_ended(L);
+    if (!ls_sse_is_open(sse->state->ctx, sse)) return push_ended(L, sse);
     ls_task_may_wait(L);
     if (lua_isnil(L, 2))
         lua_pushnil(L);

@@ -20,6 +20,7 @@ typedef struct ls_sse { /* the userdata `sse` */
     ls_request *request; /* NULL: closed */
     ls_subscriber subscriber;
     uint32_t queue_bytes_max;
+    bool told;   /* sse:wait has returned true */
     bool active; /* something was written since the last check */
     bool skip;   /* drop a message for which the queue has no room; else end the response */
     ls_state *state;
