@@ -22,6 +22,7 @@ app:get("/error-table", function() error({ "a table" }) end)
 app:get("/error-nil", function() error(nil) end)
 app:get("/error-object", function() error(setmetatable({}, { __tostring = function() return "an object speaks" end })) end)
 app:get("/error-nasty", function() error(setmetatable({}, { __tostring = function() error("again") end })) end)
+app:get("/usage", function() ls.json.array("x") end)
 app:get("/call-nil", function() local t = {}; t.x.y = 1 end)
 app:get("/loop", function() while true do end end)
 app:get("/loop-xpcall", function() while true do xpcall(function() while true do end end, function() while true do end end) end end)
@@ -160,6 +161,12 @@ class Wrong(Failing):
         self.server.wait_log("stack traceback", mark)
         line = SITE[: SITE.index("raised on purpose")].count("\n") + 1
         self.eventually(lambda: self.server.logged(r"site\.lua:%d:" % line, mark), "site.lua:%d in the log" % line)
+        for target in ("/error", "/call-nil", "/usage"):  # the frames are those of the site and of what it has called
+            mark = self.server.mark()
+            self.assertEqual(self.get(target).status, 500)
+            self.server.wait_log("stack traceback", mark)
+            self.server.wait_log(r"^\t\t\S*site\.lua:\d+: in ", mark)
+            self.assertEqual(self.server.logged(r"^\s+(luaserve/|\[C\]: in \?)", mark), [])
 
     def test_headers_of_a_failed_response(self):
         """Header fields stay; those that describe the content of the response that failed do not."""

@@ -8,6 +8,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/io/log.h"
+#include "script/core/lua/error_text.h"
 #include "script/core/lua/libraries.h"
 #include "script/core/lua/lua_files.h"
 #include "script/core/lua/lua_modules.h"
@@ -120,7 +121,7 @@ static void keep_traceback(const ls_state *state, lua_State *L)
 {
     if (!lua_checkstack(L, LUA_MINSTACK)) return;
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, state->ended_at) == LUA_TNIL) {
-        luaL_traceback(L, L, NULL, 0); /* without memory it raises the error that the caller raises */
+        ls_error_traceback(L, L, NULL, 0); /* without memory it raises the error that the caller raises */
         lua_rawsetp(L, LUA_REGISTRYINDEX, state->ended_at);
     }
     lua_pop(L, 1);

@@ -50,7 +50,7 @@ int ls_task_keep_error(lua_State *L)
         before = lua_tostring(L, -1);
     }
     if (before == NULL || strncmp(before, message, strlen(message)) != 0) { /* else it is raised again */
-        luaL_traceback(L, L, message, 1);
+        ls_error_traceback(L, L, message, 1);
         if (before != NULL) push_reason(L, task);
         lua_rawsetp(L, LUA_REGISTRYINDEX, task);
         task->traced = true;
@@ -74,7 +74,7 @@ void ls_task_push_traceback(lua_State *L, ls_task *task, const char *message)
     } else if (!task->cpu_exceeded && task->state->refused_at[0] != '\0') {
         lua_pushfstring(L, "%s: %s", task->state->refused_at, message);
     } else {
-        luaL_traceback(L, task->co, message, 0);
+        ls_error_traceback(L, task->co, message, 0);
         if (task->traced) push_reason(L, task); /* a limit has ended a __close function */
     }
 }

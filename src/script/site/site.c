@@ -120,7 +120,7 @@ static int load_failed(lua_State *L)
     if (lua_type(L, 1) != LUA_TSTRING) text = lua_pushfstring(L, "%s: %s", ls_state_of(L)->generation->path, text);
     ls_dev *dev = ls_dev_of(ls_state_runtime(ls_state_of(L)));
     if (dev != NULL || ls_log_level_get() <= LS_LOG_DEBUG) {
-        luaL_traceback(L, L, text, 1);
+        ls_error_traceback(L, L, text, 1);
         if (dev != NULL) ls_dev_traceback(dev, lua_tostring(L, -1));
         ls_log(LS_LOG_DEBUG, "%s", lua_tostring(L, -1));
         lua_pop(L, 1);

@@ -128,6 +128,33 @@ static int error_text(lua_State *L)
     return 1;
 }
 
+/* Whether the line of a traceback is of a function of the site, or of a C function that such a one has called. */
+static bool is_of_site(const char *line)
+{
+    while (line != NULL && (strncmp(line, "\n\t[C]", 5) == 0 || strncmp(line, "\n\t(...tail", 10) == 0))
+        line = strchr(line + 1, '\n');
+    return line != NULL && strncmp(line, "\n\tluaserve/", 11) != 0;
+}
+
+void ls_error_traceback(lua_State *L, lua_State *co, const char *message, int level)
+{
+    luaL_Buffer out;
+    bool any = false;
+    luaL_traceback(L, co, NULL, level);
+    const char *text = lua_tostring(L, -1), *line = text, *next;
+    while ((line = strchr(line + 1, '\n')) != NULL) any = any || is_of_site(line);
+    luaL_buffinit(L, &out);
+    if (message != NULL) luaL_addstring(&out, message);
+    if (message != NULL) luaL_addchar(&out, '\n');
+    for (line = text; line != NULL; line = next) {
+        next = strchr(line + 1, '\n');
+        if (line == text || !any || is_of_site(line))
+            luaL_addlstring(&out, line, next != NULL ? (size_t)(next - line) : strlen(line));
+    }
+    luaL_pushresult(&out);
+    lua_remove(L, -2);
+}
+
 const char *ls_error_describe(lua_State *L, int index)
 {
     lua_pushcfunction(L, error_text);
