@@ -34,14 +34,42 @@ local function sorted_words(name)
   return table.concat(words, "_")
 end
 
+-- Names that other programs have, in small letters without "_", and what luaserve may call the same.
+local synonyms = {}
+for new, old in pairs {
+  ["header"] = "set get setheader getheader append", ["status"] = "writehead statuscode sendstatus", ["cookie"] = "setcookie clearcookie",
+  ["type"] = "contenttype mime", ["file"] = "sendfile download", ["send"] = "end say text emit broadcast", ["write"] = "print echo",
+  ["render"] = "view template", ["query"] = "args", ["params"] = "param", ["parts"] = "files", ["cookies"] = "cookie",
+  ["scheme"] = "protocol", ["target"] = "url originalurl", ["host"] = "hostname", ["ip"] = "remoteaddr host",
+  ["len"] = "size count length", ["set"] = "put", ["get"] = "has exists fetch", ["delete"] = "remove del unset", ["incr"] = "increment",
+  ["rpush"] = "push append", ["lpop"] = "pop shift", ["lpush"] = "unshift", ["read"] = "text body data receive", ["body"] = "text",
+  ["receive"] = "recv read", ["lines"] = "readline", ["exec"] = "execute run", ["one"] = "first get fetchone",
+  ["out"] = "stdout", ["err"] = "stderr", ["code"] = "status exitcode", ["local_port"] = "port",
+} do
+  for name in old:gmatch("%S+") do
+    synonyms[name] = synonyms[name] or {}
+    table.insert(synonyms[name], new)
+  end
+end
+for _, list in pairs(synonyms) do table.sort(list) end
+
+local function synonym(name, known)
+  for _, new in ipairs(synonyms[name:lower():gsub("_", "")] or {}) do
+    if rawget(known, new) ~= nil then return new end
+  end
+  return nil
+end
+
 -- nearest(name, known) -> the key of `known` with the smallest distance to `name`, or nil when every key is too far.
--- The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn). A name
+-- A synonym is the nearest. The same words in another order (timeout_idle, idle_timeout) are near, and so is a beginning (warning, warn). A name
 -- after "on_" (on_close, close) is the nearest.
 function names.nearest(name, known)
   if type(name) ~= "string" then return nil end
   local wanted = name:lower()
   local event = wanted:match("^on_(.+)$")
   if event and rawget(known, event) ~= nil then return event end
+  local new = synonym(name, known)
+  if new then return new end
   local best, best_distance = nil, math.max(2, #wanted // 3) + 1
   for candidate in pairs(known) do
     local distance = math.min(names.edit_distance(wanted, candidate),
@@ -55,11 +83,11 @@ function names.nearest(name, known)
   return best
 end
 
--- misspelled(name, known) -> the key of `known` that is one letter away from `name`, or nil. Short names have such a
--- neighbour by chance: for names of less than 5 letters it returns nil.
+-- misspelled(name, known) -> the key of `known` that is a synonym of `name` or one letter away from it, or nil. Names of
+-- less than 5 letters have such a neighbour by chance.
 function names.misspelled(name, known)
-  if #name < 5 then return nil end
-  local best
+  local best = synonym(name, known)
+  if best or #name < 5 then return best end
   for candidate in pairs(known) do
     if math.abs(#candidate - #name) <= 1 and (best == nil or candidate < best)
       and names.edit_distance(name, candidate) == 1 then
@@ -87,18 +115,27 @@ function names.extra(call, value)
   return "; put a call that returns several values, such as string.gsub, in parentheses"
 end
 
--- Names that other programs have.
-local renamed = {
-  ["a peer"] = { host = "ip" },
-  ["a UDP socket"] = { port = "local_port" },
-  ["a result of ls.process"] = { stdout = "out", stderr = "err", status = "code", exit_code = "code" },
-}
-
 -- unknown_member(object, name, known): raises for a name that an object does not have. `known`: a table with its names.
 function names.unknown_member(object, name, known)
-  local new = renamed[object] and renamed[object][name]
-  if new then usage.error("%s has no field '%s'; it is named '%s'", object, name, new) end
   usage.error("%s has no method or field '%s'%s", object, tostring(name), usage.suggest(name, known))
+end
+
+-- hint(message) -> the message of an error of Lua about a method that is nil, with the name that was probably meant.
+-- task_error.c calls it where the error was raised.
+function names.hint(message)
+  local object, missing
+  for n = 1, 250 do -- the values of the call: its function, which is nil, the object, the arguments
+    local label, value = debug.getlocal(3, n)
+    if not label then break end
+    if missing and debug.getmetatable(value) then object = value end
+    missing = value == nil
+  end
+  local index = object and debug.getmetatable(object).__index
+  for n = 1, type(index) == "function" and 9 or 0 do
+    local _, value = debug.getupvalue(index, n)
+    if type(value) == "table" and next(value) ~= nil then index = value break end
+  end
+  return message .. (type(index) == "table" and usage.suggest(message:match("%(method '(.-)'%)$"), index) or "")
 end
 
 return names

@@ -323,8 +323,8 @@ class Processes(Runs):
     def test_a_field_that_a_result_does_not_have(self):
         def field(query):
             return json.loads(self.get("/field?name=" + query).body).get("value")
-        for query, message in (("stdout", "has no field 'stdout'; it is named 'out'"),
-                               ("stderr&cut=1", "has no field 'stderr'; it is named 'err'"),
+        for query, message in (("stdout", "has no method or field 'stdout'; did you mean 'out'?"),
+                               ("stderr&cut=1", "has no method or field 'stderr'; did you mean 'err'?"),
                                ("cod", "has no method or field 'cod'; did you mean 'code'?")):
             self.assertRegex(field(query), r"site\.lua:\d+: a result of ls\.process " + message.replace("?", r"\?"))
         self.assertEqual((field("signal"), field("code"), field("out&cut=1")), (None, 0, ""))

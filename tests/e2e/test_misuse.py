@@ -99,6 +99,9 @@ app:get("/names", function(req, res)
   for name, object in pairs(objects) do seen[name] = message(function() return object[name] end) end
   return seen
 end)
+app:get("/hint/len", function() return ls.dict("hint"):size(nil, {}) end)
+app:get("/hint/header", function(req) return req:get("x") end)
+app:get("/hint/wait", function() ls.spawn(function(job) job:await() end, setmetatable({}, { __index = { wait = print } })):wait() end)
 app:get("/fields", function(req)
   local seen = {}
   for _, name in ipairs{ "quary", "heders", "user", "session", "account", "paht" } do seen[name] = req[name] == nil end
@@ -244,6 +247,11 @@ class Misuse(E2E):
                             ("gte", "get")):
             self.assertIn("did you mean '%s'?" % right, seen[name])
             self.assertRegex(seen[name], r"^site\.lua:\d+: ")
+
+    def test_methods_that_are_nil(self):
+        for name in ("len", "header", "wait"):
+            self.assertEqual(self.get("/hint/" + name).status, 500)
+            self.server.wait_log(r"attempt to call a nil value \(method '\w+'\); did you mean '%s'\?" % name)
 
     def test_misspelled_fields_of_req_are_logged_once(self):
         mark = self.server.mark()

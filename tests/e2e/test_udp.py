@@ -21,8 +21,8 @@ class Server(Udp):
             'ls.udp("*:0", function(data, peer) return peer.ip .. " " .. peer.port .. " " .. tostring(peer) .. " " .. peer.remote '
             '.. " " .. select(2, pcall(function() return peer.host end)):match("a peer .*") end)')
         four, six = self.client(port), self.client(port, host="::1")
-        self.assertEqual(four.ask(b"x"), b"127.0.0.1 %d 127.0.0.1:%d 127.0.0.1:%d a peer has no field 'host'; it is named 'ip'" % ((four.port,) * 3))
-        self.assertEqual(six.ask(b"x"), b"::1 %d [::1]:%d [::1]:%d a peer has no field 'host'; it is named 'ip'" % ((six.port,) * 3))
+        self.assertEqual(four.ask(b"x"), b"127.0.0.1 %d 127.0.0.1:%d 127.0.0.1:%d a peer has no method or field 'host'; did you mean 'ip'?" % ((four.port,) * 3))
+        self.assertEqual(six.ask(b"x"), b"::1 %d [::1]:%d [::1]:%d a peer has no method or field 'host'; did you mean 'ip'?" % ((six.port,) * 3))
 
     def test_what_a_handler_may_return(self):
         server, port = self.udp("""
@@ -180,7 +180,7 @@ class Server(Udp):
         data, sender = other.recvfrom(100)
         self.assertEqual((data, sender[1]), (b"first of all", port))
         client = self.client(port)
-        self.assertIn(b"a UDP socket has no field 'port'; it is named 'local_port'", client.ask(b"old"))
+        self.assertIn(b"a UDP socket has no method or field 'port'; did you mean 'local_port'?", client.ask(b"old"))
         self.assertEqual(client.ask(b"addr"), b"127.0.0.1:%d %d UDP socket 127.0.0.1:%d" % (port, port, port))
         self.assertEqual(client.ask(b"%d" % other.getsockname()[1]), b"truenilnil")
         self.assertEqual(other.recv(100), b"direct")

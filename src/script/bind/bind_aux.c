@@ -115,23 +115,6 @@ const char *ls_push_site_path(lua_State *L, int index)
     return lua_tostring(L, -1);
 }
 
-/* (name of a module) -> the module */
-static int load_module(lua_State *L)
-{
-    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-    lua_getfield(L, -1, lua_tostring(L, 1));
-    lua_pushvalue(L, 1);
-    lua_call(L, 1, 1);
-    return 1;
-}
-
-void ls_push_function(lua_State *L, const char *module, const char *name)
-{
-    luaL_requiref(L, module, load_module, 0);
-    lua_getfield(L, -1, name);
-    lua_remove(L, -2);
-}
-
 void ls_refuse_arguments(lua_State *L, int most, const char *call)
 {
     const int last = lua_gettop(L);

@@ -7,6 +7,7 @@
 
 #include <lauxlib.h>
 
+#include "script/core/lua/lua_modules.h" /* ls_push_function */
 #include "script/core/lua/push.h"
 
 /* Push nil, the message and the code of the LS_E* error `err`. Returns 3. May raise "not enough memory". */
@@ -56,9 +57,6 @@ static inline void ls_check_arguments(lua_State *L, int most, const char *call)
 /* As luaL_setfuncs for the table at the top. A row that is named by its call, such as "sock:receive(pattern, max)", sets
  * the method of that name and counts the arguments of its calls before the function runs. */
 void ls_set_calls(lua_State *L, const luaL_Reg *list);
-
-/* Push the function `name` of a module of lua/luaserve, which is loaded at its first use. May raise. */
-void ls_push_function(lua_State *L, const char *module, const char *name);
 
 /* Raise "<object> has no method or field '<name>'" for the name at index 2. The message suggests the most similar key
  * of the table at `known`. */

@@ -6,6 +6,7 @@
 #include "base/io/log.h"
 #include "script/core/lua/bytecode.h"
 #include "script/core/lua/error_text.h"
+#include "script/core/lua/lua_modules.h"
 #include "script/core/task.h"
 
 static bool is_line_of_site(lua_State *co, lua_Debug *ar)
@@ -37,10 +38,30 @@ static void push_reason(lua_State *L, const ls_task *task)
     lua_pop(L, 1);
 }
 
+/* Add to the message at index 1 which method was meant, if the site has called one that is nil. */
+static int push_hint(lua_State *L)
+{
+    ls_push_function(L, "luaserve.names", "hint");
+    return 1;
+}
+
+static void add_hint(lua_State *L)
+{
+    if (lua_type(L, 1) != LUA_TSTRING || strstr(lua_tostring(L, 1), "attempt to call a nil value (method '") == NULL)
+        return;
+    lua_pushcfunction(L, push_hint);
+    if (lua_pcall(L, 0, 1, 0) == LUA_OK) {
+        lua_pushvalue(L, 1);
+        if (lua_pcall(L, 1, 1, 0) == LUA_OK && lua_isstring(L, -1)) lua_replace(L, 1);
+    }
+    lua_settop(L, 1);
+}
+
 int ls_task_keep_error(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
     lua_settop(L, 1);
+    add_hint(L);
     task->client_is = LS_CLIENT_IGNORED; /* the __close functions may wait, although the client has left or leaves
                                           * now */
     if (ls_task_is_left_error(L, 1)) return 1;

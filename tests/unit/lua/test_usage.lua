@@ -27,11 +27,14 @@ function tests.nearest_finds_misspelled_and_reordered_names_only()
   check.equal(names.nearest("on_message", { max_message = true, message = true }), "message")
   check.equal(names.nearest("on_", { message = true }), nil)
   check.equal(names.nearest("idle", known), "idle_timeout")
+  for name, right in pairs { setHeader = "header", set = "header", sent_ = "sent", writeHead = "status", ["end"] = "send" } do
+    check.equal(names.nearest(name, { header = true, sent = true, send = true, status = true }), right)
+  end
 end
 
 function tests.misspelled_is_one_letter_away()
   local known = { query = true, path = true, params = true, header = true, headers = true }
-  for name, right in pairs { quary = "query", qeury = "query", param = "params", heders = "headers", haeder = "header" } do
+  for name, right in pairs { quary = "query", qeury = "query", param = "params", heders = "headers", haeder = "header", args = "query" } do
     check.equal(names.misspelled(name, known), right)
   end
   for _, name in ipairs { "user", "paht", "session", "queue", "account", "" } do

@@ -41,6 +41,23 @@ static int open_libraries(lua_State *L)
     return 0;
 }
 
+/* (name of a module) -> the module */
+static int load_module(lua_State *L)
+{
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    lua_getfield(L, -1, lua_tostring(L, 1));
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+void ls_push_function(lua_State *L, const char *module, const char *name)
+{
+    luaL_requiref(L, module, load_module, 0);
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
+}
+
 lua_State *ls_lua_modules_state(void)
 {
     lua_State *L = luaL_newstate();

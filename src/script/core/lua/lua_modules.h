@@ -24,6 +24,9 @@ extern const size_t ls_lua_modules_count;
  * `bytecode` is NULL. Raises when out of memory. */
 void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytecode);
 
+/* Push the function `name` of a module of lua/luaserve, which is loaded at its first use. May raise. */
+void ls_push_function(lua_State *L, const char *module, const char *name);
+
 /* A state for command lines: the libraries of Lua, and all modules of luaserve. NULL: out of memory. */
 lua_State *ls_lua_modules_state(void);
 
