@@ -130,7 +130,9 @@ kinds["#"] = function(w, before, content, text, at)
 end
 
 kinds["%"] = function(w, before, content, text, at)
-  w:text(match(before, "^(.-)[ \t\v\0]*$"))
+  local blanks = match(before, "[ \t\v\0]*$")
+  local start = at - #content - 4 - #blanks -- of the blanks: those that begin a line are left out
+  w:text(start > 1 and sub(text, start - 1, start - 1) ~= "\n" and before or sub(before, 1, #before - #blanks))
   w:close()
   w:emit(" ")
   w:author(content)

@@ -56,7 +56,9 @@ end
 function tests.code_runs_and_leaves_no_line()
   local text = "<ul>\n  {% for i, name in ipairs(names) do %}\n  <li>{{i}} {{name}}</li>\n  {% end %}\n</ul>\n"
   check.equal(page(text, { names = { "<", "b" } }), "<ul>\n  <li>1 &lt;</li>\n  <li>2 b</li>\n</ul>\n")
-  check.equal(page("a  {% if true then %}b{% end %} c"), "ab c")
+  check.equal(page("a  {% if true then %}b{% end %} c"), "a  b c")
+  check.equal(page("<a>Admin</a> {% if true then %}{{v}} {% end %}{# x #} {% local n = 1 %}b", { v = "ada" }), "<a>Admin</a> ada  b")
+  check.equal(page("a\r\n\t {% local n = 1 %}b"), "a\r\nb")
   check.equal(page("{% local x = 1 -- a comment %}{{x}}\n{{x + 1}}"), "1\n2")
   check.equal(page("{%\n-- only a comment %}\r\na"), "a")
   check.equal(page("{% if x then %}{% else %}no{% end %}"), "no")
