@@ -858,6 +858,21 @@ function state.stands_for(wrapper, fn)
   if own_functions then own_functions[wrapper] = fn end
 end
 
+-- warn_repeated(fn, req): warns of a line of the function that reads the first of several values of a parameter.
+local function warn_repeated(fn, req)
+  if not req.target:find("&", 1, true) then return end
+  local info = getinfo(fn, "S")
+  for name, values in pairs(req.query_all) do
+    for i, line in ipairs(values[2] and lines_of(info, info.linedefined, info.lastlinedefined) or {}) do
+      local _, stop = line:find("query." .. name, 1, true)
+      if stop and not line:find("^[%w_]", stop + 1) or line:find('query["' .. name .. '"]', 1, true) then
+        warn(info.short_src .. ":" .. info.linedefined + i - 1, ("the request has several values of %q: req.query has the "
+          .. "first, req.query_all the list of all"):format(name))
+      end
+    end
+  end
+end
+
 -- state.route(handler) -> the handler of a route, with a look at its results.
 function state.route(handler)
   if own_functions[handler] then return handler end
@@ -872,7 +887,10 @@ function state.route(handler)
     end
     return ...
   end
-  local function observed(req, res, ...) return look(handler(req, res, ...)) end
+  local function observed(req, res, ...)
+    warn_repeated(handler, req)
+    return look(handler(req, res, ...))
+  end
   own_functions[observed] = handler
   return observed
 end

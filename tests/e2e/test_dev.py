@@ -448,11 +448,23 @@ app:get("/compute", function()
   while os.clock() < until_ do n = n + 1 end
   return "ok"
 end)
+app:get("/tags", function(req)
+  return { #req.query_all["a-b"], req.query.tag, req.query.tags, req.query["ids[]"] }
+end)
 ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
 """
 
 
 class Warnings(Dev):
+    def test_repeated_parameters_of_which_the_first_is_read(self):
+        server = self.dev(WARNINGS)
+        for _ in range(2):
+            server.get("/tags?tag=1&tag=2&tags=3&ids[]=4&ids[]=5&a-b=6&a-b=7")
+        server.stop()
+        self.assertEqual(sorted(line.partition(" warn ")[2] for line in server.logged("several values")), [
+            'site.lua:21: the request has several values of "%s": req.query has the first, req.query_all the list of all' % name
+            for name in ("ids[]", "tag")])
+
     def test_data_that_is_not_shared(self):
         server = self.dev(WARNINGS)
         for _ in range(5):
