@@ -260,7 +260,6 @@ function dev.wrap(dispatcher, app)
   end
 
   local function failed(req, res, err, traceback)
-    traceback = traceback and page.site_traceback(traceback)
     if wants_page(req) then
       return 500, page.failure({
         title = req.method .. " " .. req.path .. " failed", message = page.text_of(err, traceback), traceback = traceback,

@@ -49,16 +49,6 @@ function page.place(text)
   end
 end
 
--- page.site_traceback(text) -> the traceback up to the last frame of the site, because luaserve called that one; without
--- such a frame the message alone.
-function page.site_traceback(text)
-  local last, from = nil, text:find("\nstack traceback:", 1, true)
-  for line, after in text:gmatch("\n%s*([^\n]*)()", from and from + 1) do
-    if page.place(line) then last = after end
-  end
-  return text:sub(1, (last or from or #text + 1) - 1)
-end
-
 -- page.text_of(err, traceback) -> the text of an error: of a value that is no string, the traceback begins with it.
 function page.text_of(err, traceback)
   if type(err) == "string" then return err end
@@ -165,7 +155,7 @@ function page.failure(what, places)
     for _, text in ipairs { ... } do parts[#parts + 1] = text end
   end
   add('<pre class="message">', shown(what.message), "</pre>\n")
-  local stack = what.traceback and page.site_traceback(what.traceback):match("stack traceback:\n(.*)$")
+  local stack = what.traceback and what.traceback:match("stack traceback:\n(.*)$")
   local name, line = page.place(what.message)
   local path = name and places.path_of(name)
   if not path and stack then

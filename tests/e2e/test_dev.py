@@ -23,7 +23,7 @@ HTML = (("Accept", "text/html,*/*"), LOCAL)
 
 
 def send_datagram(server, client):
-    client.sendto(b"x", ("127.0.0.1", int(re.search(r"udp://127\.0\.0\.1:(\d+)", server.log()).group(1))))
+    client.sendto(b"x", ("127.0.0.1", int(re.search(r"udp://127\.0\.0\.1:(\d+)", server.wait_log("udp://127")).group(1))))
 
 
 SITE = r"""

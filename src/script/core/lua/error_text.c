@@ -143,12 +143,13 @@ void ls_error_traceback(lua_State *L, lua_State *co, const char *message, int le
     luaL_traceback(L, co, NULL, level);
     const char *text = lua_tostring(L, -1), *line = text, *next;
     while ((line = strchr(line + 1, '\n')) != NULL) any = any || is_of_site(line);
+    const bool own = message == NULL || strncmp(message, "luaserve/", 9) == 0; /* an error of luaserve */
     luaL_buffinit(L, &out);
     if (message != NULL) luaL_addstring(&out, message);
-    if (message != NULL) luaL_addchar(&out, '\n');
+    if (message != NULL && (any || own)) luaL_addchar(&out, '\n');
     for (line = text; line != NULL; line = next) {
         next = strchr(line + 1, '\n');
-        if (line == text || !any || is_of_site(line))
+        if (any ? line == text || is_of_site(line) : own)
             luaL_addlstring(&out, line, next != NULL ? (size_t)(next - line) : strlen(line));
     }
     luaL_pushresult(&out);

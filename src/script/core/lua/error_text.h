@@ -19,7 +19,8 @@ bool ls_error_is_failure(lua_State *L, int index, bool *unreached);
  * database is logged without, once in a minute for each place. */
 void ls_error_log(lua_State *L, int index, const char *name, const char *traced);
 
-/* As luaL_traceback, without the frames of luaserve and those of C that it calls; all, if the site has no frame. */
+/* As luaL_traceback, without the frames of luaserve and those of C that it calls. The message alone, if the site has no
+ * frame and the error is not one of luaserve. */
 void ls_error_traceback(lua_State *L, lua_State *co, const char *message, int level);
 
 #endif
