@@ -26,15 +26,15 @@ local months = { jan = 1, feb = 2, mar = 3, apr = 4, may = 5, jun = 6, jul = 7, 
 local function read_date(text)
   local hour, minute, second, day, month, year
   for token in text:gmatch("[%w:]+") do
-    local h, m, s = match(token, "^(%d%d?):(%d%d?):(%d%d?)$")
+    local h, m, s = match(token, "^(%d%d?):(%d%d?):(%d%d?)%f[%D]")
     if h and not hour then
       hour, minute, second = tonumber(h), tonumber(m), tonumber(s)
-    elseif not day and find(token, "^%d%d?$") then
-      day = tonumber(token)
+    elseif not day and find(token, "^%d%d?%f[%D]") then
+      day = tonumber(match(token, "^%d+"))
     elseif not month and months[lower(token:sub(1, 3))] then
       month = months[lower(token:sub(1, 3))]
-    elseif not year and (find(token, "^%d%d$") or find(token, "^%d%d%d%d$")) then
-      year = tonumber(token)
+    elseif not year and find(token, "^%d%d%d?%d?%f[%D]") then
+      year = tonumber(match(token, "^%d+"))
     end
   end
   if not (hour and day and month and year) then return nil end

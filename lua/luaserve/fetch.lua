@@ -548,7 +548,8 @@ function methods:json(...)
   local text, message, code = self:body()
   if not text then return nil, message, code end
   local value
-  value, message = json.decode(text)
+  local marked = text:sub(1, 3) == "\xEF\xBB\xBF" -- a byte order mark: RFC 8259 section 8.1
+  value, message = json.decode(marked and text:sub(4) or text)
   if value ~= nil then return value end
   return failure(self.request, format("the body (status %d) is not JSON: %s", self.status, message), "EPROTO")
 end

@@ -41,34 +41,39 @@ function rules.parse(url)
     origin = scheme .. "://" .. name }
 end
 
--- The path without its segments "." and ".." (RFC 3986 section 5.2.4).
+-- The path without its segments "." and "..", also encoded (RFC 3986 section 5.2.4).
 local function remove_dots(path)
-  local out = {}
-  for slash, segment in path:gmatch("(/)([^/]*)") do
-    if segment == ".." then
+  local out, last = {}, nil
+  for segment in path:gmatch("/([^/]*)") do
+    last = segment:gsub("%%2[Ee]", ".")
+    if last == ".." then
       out[#out] = nil
-    elseif segment ~= "." then
-      out[#out + 1] = slash .. segment
+    elseif last ~= "." then
+      out[#out + 1] = "/" .. segment
     end
   end
-  if path:find("/%.%.?$") then out[#out + 1] = "/" end
+  if last == "." or last == ".." then out[#out + 1] = "/" end
   return out[1] and concat(out) or "/"
 end
 
+local function escape(character) return ("%%%02X"):format(character:byte()) end
+
 -- join(at, location) -> the URL that `location`, of a response of the parsed URL `at`, stands for (RFC 3986 section 5.2).
+-- Read as the URL standard of WHATWG says: characters that no URL has are escaped, and "\" is "/".
 function rules.join(at, location)
-  location = location:gsub("#.*$", "")
-  if location:find("^%a[%w+.-]*:") then return location end
-  if location:find("^//") then return (at.secure and "https:" or "http:") .. location end
-  local base = at.target:match("^[^?]*")
-  if location == "" then return at.origin .. at.target end
-  local path, query = location:match("^([^?]*)(.*)$")
-  if path == "" then
-    path = base
-  elseif path:byte() ~= 47 then
+  local base, base_query = at.target:match("^([^?]*)(.*)$")
+  local path, query = location:gsub("#.*$", ""):gsub("\t", ""):match("^([^?]*)(.*)$")
+  path = path:gsub("\\", "/")
+  if path:find("^//") then path = (at.secure and "https:" or "http:") .. path end
+  local origin, rest = path:match("^(%a[%w+.-]*://[^/]*)(.*)$")
+  if not origin and path:find("^%a[%w+.-]*:") then return location end
+  origin, path = origin or at.origin, rest or path
+  if path == "" and not rest then
+    path, query = base, query == "" and base_query or query
+  elseif path:byte() ~= 47 and not rest then
     path = base:match("^(.*/)") .. path
   end
-  return at.origin .. remove_dots(path) .. query
+  return origin .. remove_dots(path:gsub('[\0-\32"<>^`{}\127-\255]', escape)) .. query:gsub("[\0-\32\"'<>\127-\255]", escape)
 end
 
 -- Fields that ls.fetch writes itself, or that would change what the server reads as the end of the request.

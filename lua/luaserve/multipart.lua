@@ -57,10 +57,10 @@ local function extended(text)
 end
 
 -- The fields of the head of a part, by lower-case name, and the parameters of Content-Disposition. nil: malformed, or
--- without that field.
+-- without that field. A line that begins with a blank continues the one before (RFC 5322 section 2.2.3).
 local function fields_of(head)
   local headers, found = reply.headers(), nil
-  for line in (head .. "\r\n"):gmatch("(.-)\r\n") do
+  for line in (head:gsub("\r\n([ \t])", "%1") .. "\r\n"):gmatch("(.-)\r\n") do
     local name, value = line:match("^([^%s:]+):[ \t]*(.-)[ \t]*$")
     if not name then return nil end
     reply.add(headers, name, value)

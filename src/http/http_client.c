@@ -99,8 +99,14 @@ int64_t ls_http_client_add(ls_thread_ctx *ctx, ls_http_client *c, const ls_slice
 
 int ls_http_client_head(ls_http_client *c, size_t *skip)
 {
+    size_t interims;
+    int length;
     *skip = 0;
-    const int length = ls_http1_read_head(&c->reader, c->in.ptr, c->in.len, c->head_bytes_max, skip, &c->why);
+    do {
+        length = ls_http1_read_head(&c->reader, c->in.ptr + *skip, c->in.len - *skip, c->head_bytes_max, &interims,
+                                    &c->why);
+        *skip += interims;
+    } while (length < 0 && c->unfolds && ls_http1_unfold((char *)c->in.ptr + *skip, c->in.len - *skip));
     if (length > 0) c->phase = LS_CLIENT_BODY;
     return length;
 }

@@ -28,6 +28,7 @@ typedef struct ls_http_client {
     uint8_t phase; /* enum ls_client_phase */
     bool large;    /* the next block is large: the last one was filled */
     bool filled;   /* the last receive has filled its block */
+    bool unfolds;  /* set after ls_http_client_init by a user agent: see ls_http1_unfold */
 } ls_http_client;
 
 /* head_bytes_max: LS_BLOCK_LARGE or less. */

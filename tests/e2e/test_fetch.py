@@ -575,6 +575,15 @@ class Redirects(FetchCase):
         self.assertEqual(self.run_lua('local a = ls.fetch(site .. "/loop", { redirects = 0 }) return a.status, '
                                       'a.headers.location'), "true|302|/loop")
 
+    def test_what_other_servers_send_is_read(self):
+        """RFC 9110 section 2.5, RFC 9112 section 5.2, and the URL standard of WHATWG."""
+        self.begin("local a = ls.fetch(url) return a.status, a.headers['x-a'], a:json()[1], a.url:match('/[^/]*$')")
+        with self.peer.accept() as conn:
+            conn.request().send(b"HTTP/1.2 302\r\nLocation: \r\n /wiki/caf\xc3\xa9 1\r\nContent-Length:0\r\n\r\n")
+            self.assertEqual(conn.request().line, "GET /wiki/caf%C3%A9%201 HTTP/1.1")
+            conn.send(b"HTTP/1.1 200 \r\nX-A: a\r\n\tb\r\n  c\r\nTransfer-Encoding: chunked\r\n\r\n7 ;a=\"b\" ; c\r\n\xef\xbb\xbf[42]\r\n0\r\n\r\n")
+            self.assertEqual(self.result(), "true|200|a  \tb    c|42|/caf%C3%A9%201")
+
     def test_a_long_body_of_a_redirect_is_not_read(self):
         self.begin("return body(url)")
         with self.peer.accept() as first:

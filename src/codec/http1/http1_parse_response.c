@@ -45,9 +45,9 @@ static int status_line(response_parse *p)
     for (size_t i = 0; i < STATUS_LINE_PREFIX; i++) {
         if (p->at == p->end) return STEP_MORE;
         const char c = *p->at++;
-        if (i < 7 ? c != version[i] : i == 7 ? c != '0' && c != '1' : i == 8 && c != ' ')
+        if (i < 7 ? c != version[i] : i == 7 ? !ls_char_digit(c) : i == 8 && c != ' ')
             return fail(p, i < 8 ? "not an HTTP/1.x response" : "bad status line");
-        if (i == 7) p->head->version_minor = (uint8_t)(c - '0');
+        if (i == 7) p->head->version_minor = c > '0';
         if (i < 9) continue;
         if (!ls_char_digit(c) || (i == 9 && c == '0')) return fail(p, "bad status");
         status = status * 10 + (unsigned)(c - '0');
@@ -116,6 +116,11 @@ static int known_field(response_parse *p, const char *name, const char *name_end
     return STEP_DONE;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
 static int field_section(response_parse *p)
 {
     for (unsigned count = 0;; count++) {
@@ -128,15 +133,16 @@ static int field_section(response_parse *p)
         if (p->at == p->end) return STEP_MORE;
         const char *name_end = p->at++;
         if (*name_end != ':' || name_end == name)
-            return fail(p, *name_end == ' ' || *name_end == '\t' ? "white space where a field name should be"
-                                                                 : "bad field name");
-        while (p->at < p->end && (*p->at == ' ' || *p->at == '\t')) p->at++;
+            return fail(p, is_blank(*name_end) ? "white space where a field name should be" : "bad field name");
+        while (p->at < p->end && is_blank(*p->at)) p->at++;
         const char *value = p->at;
         while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_VALUE)) p->at++;
         const char *value_end = p->at;
         int step = line_end(p, "control character in a field");
         if (step <= 0) return step;
-        while (value_end > value && (value_end[-1] == ' ' || value_end[-1] == '\t')) value_end--;
+        if (p->at == p->end) return STEP_MORE; /* the next line may continue the value: see ls_http1_unfold */
+        if (is_blank(*p->at)) return fail(p, "a field of several lines");
+        while (value_end > value && is_blank(value_end[-1])) value_end--;
         if ((step = known_field(p, name, name_end, value, value_end)) <= 0) return step;
     }
 }
@@ -179,6 +185,22 @@ int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t b
     if (step == STEP_MORE && is_full) step = fail(&p, "the head of the response is too large");
     if (step < 0 && why != NULL) *why = p.why;
     return step;
+}
+
+bool ls_http1_unfold(char *bytes, size_t len)
+{
+    char *const end = bytes + len, *at = memchr(bytes, '\n', len); /* the end of the status line */
+    bool found = false;
+    while (at != NULL && ++at < end) { /* after the end of a line, or after a break that was replaced */
+        char *const lf = memchr(at, '\n', (size_t)(end - at));
+        if (lf == NULL || lf - at <= 1) break; /* the end of the head */
+        if (lf + 1 < end && lf[-1] == '\r' && is_blank(lf[1])) {
+            lf[-1] = lf[0] = ' ';
+            found = true;
+        }
+        at = lf;
+    }
+    return found;
 }
 
 bool ls_http1_response_field(const char *bytes, const ls_http_response *head, size_t *at, ls_pair *out)

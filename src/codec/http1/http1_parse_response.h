@@ -4,7 +4,7 @@
  * Pure: no allocation, no socket, no clock. The parser refuses input that could confuse a client: a bare LF or CR,
  * NUL, obs-fold, space before a colon, more than one Content-Length or an invalid one, Transfer-Encoding with
  * Content-Length or in HTTP/1.0, and codings other than chunked. It accepts a status line without the space before an
- * empty reason phrase, which many servers send. */
+ * empty reason phrase, which many servers send; and reads HTTP/1.2 and later as HTTP/1.1 (RFC 9110 section 2.5). */
 #ifndef LS_CODEC_HTTP1_HTTP1_PARSE_RESPONSE_H
 #define LS_CODEC_HTTP1_HTTP1_PARSE_RESPONSE_H
 
@@ -40,6 +40,10 @@ typedef struct ls_http_response {
  * bytes_max or LS_RESPONSE_FIELDS_MAX fields. */
 int ls_http1_parse_response(const char *bytes, size_t len, size_t seen, size_t bytes_max, bool to_head,
                             ls_http_response *out, const char **why);
+
+/* Replace each line break within a field of the head by spaces (obs-fold): so a user agent reads it (RFC 9112 section
+ * 5.2). bytes[0..len) begins with the head. Whether there was one. */
+bool ls_http1_unfold(char *bytes, size_t len);
 
 /* Get the next field of a successfully parsed head. *at is 0 at first; the call advances it. False: no more fields. */
 bool ls_http1_response_field(const char *bytes, const ls_http_response *head, size_t *at, ls_pair *out);

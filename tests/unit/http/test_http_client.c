@@ -11,6 +11,7 @@ typedef struct place {
     ls_pools *pools;
     ls_thread_ctx ctx;
     ls_http_client c;
+    bool unfolds;
 } place;
 
 static void place_open(place *p)
@@ -42,6 +43,7 @@ static int read_in_slices(place *p, const char *text, size_t len, size_t step)
     int err = LS_OK;
     ls_http_client_drop(c);
     ls_http_client_init(c, LS_ASKED_BODY, HEAD_BYTES_MAX);
+    c->unfolds = p->unfolds;
     for (size_t at = 0; at < len && err >= 0;) {
         ls_block *block = ls_block_get(p->ctx.pool, step <= LS_BLOCK_SMALL ? LS_BLOCK_SMALL : LS_BLOCK_LARGE);
         const size_t n = step < len - at ? step : len - at;
@@ -93,6 +95,29 @@ TEST_IN(place, p, slices_do_not_change_a_response)
     const size_t len = response_of(text, HEAD_BYTES_MAX + 1);
     assert_int_equal(read_in_slices(p, text, len, 4000), LS_EPROTO);
     free(text);
+}
+
+/* RFC 9112 section 5.2, for a user agent. */
+TEST_IN(place, p, a_field_of_several_lines)
+{
+    static const struct {
+        const char *text;
+        int body;
+    } rows[] = {{"HTTP/1.1 103 x\r\nL: a\r\n b\r\n\r\nHTTP/1.1 200 x\r\nContent-Length:\r\n\t 2\r\nX: a\r\n b\r\n  "
+                 "c\r\n\r\na\n",
+                 2},
+                {"HTTP/1.1 200 x\r\nTransfer-Encoding: \r\n \r\n chunked\r\n\r\n3\r\n\r\n \r\n0\r\n\r\n", 3},
+                {"HTTP/1.1 200 x\r\nX: a\r\n \r\n\r\n b", 2},
+                {"HTTP/1.1 200 x\r\n A: b\r\nContent-Length: 0\r\n\r\n", LS_EPROTO},
+                {"HTTP/1.1 200 x\r\nContent-Length: 1\r\n 0\r\n\r\n", LS_EPROTO},
+                {"HTTP/1.1 200 x\r\nA: b\n c\r\nContent-Length: 0\r\n\r\n", LS_EPROTO}};
+    for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++)
+        for (size_t step = 1, len = strlen(rows[n].text); step <= len; step++) {
+            p->unfolds = true;
+            assert_int_equal(read_in_slices(p, rows[n].text, len, step), rows[n].body);
+            p->unfolds = false;
+            assert_int_equal(read_in_slices(p, rows[n].text, len, step), LS_EPROTO);
+        }
 }
 
 TEST_IN(place, p, the_end_of_the_connection)

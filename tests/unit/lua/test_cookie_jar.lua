@@ -70,6 +70,8 @@ function tests.what_is_sent()
     { "http://a.example/", { "a=1; Expires=Sun, 06 Nov 2094 08:49:37 GMT" }, nil, "a=1" },
     { "http://a.example/", { "a=1; Expires=Sunday, 06-Nov-94 08:49:37 GMT" } },
     { "http://a.example/", { "a=1; Expires=Sun Nov  6 08:49:37 1994" } },
+    { "http://a.example/", { "a=1; expires=6th-november_1994 8:49:37GMT" } },
+    { "http://a.example/", { "a=1; Expires=08:49:37 06 Nov 094AD" } },
     { "http://a.example/", { "a=1; Expires=Sun, 06 Nov 1994 25:49:37 GMT" }, nil, "a=1" },
     { "http://a.example/", { "a=1; Expires=Mon, 28 Feb 1994 08:49:37 GMT" } },
     { "http://a.example/", { "a=1; Expires=Tue, 29 Feb 1994 08:49:37 GMT" }, nil, "a=1" }, -- no such date

@@ -47,7 +47,7 @@ function tests.references()
   local at = rules.parse("http://a/b/c/d;p?q")
   for location, url in pairs {
     ["g:h"] = "g:h", ["g"] = "http://a/b/c/g", ["./g"] = "http://a/b/c/g", ["g/"] = "http://a/b/c/g/",
-    ["/g"] = "http://a/g", ["//g"] = "http://g", ["?y"] = "http://a/b/c/d;p?y", ["g?y"] = "http://a/b/c/g?y",
+    ["/g"] = "http://a/g", ["//g"] = "http://g/", ["?y"] = "http://a/b/c/d;p?y", ["g?y"] = "http://a/b/c/g?y",
     ["#s"] = "http://a/b/c/d;p?q", ["g#s"] = "http://a/b/c/g",
     ["g?y#s"] = "http://a/b/c/g?y", [";x"] = "http://a/b/c/;x", ["g;x"] = "http://a/b/c/g;x",
     [""] = "http://a/b/c/d;p?q", ["."] = "http://a/b/c/", ["./"] = "http://a/b/c/", [".."] = "http://a/b/",
@@ -56,6 +56,11 @@ function tests.references()
     ["g."] = "http://a/b/c/g.", [".g"] = "http://a/b/c/.g", ["g.."] = "http://a/b/c/g..", ["..g"] = "http://a/b/c/..g",
     ["./../g"] = "http://a/b/g", ["./g/."] = "http://a/b/c/g/", ["g/./h"] = "http://a/b/c/g/h",
     ["g/../h"] = "http://a/b/c/h", ["g?y/../x"] = "http://a/b/c/g?y/../x", ["http://x/y"] = "http://x/y",
+    -- as browsers read them
+    ["/wiki/caf\u{e9}"] = "http://a/wiki/caf%C3%A9", ["/a b?c d"] = "http://a/a%20b?c%20d", ["/a%20b"] = "http://a/a%20b",
+    ["/%2e%2E/g"] = "http://a/g", ["g/%2e"] = "http://a/b/c/g/", ["\\x\\y?\\"] = "http://a/x/y?\\", ["\\\\h\\x"] = "http://h/x",
+    ["/a\tb"] = "http://a/ab", ["http://x/a/../\u{e9}?'<"] = "http://x/%C3%A9?%27%3C", ["http://x?y z"] = "http://x/?y%20z",
+    ['/{a}"<b>`^|'] = "http://a/%7Ba%7D%22%3Cb%3E%60%5E|", ["http://x"] = "http://x/", ["/100%"] = "http://a/100%",
   } do
     check.equal(rules.join(at, location), url, location)
   end

@@ -30,6 +30,7 @@ function tests.bodies()
     -- Files, also one that the user has not chosen.
     { part('name="f"; filename="C:\\a\\b"', "file") .. part('name=g; filename=""', "") .. part("name=a", "1")
       .. part("name=h; filename*=UTF-8''x", "y") .. "--b--", { a = "1" } },
+    { '--b\r\nContent-Disposition: form-data;\r\n\tname="f";\r\n filename="report.pdf"\r\n\r\n1\r\n' .. part("name=a;\r\n ", "2") .. "--b--", { a = "2" } },
     { "--b\r\nContent-Type: text/plain\r\nContent-Disposition: form-data; name=a\r\nX: y\r\n\r\n1\r\n--b--", { a = "1" } },
   } do
     check.equal({ case[1], (fields(case[1])) }, { case[1], case[2] })
@@ -54,6 +55,7 @@ function tests.malformed_bodies()
     { "part 1 has no valid", part("name=a; name=b", "") .. "--b--" },
     { "part 1 has no valid", part('name="a" x', "") .. "--b--" },
     { "part 1 has no valid", part("name=a\r\nno colon", "") .. "--b--" },
+    { "part 1 has no valid", "--b\r\n Content-Disposition: form-data; name=a\r\n\r\n\r\n"  .. "--b--" },
     { "part 1 has no valid", part("name=a\r\nContent-Disposition: form-data; name=b", "") .. "--b--" },
     { "part 1 has no valid", "--b\r\nContent-Disposition: attachment; name=a\r\n\r\n\r\n--b--" },
     { "part 2 has no valid", part("name=a", "1") .. "--b\r\n\r\n\r\n\r\n--b--" },

@@ -488,6 +488,7 @@ static int client_new(lua_State *L)
     (void)lua_setiuservalue(L, -2, 1);
     call->of_client = lua_toboolean(L, 3);
     ls_http_client_init(&call->c, asked, HEAD_BYTES_MAX);
+    call->c.unfolds = true;
     call->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &call->end);
     return 1;

@@ -331,8 +331,24 @@ static int res_json(lua_State *L)
     return describe(L, r, LS_ANSWER_JSON, "res:json");
 }
 
+/* Push the reference at `index` with the characters escaped that no URL has (RFC 3986 section 2): many clients do not
+ * follow another one, and read "\" as "/". Control characters stay: no field can have them. */
+static void push_location(lua_State *L, int index)
+{
+    luaL_Buffer text;
+    const ls_text url = ls_check_text(L, index);
+    luaL_buffinitsize(L, &text, 3 * url.len);
+    for (size_t i = 0; i < url.len; i++) {
+        const unsigned char c = (unsigned char)url.ptr[i];
+        const bool stays = c == '\0' || (c < 0x80 && strchr(" \"<>\\^`{|}\t", c) == NULL);
+        luaL_addsize(&text, stays ? 0 : (size_t)snprintf(luaL_buffaddr(&text) + luaL_bufflen(&text), 4, "%%%02X", c));
+        if (stays) luaL_addchar(&text, (char)c);
+    }
+    luaL_pushresult(&text);
+}
+
 /* res:redirect(url: string [, status]) -> res
- * Makes the response a redirect; the default status is 302. */
+ * Makes the response a redirect; the default status is 302. Characters that no URL has, such as blanks, are escaped. */
 static int res_redirect(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
@@ -341,7 +357,8 @@ static int res_redirect(lua_State *L)
     luaL_argcheck(L, code >= 300 && code <= 399, 3, "status of a redirect must be from 300 to 399");
     ls_request_check_undescribed(L, r);
     lua_pushliteral(L, "Location");
-    header_line(L, r, lua_gettop(L), 2, true);
+    push_location(L, 2);
+    header_line(L, r, lua_gettop(L) - 1, lua_gettop(L), true);
     r->x->status = (int)code;
     r->status_set = true;
     return describe(L, r, LS_ANSWER_STATUS, "res:redirect");

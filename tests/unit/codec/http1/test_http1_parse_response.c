@@ -78,9 +78,10 @@ TEST(the_status_line)
     assert_int_equal(good("HTTP/1.1 404\r\n\r\n").status, 404); /* without the space that the grammar requires */
     assert_int_equal(good("HTTP/1.0 999 W\xc3\xa4rm, \"so\"\r\n\r\n").status, 999);
     assert_int_equal(good("HTTP/1.0 200 OK\r\n\r\n").version_minor, 0);
+    assert_int_equal(good("HTTP/1.2 200 OK\r\n\r\n").version_minor, 1);
     static const char *const others[] = {
         /* clang-format off */
-        "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.2 200 OK\r\n\r\n", "http/1.1 200 OK\r\n\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.x 200 OK\r\n\r\n", "http/1.1 200 OK\r\n\r\n",
         "HTTP/1.1  200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n",
         "HTTP/1.1 099 OK\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 200 O\x01K\r\n\r\n",
         "HTTP/1.1 200 OK\n\n", "HTTP/1.1 200 OK\r\r\n\r\n", "\r\nHTTP/1.1 200 OK\r\n\r\n",
