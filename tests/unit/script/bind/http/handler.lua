@@ -14,9 +14,7 @@ function cases.results_become_responses()
     is(s, 404) is(b, "Not Found\n")
     s, h, b = get(function() return 204 end)
     is(s, 204) is(b, "") is(header(h, "content-type"), nil)
-    s, h, b = get(function()
-      return 201, { id = 7 }, { Location = "/7", ["X-A"] = { "b", "c" } }
-    end)
+    s, h, b = get(function() return 201, { id = 7 }, { Location = "/7", ["X-A"] = { "b", "c" } } end)
     is(s, 201) is(b, '{"id":7}') is(header(h, "location"), "/7") is(header(h, "x-a"), "b")
     s, h, b = get(function() end, "/", "a POST")
     is(s, 204) is(b, "")
@@ -33,9 +31,7 @@ function cases.results_become_responses()
     is(header(h, "content-type"), "text/html")
     s, h, b = get(function() return "" end)
     is(s, 200) is(b, "") is(header(h, "content-length"), "0")
-    s, h, b = get(function()
-      return "<p>", { ["Content-Type"] = "text/html", ["X-A"] = { 1, 2 } }
-    end)
+    s, h, b = get(function() return "<p>", { ["Content-Type"] = "text/html", ["X-A"] = { 1, 2 } } end)
     is(s, 200) is(b, "<p>") is(header(h, "content-type"), "text/html") is(header(h, "x-a"), "1")
     s, h, b = get(function() return core.buffer("b"), { ["X-A"] = 1 } end)
     is(b, "b") is(header(h, "x-a"), "1")
@@ -52,80 +48,36 @@ end
 
 function cases.invalid_results_are_logged_errors()
   body(function()
-    for _, fn in ipairs{ function()
-      return true
-    end, function()
-      return print
-    end, function()
-    end, function()
-      return nil, nil
-    end, function(_, res)
-      return res:header("A", "b")
-    end, function(_, res)
-      res:redirect("/login")
-      return "SECRET"
-    end, function(_, res)
-      res:json(1)
-      return 404
-    end, function(_, res)
-      res:send("a")
-      res:html("b")
-    end, function(_, res)
-      res:html("a")
-      res:redirect("b")
-    end, function()
-      return 42
-    end, function()
-      return 200.5
-    end, function()
-      return nil, "why"
-    end, function()
-      return 200, print
-    end, function()
-      return 200, "a", "b"
-    end, function()
-      return { print }
-    end, function()
-      return io.stdout
-    end, function()
-      return "a", 404
-    end, function()
-      return {}, 404
-    end, function()
-      return core.buffer("a"), 404, {}
-    end, function()
-      return ("aa"):gsub("a", "b")
-    end, function()
-      return "a", "b"
-    end, function()
-      return {}, "a"
-    end, function()
-      return "a", {}, 1
-    end, function()
-      return "a", nil, {}
-    end, function()
-      return 200, {}, "a"
-    end, function()
-      return 200, "a", {}, "b"
-    end, function()
-      return nil, 404
-    end, function()
-      return nil, nil, {}
-    end, function()
-      return true, "a"
-    end, function()
-      return 200, "x", { ["a b"] = "c" }
-    end, function()
-      return 200, "x", { a = "c\r\nd: e" }
-    end, function()
-      error()
-    end, function()
-      error({})
-    end, function()
-      error("x")
-    end } do
-      local s, _, b = get(fn)
+    for _, case in ipairs{
+      { "the handler returned a boolean; a handler returns body; body, headers; status; or status", function() return true end },
+      { "the handler returned a function; a handler returns", function() return print end },
+      { "the number 42, which is no registered status", function() return 42 end },
+      { "200.5", function() return 200.5 end }, { "nil, why", function() return nil, "why" end },
+      { "got function", function() return 200, print end }, { "got boolean", function() return 200, true end },
+      { "200, a string, a string", function() return 200, "a", "b" end }, { "function", function() return { print } end },
+      { "", function() return io.stdout end }, { "a string, 404; the status comes first", function() return "a", 404 end },
+      { "a table, 404; the status comes first", function() return {}, 404 end },
+      { "a buffer, 404, a table; the status comes first", function() return core.buffer("a"), 404, {} end },
+      { "a string, 2; put a call that returns several values, such as string.gsub, in parentheses",
+        function() return ("aa"):gsub("a", "b") end },
+      { "a string, a string; a handler returns", function() return "a", "b" end },
+      { "a table, a string; a handler returns", function() return {}, "a" end },
+      { "a string, a table, 1", function() return "a", {}, 1 end },
+      { "a string, nil, a table", function() return "a", nil, {} end },
+      { "200, a table, a string", function() return 200, {}, "a" end },
+      { "200, a string, a table, a string", function() return 200, "a", {}, "b" end },
+      { "200, a string, a table, 1", function() return 200, "a", {}, 1 end },
+      { "the handler returned nil, 404", function() return nil, 404 end },
+      { "the handler returned nil, nil, a table", function() return nil, nil, {} end },
+      { "a boolean, a string", function() return true, "a" end },
+      { "invalid value of header 'A'", function() return "x", { A = true } end },
+      { "a b", function() return 200, "x", { ["a b"] = "c" } end },
+      { "invalid value of header 'a'", function() return 200, "x", { a = "c\r\nd: e" } end },
+      { "nil", function() error() end }, { "table", function() error({}) end }, { "x", function() error("x") end },
+    } do
+      local s, _, b = get(case[2])
       is(s, 500) is(b:sub(1, 8), "failed: ")
+      if not b:find(case[1], 9, true) then error(b .. " has no " .. case[1]) end
     end
   end)
 end
@@ -163,9 +115,7 @@ function cases.fields_of_req()
     end, "/a%20b?x=1&y=a%20b+c&x=2&z", nil, { { "Host", "h" }, { "User-Agent", "u" }, { "X-Two", "a" },
       { "X-Two", "b" }, { "Cookie", "a=1; b=2" } })
     is(b, "ok")
-    get(function(req)
-      is(req.user, nil) is(req.params.n, nil)
-    end)
+    get(function(req) is(req.user, nil) is(req.params.n, nil) end)
   end)
 end
 
@@ -249,27 +199,13 @@ function cases.members_of_res()
       return 204
     end)
     is(s, 204) is(header(h, "set-cookie"), "a=b; Path=/; Max-Age=5; HttpOnly; SameSite=Lax")
-    for _, fn in ipairs{ function(_, res)
-      res:header("A", "b\nc")
-    end, function(_, res)
-      res:header("A\0", "b")
-    end, function(_, res)
-      res:cookie("a", "b;c")
-    end, function(_, res)
-      res:cookie("a", "b", { pfad = 1 })
-    end, function(_, res)
-      res:write({})
-    end, function(_, res)
-      res:status(99)
-    end, function(_, res)
-      res:header("Transfer-Encoding", "x")
-    end, function(_, res)
-      return res.nothing
-    end, function(_, res)
-      res.x = 1
-    end, function(req, res)
-      res.write(req, "x")
-    end } do
+    for _, fn in ipairs{
+      function(_, res) res:header("A", "b\nc") end, function(_, res) res:header("A\0", "b") end,
+      function(_, res) res:cookie("a", "b;c") end, function(_, res) res:cookie("a", "b", { pfad = 1 }) end,
+      function(_, res) res:write({}) end, function(_, res) res:status(99) end,
+      function(_, res) res:header("Transfer-Encoding", "x") end, function(_, res) return res.nothing end,
+      function(_, res) res.x = 1 end, function(req, res) res.write(req, "x") end,
+    } do
       local st = get(fn)
       is(st, 500)
     end
