@@ -8,12 +8,8 @@ local function hello() return "hello" end
 
 function tests.usage_errors_point_at_the_caller()
   local app = ls.app()
-  check.raises({ check.line(1), "app:get needs a function(req, res); got nil" }, function()
-    app:get("/")
-  end)
-  check.raises({ check.line(1), "no method \"gett\"; did you mean 'get'?" }, function()
-    app:gett("/", hello)
-  end)
+  check.raises({ check.line(), "app:get needs a function(req, res); got nil" }, function() app:get("/") end)
+  check.raises({ check.line(), "no method \"gett\"; did you mean 'get'?" }, function() app:gett("/", hello) end)
   check.raises("with a colon", function() app.get("/", hello) end)
   check.raises("unknown option \"max_boddy\"; did you mean 'max_body'?", function()
     app:get("/", { max_boddy = 1 }, hello)
@@ -33,9 +29,7 @@ end
 
 function tests.arguments_that_would_be_ignored_raise()
   local app, other = ls.app(), ls.app()
-  check.raises({ check.line(1), "app:mount(prefix, other): got a table" }, function()
-    app:mount("/a", other, {})
-  end)
+  check.raises({ check.line(), "app:mount(prefix, other): got a table" }, function() app:mount("/a", other, {}) end)
   check.raises('app:mount("/a", other)', function() app:mount(other, "/a") end)
   check.raises("app:get needs a function(req, res); got 5", function() app:get("/", {}, hello, 5) end)
   check.raises("the options come before the function", function() app:route("GET", "/", {}, hello, {}) end)
@@ -150,9 +144,7 @@ end
 
 function tests.an_app_keeps_nothing_of_the_site()
   local app = ls.app()
-  check.raises({ check.line(1), 'got "locals": data of all requests is in a ls.dict' }, function()
-    app.locals = {}
-  end)
+  check.raises({ check.line(), 'got "locals": data of all requests is in a ls.dict' }, function() app.locals = {} end)
 end
 
 return tests

@@ -111,9 +111,7 @@ function tests.wrong_options()
     { { origins = { "https://a.example/" } }, "without a path" }, { { origins = { 1 } }, "without a path" },
     { { origin = {} }, "did you mean 'origins'?" }, { "https://a.example", "takes a table" },
   } do
-    check.raises({ check.line(1), case[2] }, function()
-      csrf(case[1])
-    end)
+    check.raises({ check.line(), case[2] }, function() csrf(case[1]) end)
   end
   check.raises("needs the request", csrf.token, {})
 end

@@ -46,9 +46,7 @@ function tests.usage_errors_name_the_line()
     { "control characters", "a\0b" }, { "options must be a table", "a", "16m" }, { "size must be", "a", { size = "x" } },
     { "did you mean 'evict'?", "a", { evicts = true } },
   } do
-    check.raises({ check.line(1) .. ": ls.dict: ", case[1] }, function()
-      dict.open(case[2], case[3])
-    end)
+    check.raises({ check.line() .. ": ls.dict: ", case[1] }, function() dict.open(case[2], case[3]) end)
   end
   for _, case in ipairs {
     { "none", false, { size = "2m" }, "" },

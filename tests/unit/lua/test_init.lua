@@ -37,12 +37,8 @@ function tests.a_served_app_cannot_change()
 end
 
 function tests.listen_without_an_app_raises()
-  check.raises({ check.line(1), "the app is missing" }, function()
-    ls.listen(8080)
-  end)
-  check.raises({ check.line(1), "the port is missing: ls.listen(8080, app)" }, function()
-    ls.listen(ls.app())
-  end)
+  check.raises({ check.line(), "the app is missing" }, function() ls.listen(8080) end)
+  check.raises({ check.line(), "the port is missing: ls.listen(8080, app)" }, function() ls.listen(ls.app()) end)
   check.raises("got a table", ls.listen, { port = 80, handler = {} })
   check.raises("pass the app in it", ls.listen, { port = 80 }, ls.app())
 end
@@ -131,16 +127,12 @@ function tests.on_passes_known_events_to_the_core()
   end)
   check.raises("ls.on(event, fn): got a function", ls.on, "start", hello, hello)
   core.results.on = function() error("must be called while the site loads", 0) end
-  check.raises({ check.line(1), "ls.on: must be called while the site loads" }, function()
-    ls.on("start", hello)
-  end)
+  check.raises({ check.line(), "ls.on: must be called while the site loads" }, function() ls.on("start", hello) end)
   core.results.on = nil
 end
 
 function tests.unknown_names_raise_with_a_suggestion()
-  check.raises({ check.line(1), "has no ls.lisen; did you mean 'listen'?" }, function()
-    ls.lisen(8080)
-  end)
+  check.raises({ check.line(), "has no ls.lisen; did you mean 'listen'?" }, function() ls.lisen(8080) end)
   check.equal(rawget(ls, "fetchx"), nil)
   check.raises({ check.line(1), "ls.log has no \"warning\"; did you mean 'warn'?" }, function()
     ls.log.warning("x")

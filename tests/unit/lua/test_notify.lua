@@ -42,9 +42,7 @@ function tests.usage_errors_name_the_line_and_the_valid_arguments()
     { "trigger must be \"level\" or \"edge\"; got \"both\"", "in", { trigger = "both" } },
     { "oneshot must be true or false; got 1", "in", { oneshot = 1 } },
   } do
-    check.raises({ check.line(1) .. ": ls.notify: ", case[1] }, function()
-      notify.notify(7, case[2], case[3])
-    end)
+    check.raises({ check.line() .. ": ls.notify: ", case[1] }, function() notify.notify(7, case[2], case[3]) end)
   end
   check.equal(#core.take_calls(), 0)
 end
@@ -53,9 +51,7 @@ function tests.results_and_errors_of_the_core_are_passed_on()
   core.results.notify = { nil, "invalid descriptor", "EINVAL", n = 3 }
   check.equal(table.pack(notify.notify(-1, "in")), { n = 3, [2] = "invalid descriptor", [3] = "EINVAL" })
   core.results.notify = function() error("bad argument #1 to '?' (descriptor expected, got nil)", 0) end
-  check.raises(check.line(1) .. ": ls.notify: descriptor expected, got nil", function()
-    notify.notify(nil, "in")
-  end)
+  check.raises(check.line() .. ": ls.notify: descriptor expected, got nil", function() notify.notify(nil, "in") end)
   core.results.notify = nil
   core.take_calls()
 end

@@ -100,9 +100,7 @@ function tests.wrong_arguments_raise_at_the_line_of_the_site()
     { "env.A must be a string without NUL, or false; got true", { "a" }, { env = { A = true } } },
     { "env.A must be a string without NUL, or false", { "a" }, { env = { A = "a\0" } } },
   } do
-    check.raises({ check.line(1), row[1] }, function()
-      ls.process(row[2], row[3], row[4])
-    end)
+    check.raises({ check.line(), row[1] }, function() ls.process(row[2], row[3], row[4]) end)
   end
 end
 

@@ -163,9 +163,7 @@ function tests.wrong_options()
     { { limit = 1, dict = { here = true, keeps = true } }, "evict = true" },
     { { limit = 1, dict = {}, name = 1 }, "name must be a string" },
   } do
-    check.raises({ check.line(1), case[2] }, function()
-      rate_limit(case[1])
-    end)
+    check.raises({ check.line(), case[2] }, function() rate_limit(case[1]) end)
   end
 end
 

@@ -560,9 +560,7 @@ function tests.wrong_options()
     { { secret = secret, login = { "user", "" } }, "login must be" },
     { { secret = secret, login = "clear" }, "login must be" },
   } do
-    check.raises({ check.line(1), case[2] }, function()
-      new(case[1])
-    end)
+    check.raises({ check.line(), case[2] }, function() new(case[1]) end)
   end
   check.raises({ check.line(), "takes a table" }, function() new(secret) end)
   check.raises({ check.line(), "too many arguments" }, function() new({ secret = secret }, 1) end)

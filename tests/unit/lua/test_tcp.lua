@@ -104,18 +104,14 @@ function tests.usage_errors_of_tcp_name_the_line_and_the_valid_arguments()
     { "port is missing", {}, serve }, { "from 0", 65536, serve }, { "invalid address", "7000x", serve },
     { "names are not looked up", "example.org:7000", serve },
   } do
-    check.raises({ check.line(1) .. ": ls.tcp: ", case[1] }, function()
-      tcp.listen(case[2], case[3])
-    end)
+    check.raises({ check.line() .. ": ls.tcp: ", case[1] }, function() tcp.listen(case[2], case[3]) end)
   end
   check.equal(#core.take_calls(), 0)
 end
 
 function tests.errors_of_the_core_are_raised_at_the_caller()
   core.results.tcp = function() error("more than 64 listeners", 0) end
-  check.raises(check.line(1) .. ": ls.tcp: more than 64 listeners", function()
-    tcp.listen(7000, serve)
-  end)
+  check.raises(check.line() .. ": ls.tcp: more than 64 listeners", function() tcp.listen(7000, serve) end)
   core.results.tcp = nil
 end
 
@@ -155,14 +151,10 @@ function tests.usage_errors_of_connect_name_the_line_and_the_valid_arguments()
     { "unknown option \"backlog\"", "a", 1, { backlog = 1 } },
     { "connect_timeout must be from 0.001 to 4294967.295 s; got 0", "a", 1, { connect_timeout = 0 } },
   } do
-    check.raises({ check.line(1) .. ": ls.connect: ", case[1] }, function()
-      tcp.connect(case[2], case[3], case[4])
-    end)
+    check.raises({ check.line() .. ": ls.connect: ", case[1] }, function() tcp.connect(case[2], case[3], case[4]) end)
   end
   core.waits = false
-  check.raises({ check.line(1), "cannot wait while the site loads" }, function()
-    tcp.connect("a", 1)
-  end)
+  check.raises({ check.line(), "cannot wait while the site loads" }, function() tcp.connect("a", 1) end)
   core.waits = true
   check.equal(#core.take_calls(), 0)
 end

@@ -96,9 +96,7 @@ function tests.usage_errors_of_udp_name_the_line_and_the_valid_arguments()
     { "multicast.loop must be true or false", { port = 1, multicast = { loop = 1 } }, handler },
     { "multicast.interface must be the name", { port = 1, multicast = { interface = ("x"):rep(64) } }, handler },
   } do
-    check.raises({ check.line(1) .. ": ls.udp: ", case[1] }, function()
-      udp.listen(case[2], case[3])
-    end)
+    check.raises({ check.line() .. ": ls.udp: ", case[1] }, function() udp.listen(case[2], case[3]) end)
   end
   check.equal(#core.take_calls(), 0)
 end
@@ -106,12 +104,8 @@ end
 function tests.errors_of_the_core_are_raised_at_the_caller()
   local function refuse() error("cannot be called while the site loads", 0) end
   core.results.udp, core.results.udp_connect = refuse, refuse
-  check.raises(check.line(1) .. ": ls.udp: cannot be called", function()
-    udp.listen(7000, handler)
-  end)
-  check.raises(check.line(1) .. ": ls.udp_connect: cannot be called", function()
-    udp.connect("127.0.0.1", 1)
-  end)
+  check.raises(check.line() .. ": ls.udp: cannot be called", function() udp.listen(7000, handler) end)
+  check.raises(check.line() .. ": ls.udp_connect: cannot be called", function() udp.connect("127.0.0.1", 1) end)
   core.results.udp, core.results.udp_connect = nil, nil
 end
 

@@ -55,9 +55,7 @@ function tests.no_more_raises_for_values_that_would_be_ignored()
 end
 
 function tests.error_names_the_line_of_the_caller()
-  check.raises(check.line(1) .. ": no 12", function()
-    usage.error("no %d", 12)
-  end)
+  check.raises(check.line() .. ": no 12", function() usage.error("no %d", 12) end)
 end
 
 function tests.quote_truncates_long_strings()
