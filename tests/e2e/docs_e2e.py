@@ -45,8 +45,7 @@ import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
 from harness.postgres import MISSING, Postgres
-from harness import (LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, read_text, request,
-                     write_text)
+from harness import (LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, read_text, request, write_text)
 
 BUILD = os.path.dirname(LUASERVE)
 DEFAULT_SITE = """local ls = require "luaserve"

@@ -177,8 +177,7 @@ def all_modules():
 
 def main():
     parser = argparse.ArgumentParser(description="Run the end-to-end tests, several modules at a time.")
-    parser.add_argument("-j", "--jobs", type=int, default=system.processors() + 1,
-                        help="modules at a time (processors + 1)")
+    parser.add_argument("-j", "--jobs", type=int, default=system.processors() + 1, help="modules at a time (processors + 1)")
     parser.add_argument("--again", action="store_true", help="run each failed module a second time, alone; both results are shown")
     parser.add_argument("modules", metavar="MODULE", nargs="*")
     parser.add_argument("--slowest", metavar="N", type=int, default=0, help="list the N slowest tests")

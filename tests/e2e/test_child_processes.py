@@ -6,8 +6,7 @@ import os
 import unittest
 from urllib.parse import quote
 
-from harness import (E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, not_on_windows, read_text, temporary_folder,
-                     write_text)
+from harness import (E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, not_on_windows, read_text, temporary_folder, write_text)
 
 SITE = app_site(r"""
 ls.config { drain_timeout = 1 }
@@ -290,8 +289,7 @@ class Processes(Runs):
         self.is_result(["pwd"], {"out": self.server.dir + "\n"})
         self.is_result(["pwd"], {"out": "/usr\n"}, cwd="/usr")
         self.is_result(["env"], {"out": "A=1\nB=2\n"}, clear_env=True, env={"A": "1", "B": 2, "C": False})
-        self.is_result(["sh", "-c", "echo $A-$HOME-$PATH"], {"out": "x--%s\n" % os.environ["PATH"]},
-                       env={"A": "x", "HOME": False})
+        self.is_result(["sh", "-c", "echo $A-$HOME-$PATH"], {"out": "x--%s\n" % os.environ["PATH"]}, env={"A": "x", "HOME": False})
         self.is_result(["sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"], {"out": "0 1 2 3 "})  # 3: of ls
         masks = self.run_it(["sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/self/status"])["result"]["out"].split()
         self.assertEqual([int(mask, 16) & 0x7fffffff for mask in masks[1::2]], [0, 0])  # without those of the C library
@@ -333,8 +331,7 @@ class Processes(Runs):
         self.assertEqual(json.loads(self.get("/shared").body), [{"code": 0, "out": out, "err": ""} for out in ("x\n", "y\n")])
 
     def test_the_limit_of_time(self):
-        answer = self.is_result(["sh", "-c", "echo begun; exec sleep 600"], {"out": "begun\n", "signal": 15, "code": 143},
-                                timeout=0.5)
+        answer = self.is_result(["sh", "-c", "echo begun; exec sleep 600"], {"out": "begun\n", "signal": 15, "code": 143}, timeout=0.5)
         self.assertEqual((answer["message"], answer["code"]), ("timeout: the process was ended", "ETIMEDOUT"))
         answer = self.is_result(["sh", "-c", "trap 'echo ended; exit 7' TERM; sleep 600 & wait"], {"code": 7}, timeout=0.5)
         self.assertEqual(answer["code"], "ETIMEDOUT")
@@ -406,8 +403,7 @@ class Processes(Runs):
         file = os.path.join(self.folder, "go")
         body = json.dumps({"argv": ["sh", "-c", "echo $$ > %s.pid; while [ ! -e %s ]; do sleep 0.05; done; echo went"
                                     % (file, file)]}).encode()
-        conn.send(b"POST /run HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-                  + body)
+        conn.send(b"POST /run HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         self.pid_from(file + ".pid")
         server.reload()
         write_text(file, "")

@@ -56,8 +56,7 @@ class SitesFromText(unittest.TestCase):
     def test_errors_name_the_source(self):
         self.assertEqual(run("-e", "x = = 1")[::2], (1, "luaserve: (command line):1: unexpected symbol near '='\n"))
         self.assertEqual(run("-e", 'require("luaserve").lisen(1)')[2].split(": luaserve")[0], "luaserve: (command line):1")
-        self.assertEqual(run("-", stdin="#!x\nx = = 1")[::2],
-                         (1, "luaserve: (standard input):2: unexpected symbol near '='\n"))
+        self.assertEqual(run("-", stdin="#!x\nx = = 1")[::2], (1, "luaserve: (standard input):2: unexpected symbol near '='\n"))
 
     def test_no_code(self):
         status, _, err = run("-e")

@@ -212,8 +212,7 @@ class Compress(CompressCase):
 
     def test_a_flush_is_decodable_at_once(self):
         with self.server.connect() as conn, self.server.connect() as other:
-            for path, parts, steps in (("/step", [b"part 1\n", b"part 2\n", b"part 3\n"], 3),
-                                       ("/sleeps", [b"before", b"behind"], 1)):
+            for path, parts, steps in (("/step", [b"part 1\n", b"part 2\n", b"part 3\n"], 3), ("/sleeps", [b"before", b"behind"], 1)):
                 conn.send(request("GET", path, GZIP))
                 head = conn.response_head()
                 self.assertEqual((head.header("Content-Encoding"), head.header("Transfer-Encoding")), ("gzip", "chunked"))

@@ -125,16 +125,14 @@ class Dict(E2E):
         for code in ('d.t.title = "coffee"', "d.t.items[1] = 5", "table.sort(d.t.items)"):
             self.raises(code, "read-only copy; to change it, store the whole value again: todos[key] = t")
         self.assertEqual(self.results("d.t.title = 1")[1][:8], "chunk:1:")  # the line of the site
-        self.assertEqual(self.run_lua("d.copy = d.t return d.copy.items[2], d.t"),
-                         [1, {"title": "tea", "items": [3, 1, 2]}])
+        self.assertEqual(self.run_lua("d.copy = d.t return d.copy.items[2], d.t"), [1, {"title": "tea", "items": [3, 1, 2]}])
 
     def test_update(self):
         self.assertEqual(self.run_lua(
             "d.t = { n = 1 } local new = d:update('t', function(t) t.n = t.n + 1 t.more = true return t end) "
             "new.n = 99 return d.t.n, d.t.more"), [2, True])
         self.assertEqual(self.run_lua("return d:update('t', function() return nil end), d.t"), [None, None])
-        self.assertEqual(self.run_lua("return d:update('u', function(old) return old == nil and 'made' end), d.u"),
-                         ["made", "made"])
+        self.assertEqual(self.run_lua("return d:update('u', function(old) return old == nil and 'made' end), d.u"), ["made", "made"])
         self.assertEqual(self.run_lua(  # written in the meantime: fn runs again
             "local runs = 0 d.v = 1 d:update('v', function(v) runs = runs + 1 if runs == 1 then d.v = 10 end "
             "return v + 1 end) return d.v, runs"), [11, 2])

@@ -113,8 +113,7 @@ ls.listen(8080, app)""")
 
     def test_a_wrong_output(self):
         self.finds(self.SITE + fenced("console", "$ curl http://127.0.0.1:8080/\nbye"), r"8: \$ curl")
-        self.finds(self.SITE + fenced("console", "$ true\n$ curl http://127.0.0.1:8080/\nhello\n$ echo a\n$ true"),
-                   r"11: \$ echo a")
+        self.finds(self.SITE + fenced("console", "$ true\n$ curl http://127.0.0.1:8080/\nhello\n$ echo a\n$ true"), r"11: \$ echo a")
 
     def test_wrong_input_that_the_site_does_not_expect(self):
         site = fenced("lua", """local ls = require "luaserve"

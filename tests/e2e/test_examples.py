@@ -88,8 +88,7 @@ class Site(E2E):
 
     def test_json(self):
         response = self.ask("POST", "/items", body=b'{"name":"tea"}')
-        self.assertEqual((response.status, response.header("Location"), json.loads(response.text)),
-                         (201, "/items/1", {"name": "tea"}))
+        self.assertEqual((response.status, response.header("Location"), json.loads(response.text)), (201, "/items/1", {"name": "tea"}))
         for bad in (b"{", b"", b"3", b"null"):
             response = self.ask("POST", "/items", body=bad)
             self.assertEqual(response.status, 400)

@@ -125,8 +125,7 @@ class Faults(Sweeps, FaultCase):
                     self.assertTrue(re.search(r"[a-z]{4}", server.log()), "k=%d: it ends without a word" % k)
             finally:
                 server.cleanup()
-        print("start-up, kind %d x %d: %d calls, %d started, %d gave up" % (kinds, times, total, came_up, gave_up),
-              flush=True)
+        print("start-up, kind %d x %d: %d calls, %d started, %d gave up" % (kinds, times, total, came_up, gave_up), flush=True)
 
     def test_start_up(self):
         for name, kinds, times, error, samples in (("one allocation", ALLOC, 1, errno.ENOMEM, 25),

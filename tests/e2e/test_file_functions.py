@@ -479,8 +479,7 @@ class SlowDevice(Files):
         write_text(source, SLOW_DISK)
         subprocess.run(["cc", "-std=gnu11", "-O1", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
         self.gate = os.path.join(where, "gate")
-        self.start(env={"LD_PRELOAD": library, "SLOW_GATE": self.gate},
-                   files={"a.slow": b"slow" * 1000, "lines.slow": b"a\nb\n"}, **kw)
+        self.start(env={"LD_PRELOAD": library, "SLOW_GATE": self.gate}, files={"a.slow": b"slow" * 1000, "lines.slow": b"a\nb\n"}, **kw)
 
     def open_gate(self):
         write_text(self.gate, "")

@@ -34,9 +34,7 @@ class Close(Http1):
                     rest = conn.rest()
                 except ConnectionResetError:
                     rest = b""
-                if rest and not rest.startswith(
-                    (b"HTTP/1.1 400", b"HTTP/1.1 408", b"HTTP/1.1 200 OK" if has_head else b"HTTP/1.1 4")
-                ):
+                if rest and not rest.startswith((b"HTTP/1.1 400", b"HTTP/1.1 408", b"HTTP/1.1 200 OK" if has_head else b"HTTP/1.1 4")):
                     raise AssertionError(rest[:300])
 
         chunked = request("POST", "/log-body?tag=cut", {"Transfer-Encoding": "chunked"})

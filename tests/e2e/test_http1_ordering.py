@@ -30,8 +30,7 @@ class Ordering(Http1):
 
     def test_nothing_after_close(self):
         with self.connect() as conn:
-            conn.send(request("GET", "/n/1") + request("GET", "/n/2", {"Connection": "close"}) + EVIL
-                      + b"complete nonsense\0\r\n\r\n")
+            conn.send(request("GET", "/n/1") + request("GET", "/n/2", {"Connection": "close"}) + EVIL + b"complete nonsense\0\r\n\r\n")
             self.assertEqual(conn.response().text, "1")
             second = conn.response()
             self.assertEqual((second.text, second.closes), ("2", True))
@@ -51,18 +50,15 @@ class Ordering(Http1):
             conn.expect_end()
         with self.connect() as conn:
             for n in range(3):
-                response = conn.send(request("GET", "/n/%d" % n, {"Connection": "keep-alive"},
-                                             version="HTTP/1.0")).response()
+                response = conn.send(request("GET", "/n/%d" % n, {"Connection": "keep-alive"}, version="HTTP/1.0")).response()
                 self.assertEqual(response.text, str(n))
                 self.assertEqual(response.header("Connection", "").lower(), "keep-alive")
         with self.connect() as conn:
             conn.send(request("GET", "/stream", {"Connection": "keep-alive"}, version="HTTP/1.0"))
             response = conn.response()
-            self.assertEqual((response.text, response.chunked, response.to_close),
-                             ("part 1\npart 2\npart 3\n", False, True))
+            self.assertEqual((response.text, response.chunked, response.to_close), ("part 1\npart 2\npart 3\n", False, True))
         with self.connect() as conn:
-            response = conn.send(request("POST", "/echo", {"Expect": "100-continue"}, b"hello",
-                                         version="HTTP/1.0")).response()
+            response = conn.send(request("POST", "/echo", {"Expect": "100-continue"}, b"hello", version="HTTP/1.0")).response()
             self.assertEqual((response.interim, response.body), ([], b"hello"))
         self.assertEqual(self.server.logged("EVIL"), [])
 

@@ -9,8 +9,7 @@ import tempfile
 import unittest
 
 from docs_pages import check_links
-from harness import (E2E, LUASERVE, ROOT, SANITIZER, WAIT, not_on_windows, read_bytes, read_text, run_program, scratch,
-                     write_text)
+from harness import (E2E, LUASERVE, ROOT, SANITIZER, WAIT, not_on_windows, read_bytes, read_text, run_program, scratch, write_text)
 from harness.install import HOST, SITE, Installation, run
 
 BUILD = os.path.dirname(LUASERVE)

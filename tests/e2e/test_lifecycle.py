@@ -166,10 +166,7 @@ class CommandLine(unittest.TestCase):
 class Starting(E2E):
     def test_a_site_that_listens_nowhere(self):
         """A site may consist of timers only; the server ends with the last one."""
-        server = self.serve(
-            'require("luaserve").after(0.01, function() print("x") io.stderr:write("ticked\\n") end)\n',
-            listeners=0,
-        )
+        server = self.serve('require("luaserve").after(0.01, function() print("x") io.stderr:write("ticked\\n") end)\n', listeners=0)
         self.assertEqual(server.wait(), 0)
         self.assertTrue(server.logged("ticked"))
 

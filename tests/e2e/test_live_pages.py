@@ -136,8 +136,7 @@ class Chat(Live):
         self.assertEqual(ada.text("#messages"), bob.text("#messages"))
         self.say(bob, "<b>&amp;</b><script>window.failed = true</script>")
         ada.wait("messages.children.length === 3")
-        self.assertEqual(ada.run("messages.lastChild.childNodes[1].textContent"),
-                         " <b>&amp;</b><script>window.failed = true</script>")
+        self.assertEqual(ada.run("messages.lastChild.childNodes[1].textContent"), " <b>&amp;</b><script>window.failed = true</script>")
         self.assertFalse(ada.run("!!messages.querySelector('script') || 'failed' in window"))
         self.stop()
 

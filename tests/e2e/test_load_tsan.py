@@ -64,14 +64,7 @@ class Load(E2E):
                                 bad.append("echo differs: %d of %d" % (len(response.body), len(data)))
                         elif kind == 2:
                             data = os.urandom(rnd.randrange(1, 20000))
-                            conn.send(
-                                request(
-                                    "POST",
-                                    "/relay",
-                                    {"Transfer-Encoding": "chunked"},
-                                    chunked([data[:100] or b"x", data]),
-                                )
-                            )
+                            conn.send(request("POST", "/relay", {"Transfer-Encoding": "chunked"}, chunked([data[:100] or b"x", data])))
                             response = conn.response()
                             if response.body != (data[:100] or b"x") + data:
                                 bad.append("relay differs")
@@ -91,10 +84,7 @@ class Load(E2E):
                                 conn.reset()
                             break
                         elif kind == 5:  # close after half a request
-                            conn.send(
-                                request("POST", "/echo", {"Content-Length": "50000"})
-                                + b"x" * rnd.randrange(20000)
-                            )
+                            conn.send(request("POST", "/echo", {"Content-Length": "50000"}) + b"x" * rnd.randrange(20000))
                             break
                         elif kind == 6:  # no HTTP
                             conn.try_send(b"GET / HTTP/9.9\r\n\r\n")

@@ -69,8 +69,7 @@ class Finding(Tests):
         self.assertIn("below the current folder", done.stderr)
 
     def test_a_name_that_does_not_exist(self):
-        self.assertEqual(self.folder().run("nosuch", status=2, test=self).stderr,
-                         "luaserve test: nosuch: no such file or folder\n")
+        self.assertEqual(self.folder().run("nosuch", status=2, test=self).stderr, "luaserve test: nosuch: no such file or folder\n")
 
     def test_no_test_in_a_file(self):
         done = self.folder(a_test_lua="").run(status=2, test=self)

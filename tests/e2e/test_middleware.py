@@ -183,8 +183,7 @@ class Middleware(E2E):
             response = conn.ask("POST", "/json", body=b"[1")
             self.assertEqual((response.status, response.header("X-Second")), (400, "2"))
             response = conn.ask("DELETE", "/text")
-            self.assertEqual((response.status, response.header("Allow"), response.header("X-Second")),
-                             (405, "GET, HEAD, OPTIONS", "2"))
+            self.assertEqual((response.status, response.header("Allow"), response.header("X-Second")), (405, "GET, HEAD, OPTIONS", "2"))
         self.assertEqual(self.server.logged("error .*POST /json"), [])
 
     def test_results_replace_the_response(self):
@@ -365,8 +364,7 @@ WAITED, COMPUTED = r"waited for longer than timeout allows \(0\.2 s\)", "used mo
 
 class FieldsOfAFile(E2E):
     """After next() they are in res, and can be changed."""
-    NAMES = ("Content-Type", "Content-Length", "Cache-Control", "Vary", "Content-Encoding", "ETag", "Accept-Ranges",
-             "Last-Modified")
+    NAMES = ("Content-Type", "Content-Length", "Cache-Control", "Vary", "Content-Encoding", "ETag", "Accept-Ranges", "Last-Modified")
     SITE = app_site("""
 local dir = "@DIR@"
 io.open(dir .. "/page.txt", "w"):write(("0123456789"):rep(10)):close()

@@ -65,8 +65,7 @@ class Names(E2E):
         self.write("seite ü.lua", SITE)
         self.write("wörter.lua", WORDS)
         self.write("日本語.txt", "こんにちは\nzwei\n")
-        self.server = self.serve(None, cwd=self.where, site_path="seite ü.lua", args=self.ARGUMENTS,
-                                 env={"LUASERVE_WORT": "größe 大"})
+        self.server = self.serve(None, cwd=self.where, site_path="seite ü.lua", args=self.ARGUMENTS, env={"LUASERVE_WORT": "größe 大"})
         self.addCleanup(self.server.stop)
 
     def write(self, name, text):

@@ -464,8 +464,7 @@ class Reload(E2E):
         first = next(n for n, row in enumerate(rows) if row[0] == "work of the previous site")
         names = ("request", "connection", "websocket", "site", "batch", "timer", "job")
         columns = {"sleep": 1, "message": 2, "result": 5}
-        cells = {"%s %s" % (name, wait): row[at] == "ends"
-                 for name, row in zip(names, rows[first + 2:]) for wait, at in columns.items()}
+        cells = {"%s %s" % (name, wait): row[at] == "ends" for name, row in zip(names, rows[first + 2:]) for wait, at in columns.items()}
         self.assertEqual(len(cells), 21)
         self.server = self.serve(self.site("one", base=SCOPES), listeners=4, flags=RELOADS)
         with contextlib.ExitStack() as clients, self.http() as conn:
@@ -705,8 +704,7 @@ class Commands(E2E):
     TEXT = 'local ls = require "luaserve"\nlocal app = ls.app()\nls.listen(0, app)\n'
 
     def command(self, name, server, status, pattern):
-        done = subprocess.run([LUASERVE, name, "--pid", os.path.join(server.dir, "p")], capture_output=True, text=True,
-                              timeout=WAIT)
+        done = subprocess.run([LUASERVE, name, "--pid", os.path.join(server.dir, "p")], capture_output=True, text=True, timeout=WAIT)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.assertRegex(done.stdout + done.stderr, pattern)
 

@@ -182,8 +182,7 @@ class Pipe(E2E):
         for line in ("while true do end", "while true do pcall(function() while true do end end) end",
                      "xpcall(function() while true do end end, function() while true do end end)"):
             with self.subTest(line=line):
-                status, out, err = self.lines("print(1)\n" + line + "\nprint(2)\n", "-e",
-                                              "require 'luaserve'.config { max_cpu = 0.2 }")
+                status, out, err = self.lines("print(1)\n" + line + "\nprint(2)\n", "-e", "require 'luaserve'.config { max_cpu = 0.2 }")
                 self.assertEqual((status, out), (1, "1\n"))
                 self.assertIn("used more processor time than max_cpu allows (0.2 s)", err)
 

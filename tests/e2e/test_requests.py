@@ -132,8 +132,7 @@ class Requests(E2E):
         self.assertEqual(got["scheme"], "http")
         self.assertEqual(got["host"], "example.org:81")
         self.assertEqual([got["remote"], got["ip"], got["port"]], [mine, "127.0.0.1", int(mine.split(":")[1])])
-        self.assertEqual([got["local_addr"], got["local_ip"], got["local_port"]],
-                         [theirs, "127.0.0.1", int(theirs.split(":")[1])])
+        self.assertEqual([got["local_addr"], got["local_ip"], got["local_port"]], [theirs, "127.0.0.1", int(theirs.split(":")[1])])
 
     def test_accepts(self):
         for accept, kind in {None: "html", "": "none", "*/*": "html", "application/json": "json", "image/png": "none",
@@ -165,8 +164,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
             server.stop()
 
     def test_json_in_and_out(self):
-        response = self.ask("POST", "/json", {"Content-Type": "application/json"},
-                            b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}')
+        response = self.ask("POST", "/json", {"Content-Type": "application/json"}, b'{"a":[1,2,{"b":null}],"c":"\\u00e9"}')
         self.assertEqual(response.status, 201)
         self.assertEqual(json.loads(response.text), {"a": [1, 2, {}], "c": "\u00e9"})
         self.assertTrue(response.header("Content-Type").startswith("application/json"))
@@ -218,8 +216,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }
                                  % ("got " + type_ if type_ else "it is missing"))
 
     def test_form(self):
-        response = self.ask("POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"},
-                            b"a=1+2&b=%26%3D&c")
+        response = self.ask("POST", "/form", {"Content-Type": "application/x-www-form-urlencoded"}, b"a=1+2&b=%26%3D&c")
         self.assertEqual(json.loads(response.text), {"a": "1 2", "b": "&="})
         for fields, body, status, says in (
                 ({}, b"a=1", 415, "the Content-Type must be application/x-www-form-urlencoded or multipart/form-data; it is missing\n"),

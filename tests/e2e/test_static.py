@@ -274,8 +274,7 @@ app:get("/handler", function(_, res) res:file(folder .. "/public/link.txt") end)
                     response = conn.ask(method, "/cached/a.txt", headers=fields)
                     self.assertEqual(response.status, status)
                     if status == 304:
-                        shown = [response.header(name) for name in ("ETag", "Cache-Control", "Content-Length",
-                                                                    "Content-Type")]
+                        shown = [response.header(name) for name in ("ETag", "Cache-Control", "Content-Length", "Content-Type")]
                         self.assertEqual(shown, [etag, "public, max-age=3600", None, None])
                     self.assertEqual(conn.ask("GET", "/cached/a.txt").text, "0123456789")
 
@@ -441,8 +440,7 @@ app:static("/", (...), { list = true })
             if body:
                 self.assertEqual(response.text, body)
         # The page depends on Accept, and a file that a deployment brings later replaces it.
-        for path, vary, cache in (("/spa/sub/missing", "Accept", None),
-                                  ("/spa/sub/b.css", None, "public, max-age=31536000, immutable")):
+        for path, vary, cache in (("/spa/sub/missing", "Accept", None), ("/spa/sub/b.css", None, "public, max-age=31536000, immutable")):
             response = server.get(path)
             self.assertEqual((response.header("Vary"), response.header("Cache-Control")), (vary, cache), path)
         os.remove(os.path.join(self.public, "app.html"))

@@ -42,8 +42,7 @@ class Loads(Stress):
 
     def test_a_body_is_sent(self):
         body = "x" * 200000
-        ran = self.good(stress("-n", "20", "--body", "@body", "--expect-body", "body", self.url + "/echo",
-                               files={"body": body}), 20)
+        ran = self.good(stress("-n", "20", "--body", "@body", "--expect-body", "body", self.url + "/echo", files={"body": body}), 20)
         self.assertEqual(ran.checks, {"body": (20, 0)})
 
     def test_headers_and_method(self):

@@ -59,8 +59,7 @@ class Fanout(WebSockets):
                 return [b"hello", b"LS" + b"0" * 46 + data[48:], data]
             return [data[:-1] + b"!"] if number == 2 else [data]
         server = self.sockets(Hub(change))
-        ran = stress("--fanout", "-c", "1", "-n", "3", "--pipeline", "3", "--timeout", "3s", "--publish-path", "/pub",
-                     server.url)
+        ran = stress("--fanout", "-c", "1", "-n", "3", "--pipeline", "3", "--timeout", "3s", "--publish-path", "/pub", server.url)
         self.assertEqual([ran.report["fanout"][key] for key in ("delivered", "lost", "ignored")], [2, 1, 2], ran)
         self.assertEqual(ran.errors["answer"], 1, ran)
         self.assertIn("a delivery differs from the message", ran.err)

@@ -84,8 +84,7 @@ class Browser(unittest.TestCase):
 
     def axis(self, figure, axis, log):
         """value -> pixel, from the labels of the axis; all labels must agree with it."""
-        ticks = sorted((float(t.attributes["data-value"]), float(t.attributes["data-at"]))
-                       for t in figure.all("text", data_axis=axis))
+        ticks = sorted((float(t.attributes["data-value"]), float(t.attributes["data-at"])) for t in figure.all("text", data_axis=axis))
         self.assertGreaterEqual(len(ticks), 2)
         to = math.log10 if log else float
         (v0, p0), (v1, p1) = ticks[0], ticks[-1]
@@ -179,8 +178,7 @@ class Browser(unittest.TestCase):
         self.assertEqual([li.text() for li in tree.one("ul", id="warnings").all("li")],
                          ["%d responses (%.1f%%) had a status of 400 or above." % (failed, failed / 1200)])
         rows = list(tree.one("table", id="series").one("tbody").all("tr"))
-        self.assertEqual([int(list(r.all("td"))[0].text().replace(",", "")) for r in rows],
-                         [p["requests"] for p in run["series"]])
+        self.assertEqual([int(list(r.all("td"))[0].text().replace(",", "")) for r in rows], [p["requests"] for p in run["series"]])
         for table in tree.all("table"):
             self.assertTrue(table.one("caption").text())
             self.assertTrue(all(h.attributes.get("scope") for h in table.all("th")))
@@ -211,8 +209,7 @@ class Browser(unittest.TestCase):
         failure = run_of("short")["failure"]
         self.assertIn("20000 of 40000 due requests were never sent, because no connection was free", failure)
         tree, _ = self.load(report("short", "html"))
-        self.assertEqual([li.text() for li in tree.one("ul", id="warnings").all("li")],
-                         ["The run failed: %s." % failure])
+        self.assertEqual([li.text() for li in tree.one("ul", id="warnings").all("li")], ["The run failed: %s." % failure])
 
     def test_an_empty_run_and_a_long_run(self):
         tree, _ = self.load(report("empty", "html"))
@@ -250,8 +247,7 @@ class Browser(unittest.TestCase):
             number, unit = re.fullmatch(r"([\d.]+)\u2009(ns|\u00b5s|ms|s)", text).groups()
             return float(number) * {"ns": 1e-3, "\u00b5s": 1, "ms": 1e3, "s": 1e6}[unit]
 
-        for shown, point in ((first, series[0]), (last, series[-1]), (home, series[0]), (second, series[1]),
-                            (end, series[-1])):
+        for shown, point in ((first, series[0]), (last, series[-1]), (home, series[0]), (second, series[1]), (end, series[-1])):
             title, *rows = shown.split("|")
             self.assertEqual(title, "%g to %g s" % (point["from_s"], point["to_s"]))
             for row, name in zip(rows, ("max", "p99", "p50")):

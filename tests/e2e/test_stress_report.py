@@ -38,8 +38,7 @@ class Json(unittest.TestCase):
                 self.assertEqual(sum(n for e, n in run["errors"].items() if e != "total"), run["errors"]["total"])
                 self.assertEqual(sum(run["status"].values()), totals["requests"])
                 self.assertEqual(sum(run["status_classes"].values()), totals["requests"])
-                self.assertEqual(sum(p["failed_status"] for p in series),
-                                 run["status_classes"]["4xx"] + run["status_classes"]["5xx"])
+                self.assertEqual(sum(p["failed_status"] for p in series), run["status_classes"]["4xx"] + run["status_classes"]["5xx"])
                 self.assertEqual(series[0]["from_s"], 0)
                 self.assertEqual([p["to_s"] for p in series[:-1]], [p["from_s"] for p in series[1:]])
                 self.assertAlmostEqual(series[-1]["to_s"], totals["duration_s"], 3)
@@ -101,14 +100,12 @@ class Csv(unittest.TestCase):
                 for row in rows:
                     for side in ("corrected", "uncorrected"):
                         latency = run["latency_us"][side]
-                        value = latency and (latency["max"] if row["percent"] == "100"
-                                             else latency["percentiles"]["p" + row["percent"]])
+                        value = latency and (latency["max"] if row["percent"] == "100" else latency["percentiles"]["p" + row["percent"]])
                         self.assertEqual(row[side + "_us"], "" if value is None else "%.3f" % value)
                 self.assertEqual(len(third), bool(run["tls"]) + bool(run["websocket"]) + bool(run["fanout"]))
                 if run["fanout"]:
                     row, = csv.DictReader(io.StringIO(third.pop(), newline=""), strict=True)
-                    self.assertEqual({name: int(text) for name, text in row.items()},
-                                     {name: run["fanout"][name] for name in row})
+                    self.assertEqual({name: int(text) for name, text in row.items()}, {name: run["fanout"][name] for name in row})
                     self.assertEqual(list(row), "published expected delivered lost reordered duplicated ignored".split())
                 if run["websocket"]:
                     row, = csv.DictReader(io.StringIO(third.pop(), newline=""), strict=True)
@@ -168,8 +165,7 @@ class Page(unittest.TestCase):
                 inner, run = inner_json(page), dict(run_of(kind))
                 self.assertEqual(dict(inner, started=""), dict(run, started=""))
                 tree = Tree(page).root
-                self.assertIn("default-src 'none'", tree.one("meta", http_equiv="Content-Security-Policy")
-                              .attributes["content"])
+                self.assertIn("default-src 'none'", tree.one("meta", http_equiv="Content-Security-Policy") .attributes["content"])
                 for node in tree.all():
                     for name in ("src", "srcset", "href", "action", "data", "poster", "style"):
                         if name in node.attributes:

@@ -19,8 +19,7 @@ def setUpModule():
     if shutil.which("openssl") is None:
         raise unittest.SkipTest("openssl(1) is not installed")
     FILES["dir"] = tempfile.mkdtemp(prefix="luaserve-tls-")
-    for name, names in (("server", ("localhost", "IP:127.0.0.1")), ("other", ("other.example",)),
-                        ("client", ("client.example",))):
+    for name, names in (("server", ("localhost", "IP:127.0.0.1")), ("other", ("other.example",)), ("client", ("client.example",))):
         certificate(FILES["dir"], name, names)
         for part, suffix in ("cert", ".pem"), ("key", ".key"):
             FILES[name, part] = os.path.join(FILES["dir"], name + suffix)
@@ -151,8 +150,7 @@ class Certificates(Tls):
             conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         server = self.small(answer)
-        self.refused(stress("-n", "4", "-c", "2", "--insecure", "https://127.0.0.1:%d/" % server.port), 2,
-                     "does not speak TLS")
+        self.refused(stress("-n", "4", "-c", "2", "--insecure", "https://127.0.0.1:%d/" % server.port), 2, "does not speak TLS")
 
     def test_a_server_that_closes_in_the_handshake(self):
         server = self.small(lambda conn, _: conn.recv(5))

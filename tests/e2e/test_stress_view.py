@@ -27,8 +27,7 @@ class View(unittest.TestCase):
             master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         self.size(master, columns)
-        process = subprocess.Popen([*SAMPLE, "view", str(ticks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=slave, env=env)
+        process = subprocess.Popen([*SAMPLE, "view", str(ticks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=slave, env=env)
         os.close(slave)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)

@@ -39,8 +39,7 @@ class SystemNames(E2E):
         listener = socket.create_server(("", 0))
         self.addCleanup(listener.close)
         with Conn(self.server.at()) as conn:
-            conn.send(b"local s, e = ls.connect('%s', %d) return s and 'yes' or e\n" %
-                      (name.encode(), listener.getsockname()[1]))
+            conn.send(b"local s, e = ls.connect('%s', %d) return s and 'yes' or e\n" % (name.encode(), listener.getsockname()[1]))
             self.assertEqual(conn.line(), b"true|yes")
 
     def test_an_unknown_name(self):

@@ -122,8 +122,7 @@ class ConnectTls(E2E):
                      "talk(%d, { ca = '@C@/ca.pem' }, '127.0.0.1')"):
             self.assertEqual(self.run_lua("return " + call % good.port), "true|ping", call)
         self.assertEqual(good.names, ["localhost"] * 3 + [None])  # SNI has no addresses (RFC 6066 section 3)
-        self.assertEqual(self.run_lua("return talk(%d, { ca = '@C@/ca.pem', server_name = 'other.test' })" % other.port),
-                         "true|ping")
+        self.assertEqual(self.run_lua("return talk(%d, { ca = '@C@/ca.pem', server_name = 'other.test' })" % other.port), "true|ping")
         self.assertEqual(other.names, ["other.test"])
         for call in ("talk(%d, { ca = '@C@/other.pem' })" % good.port, "talk(%d, { ca = '@C@/ca.pem' })" % other.port,
                      "talk(%d, { ca = '@C@/ca.pem', server_name = 'other.test' })" % good.port):
@@ -145,8 +144,7 @@ class ConnectTls(E2E):
         self.assertEqual(peer.protocols, ["c", None])
         old = self.peer(maximum_version=ssl.TLSVersion.TLSv1_2)
         self.assertEqual(self.run_lua("return talk(%d, true)" % old.port), "true|ping")
-        self.assertEqual(self.run_lua("return talk(%d, { ciphers = 'ECDHE-ECDSA-AES256-GCM-SHA384' })" % old.port),
-                         "true|ping")
+        self.assertEqual(self.run_lua("return talk(%d, { ciphers = 'ECDHE-ECDSA-AES256-GCM-SHA384' })" % old.port), "true|ping")
         self.assertEqual(set(old.versions), {"TLSv1.2"})
         self.assertRegex(self.run_lua("return talk(%d, { min = '1.3' })" % old.port), r"^true\|nil\|TLS: .+\|EPROTO$")
 
@@ -159,8 +157,7 @@ class ConnectTls(E2E):
 
     def test_values_that_cannot_be_used(self):
         peer = self.peer()
-        for options, code in (("ca = '@C@/missing.pem'", "missing.pem.*ENOENT"),
-                              ("cert = '@C@/locked.pem'", "EINVAL")):
+        for options, code in (("ca = '@C@/missing.pem'", "missing.pem.*ENOENT"), ("cert = '@C@/locked.pem'", "EINVAL")):
             answer = self.run_lua("return talk(%d, { %s })" % (peer.port, options))
             self.assertRegex(answer, r"^true\|nil\|TLS: .+%s$" % code)
         self.assertEqual(peer.versions, [])  # no connection was made

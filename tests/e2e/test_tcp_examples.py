@@ -5,8 +5,7 @@ import signal
 import subprocess
 import time
 
-from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, beside, in_parallel, needs_terminal, read_text, repeats,
-                     system)
+from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, Conn, beside, in_parallel, needs_terminal, read_text, repeats, system)
 from harness.terminal import terminal
 
 EXAMPLES = os.path.join(ROOT, "examples")

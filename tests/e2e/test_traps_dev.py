@@ -238,8 +238,7 @@ app:get("/hello", function() return "hello" end)""")
             conn.send(request("POST", "/events", body=b"a"))
             self.assertEqual(conn.response().text, "data: x\n\n")
         for line, method in ((4, "GET"), (5, "POST")):
-            server.wait_log(r"warn \S*site\.lua:%d: %s /events: the stream ended with its handler: call sse:wait\(\)$"
-                            % (line, method))
+            server.wait_log(r"warn \S*site\.lua:%d: %s /events: the stream ended with its handler: call sse:wait\(\)$" % (line, method))
         self.assertEqual(len(server.warnings()), 2)
 
     def test_t10_a_count_is_no_status(self):

@@ -155,8 +155,7 @@ class Server(Udp):
         self.assertEqual((one.get(), two.get()), (b"later b", b"later c"))
 
     def test_many_peers(self):
-        server, port = self.udp(
-            'ls.udp({ port = 0, host = "127.0.0.1" }, function(data, peer) return data .. tostring(peer) end)')
+        server, port = self.udp('ls.udp({ port = 0, host = "127.0.0.1" }, function(data, peer) return data .. tostring(peer) end)')
         clients = [self.client(port) for _ in range(700)]  # more than a state keeps peers
         for _ in range(2):
             for client in clients:

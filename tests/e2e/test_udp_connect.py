@@ -52,8 +52,7 @@ class Connected(Udp):
           local c = assert(ls.udp_connect("127.0.0.1", refusing_port()))
           c:send("x") print(c:receive(5)) print(c:receive(0.02))
           c:send("x") print(select(3, c:receive(5)))""")
-        self.assertEqual(text.splitlines(),
-                         ["nil\tconnection refused\tEREFUSED", "nil\ttimeout\tETIMEDOUT", "EREFUSED"])
+        self.assertEqual(text.splitlines(), ["nil\tconnection refused\tEREFUSED", "nil\ttimeout\tETIMEDOUT", "EREFUSED"])
 
     def test_closed_under_a_receive(self):
         text = self.run_once("""
@@ -62,8 +61,7 @@ class Connected(Udp):
           ls.sleep(0.02)
           print(pcall(c.receive, c))
           c:close() print(job:wait(5))""")
-        self.assertEqual(text.splitlines(),
-                         ["false\tanother task already receives from this socket", "nil\tclosed\tECLOSED"])
+        self.assertEqual(text.splitlines(), ["false\tanother task already receives from this socket", "nil\tclosed\tECLOSED"])
 
     def test_a_receive_that_timed_out_loses_nothing(self):
         text = self.run_once("""

@@ -134,8 +134,7 @@ class Client(ClientCase):
             self.begin("return ls.websocket(ws_url, { timeout = 0.2 })")
             with self.peer.accept() as conn:
                 conn.send(part)
-                self.assertEqual(self.result(),
-                                 "true|nil|timeout: the server has not answered the handshake|ETIMEDOUT")
+                self.assertEqual(self.result(), "true|nil|timeout: the server has not answered the handshake|ETIMEDOUT")
 
     def test_nothing_listens(self):
         self.peer.close()
@@ -260,8 +259,7 @@ class Client(ClientCase):
             got = self.run_lua("return ls.websocket(%s)" % call)
             self.assertTrue(got.startswith("false|"), (call, got))
             self.assertIn(message, got, call)
-        self.assertRegex(self.run_lua("return ls.websocket('ws://a', { headers = { X = ('x'):rep(66000) } })"),
-                         r"^true\|nil\|")
+        self.assertRegex(self.run_lua("return ls.websocket('ws://a', { headers = { X = ('x'):rep(66000) } })"), r"^true\|nil\|")
 
     def test_where_it_cannot_wait(self):
         self.refuses('local ls = require "luaserve"\nls.websocket("ws://127.0.0.1:1/")\n',
@@ -385,8 +383,7 @@ class ClientTls(ClientCase):
         self.assertEqual(self.ask("{ tls = { ca = '%s/ca.pem' } }" % self.folder), "true|true|TLSv1.3")
         self.assertEqual(self.ask("{ tls = { insecure = true }, compress = { context = true } }"), "true|true|TLSv1.3")
         self.assertRegex(self.ask("nil"), r"^true\|TLS: .+\|ECERT$")
-        self.assertRegex(self.ask("{ tls = { ca = '%s/ca.pem', server_name = 'other.test' } }" % self.folder),
-                         r"^true\|TLS: .+\|ECERT$")
+        self.assertRegex(self.ask("{ tls = { ca = '%s/ca.pem', server_name = 'other.test' } }" % self.folder), r"^true\|TLS: .+\|ECERT$")
 
     def test_plain_and_tls_mixed_up(self):
         self.assertRegex(self.run_lua('return ls.websocket("ws://127.0.0.1:%d/echo")' % self.server.at()[1]),

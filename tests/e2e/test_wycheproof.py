@@ -62,8 +62,7 @@ def key_of(jwk):
     if jwk["kty"] == "oct":
         return {"secret": jwk["k"]}
     if jwk["kty"] == "RSA":
-        spki = der(0x30, bytes.fromhex("300d06092a864886f70d0101010500"),
-                   der(3, b"\0", der(0x30, number(jwk["n"]), number(jwk["e"]))))
+        spki = der(0x30, bytes.fromhex("300d06092a864886f70d0101010500"), der(3, b"\0", der(0x30, number(jwk["n"]), number(jwk["e"]))))
     elif jwk.get("crv") == "P-256":
         point = unbase64(jwk["x"]).rjust(32, b"\0") + unbase64(jwk["y"]).rjust(32, b"\0")
         spki = der(0x30, bytes.fromhex("301306072a8648ce3d020106082a8648ce3d030107"), der(3, b"\0\4", point))

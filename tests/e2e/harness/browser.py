@@ -99,8 +99,7 @@ class Browser:
         target = self.call("Target.createTarget", url="about:blank", newWindow=True)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self.pages[session] = Page(self, session, target)
-        page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1,
-                  mobile=phone)
+        page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone)
         page.call("Runtime.enable")
         page.call("Page.navigate", url=url)
         page.wait("location.href !== 'about:blank' && document.readyState === 'complete'")
@@ -148,8 +147,7 @@ class Page:
             })();
         })""" % (WAIT * 1000, condition))
         if not value:
-            raise AssertionError("not within %.0f s: %s\nthe page:\n%s" % (
-                WAIT, condition, self.run("document.body.innerText")))
+            raise AssertionError("not within %.0f s: %s\nthe page:\n%s" % (WAIT, condition, self.run("document.body.innerText")))
         return value
 
     def text(self, selector):
@@ -168,8 +166,7 @@ class Page:
         for number, (x, y) in enumerate(points):
             kind = "mousePressed" if number == 0 else "mouseMoved"
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
-        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=points[-1][0], y=points[-1][1], button="left",
-                  clickCount=1)
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=points[-1][0], y=points[-1][1], button="left", clickCount=1)
 
     def screenshot(self, path):
         with open(path, "wb") as out:

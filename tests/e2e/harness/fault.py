@@ -76,8 +76,7 @@ class FaultCase(E2E):
         return {"LD_PRELOAD": self.library, "FAULT_FILE": self.orders.path, **more}
 
     def sweep(self, name, kinds, error, times=1, must_work=False, flags=()):
-        server = self.serve(self.FAULT_SITE, env=self.environment(), flags=("--threads", "2", *flags),
-                            listeners=self.LISTENERS)
+        server = self.serve(self.FAULT_SITE, env=self.environment(), flags=("--threads", "2", *flags), listeners=self.LISTENERS)
         for _ in range(3):
             self.scenario(server, must_work=True)
         quiet = self.quiet_fds(server)
@@ -116,11 +115,9 @@ class FaultCase(E2E):
                 per_run = spent / ran
                 step = max(1, int((total - k) * per_run / (SECONDS_PER_KIND / 2)) + 1)
             k += step
-        print("%s: %d calls, %d runs, %d with a fault, %.1f s" % (name, total, ran, hit, time.monotonic() - began),
-              flush=True)
+        print("%s: %d calls, %d runs, %d with a fault, %.1f s" % (name, total, ran, hit, time.monotonic() - began), flush=True)
         self.assertEqual(bad, [], server.log()[-3000:])
-        self.eventually(lambda: server.fds() <= quiet,
-                        "no descriptor stays open (%d, at first %d)" % (server.fds(), quiet))
+        self.eventually(lambda: server.fds() <= quiet, "no descriptor stays open (%d, at first %d)" % (server.fds(), quiet))
         self.assertGreater(hit, 0)
         server.stop()
 

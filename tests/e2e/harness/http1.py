@@ -68,8 +68,7 @@ class Http1(E2E):
 
     def refuse_all(self, rows):
         """refused() for each row, in parallel. rows: (name, bytes, status or statuses)"""
-        cases = [(name, (data, status if isinstance(status, (set, tuple)) else {status})) for name, data,
-                 status in rows]
+        cases = [(name, (data, status if isinstance(status, (set, tuple)) else {status})) for name, data, status in rows]
         table(self, cases, lambda case: self.refused(*case))
         self.assertEqual(self.server.logged("EVIL"), [])
         self.assertEqual(self.get("/n/after").text, "after")

@@ -170,9 +170,7 @@ class Server:
         with self.news:
             self.news.wait_for(matched, timeout or WAIT)
         if len(found) < count:
-            raise AssertionError(
-                "%d of %d lines match %r in the log:\n%s" % (len(found), count, pattern, self.log()[-5000:])
-            )
+            raise AssertionError("%d of %d lines match %r in the log:\n%s" % (len(found), count, pattern, self.log()[-5000:]))
         return found[-1]
 
     def logged(self, pattern, since=0):
@@ -294,9 +292,7 @@ class Server:
         if not self.stopped:
             if not self.alive():
                 self.wait()
-                raise AssertionError(
-                    "the server died with status %s:\n%s" % (self.process.returncode, self.log()[-6000:])
-                )
+                raise AssertionError("the server died with status %s:\n%s" % (self.process.returncode, self.log()[-6000:]))
             self.signal()
             for conn in list(self.connections):
                 conn.close()

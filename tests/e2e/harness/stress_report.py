@@ -55,8 +55,7 @@ class Node:
 
     def all(self, name=None, **wanted):
         for child in self.children:
-            if (name is None or child.name == name) and all(
-                    child.attributes.get(k.replace("_", "-")) == v for k, v in wanted.items()):
+            if (name is None or child.name == name) and all(child.attributes.get(k.replace("_", "-")) == v for k, v in wanted.items()):
                 yield child
             yield from child.all(name, **wanted)
 

@@ -53,8 +53,7 @@ def frame(opcode, payload=b"", fin=True, rsv=0, mask=True, length=None, bits=Non
     bits = bits or (7 if count < 126 else 16 if count < 65536 else 64)
     first = (0x80 if fin else 0) | rsv << 4 | opcode
     second = (0x80 if mask else 0) | {7: count, 16: 126, 64: 127}[bits]
-    head = struct.pack("!BB", first, second) + {7: b"", 16: struct.pack("!H", count & 0xffff),
-                                                 64: struct.pack("!Q", count)}[bits]
+    head = struct.pack("!BB", first, second) + {7: b"", 16: struct.pack("!H", count & 0xffff), 64: struct.pack("!Q", count)}[bits]
     if not mask:
         return head + payload
     key = os.urandom(4) if mask is True else mask
@@ -135,8 +134,7 @@ class WebSocket:
     """A connection after its handshake. `where`: an address as Server.at() gives it. `tls`: an ssl.SSLContext; `name`: the
     server's name for it. `rcvbuf` as for Conn. .response is the head of the 101, .conn the Conn under it."""
 
-    def __init__(self, where, path="/", headers=(), protocols=(), deflate=None, tls=None, name="localhost", timeout=None,
-                 rcvbuf=None):
+    def __init__(self, where, path="/", headers=(), protocols=(), deflate=None, tls=None, name="localhost", timeout=None, rcvbuf=None):
         self.conn = Conn(where, timeout, rcvbuf)
         try:
             if tls is not None:
