@@ -258,8 +258,7 @@ def stall(server, open_loop, path, seconds, clients=64, rate=10):
     """The latencies of clients on schedule, in milliseconds, while another client keeps `path` running."""
     argv = [open_loop, "127.0.0.1", str(server.port), str(clients), str(rate), f"{seconds:g}", "/fast", path]
     try:
-        ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                               timeout=seconds + 60)
+        ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=seconds + 60)
     except subprocess.TimeoutExpired:
         raise Failed(f"{server.name}: open_loop did not end") from None
     if ended.returncode != 0:

@@ -26,8 +26,7 @@ class Load:
         argv = [os.path.join(build, name)] + [str(arg) for arg in args]
         if load_cpu is not None:
             argv = ["taskset", "-c", str(load_cpu)] + argv
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True)
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def __enter__(self):
         try:
@@ -171,5 +170,4 @@ def churn(server, hold, connections, rounds, warm_up=1):
 
 def tcp_churn(server, open_load, connections, rounds):
     """Every second connection is closed by a reset."""
-    return churn(server, lambda number: open_load("echo_load", server.port, connections, len(MESSAGE), number),
-                 connections, rounds)
+    return churn(server, lambda number: open_load("echo_load", server.port, connections, len(MESSAGE), number), connections, rounds)

@@ -23,8 +23,7 @@ def start(program, site, command=()):
         port = free.getsockname()[1]
     began = time.monotonic()
     threads = () if command else ("--threads", "2")
-    process = subprocess.Popen([program, *command, *threads, site, str(port)], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([program, *command, *threads, site, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         sock = connected(process, port, began + SECONDS_MAX)
         with sock:

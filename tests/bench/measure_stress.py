@@ -160,8 +160,7 @@ def memory(program, cpu, server, connections, seconds):
 
 def s9(program, cpu, server, threads, sends):
     """The stress client against the echo server: every echo is compared."""
-    report, used, _ = stress(program, cpu, "-t", threads, "--sends", sends, "--message", MESSAGE,
-                             f"tcp://127.0.0.1:{server.port}")
+    report, used, _ = stress(program, cpu, "-t", threads, "--sends", sends, "--message", MESSAGE, f"tcp://127.0.0.1:{server.port}")
     totals, latency = report["totals"], report["latency_us"]["uncorrected"]
     lost = threads * sends - totals["requests"]
     return {"messages": totals["requests"], "per_second": totals["requests_per_s"], "us": used * 1e6 / totals["requests"],

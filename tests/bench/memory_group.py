@@ -45,8 +45,7 @@ class MemoryGroup:
     def _mount(cls):
         if cls.mounted is None:
             place = tempfile.mkdtemp(prefix="luaserve-bench-memory-")
-            done = subprocess.run(["mount", "-t", "cgroup", "-o", "memory", "none", place], capture_output=True, text=True,
-                                  check=False)
+            done = subprocess.run(["mount", "-t", "cgroup", "-o", "memory", "none", place], capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 os.rmdir(place)
                 raise OSError(f"no memory control groups: {done.stderr.strip()}")

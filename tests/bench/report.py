@@ -25,8 +25,7 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "tcp-echo": ("TCP echo, 64 bytes, 64 connections", "message", "bare-echo"),
     "tcp-echo-64k": ("TCP echo, 64 KiB, 64 connections (the ratio is that of CPU per byte)", "message", "bare-echo"),
     "udp-echo": ("UDP echo, 64 bytes, 16 peers with 8 in flight each", "datagram", "bare-udp"),
-    "tcp-proxy": ("TCP proxy, 1 MiB there and back, 4 connections (the ratio is that of CPU per byte)", "block",
-                  "haproxy-tcp"),
+    "tcp-proxy": ("TCP proxy, 1 MiB there and back, 4 connections (the ratio is that of CPU per byte)", "block", "haproxy-tcp"),
     "ws-echo": ("WebSocket echo, 64 bytes, 64 connections", "message", "bun"),
     "ws-echo-16k": ("WebSocket echo, 16 KiB, 64 connections", "message", "bun"),
     "ws-echo-burst": ("WebSocket echo, 64 bytes, 64 connections with 16 messages in flight each", "message", "bun"),
@@ -85,8 +84,7 @@ ASKED = (
     ("connection per request / nginx return 200", "close", "luaserve", "us", "nginx", 1.00, "ratio"),
     ("user memory per idle connection", "idle", "luaserve", "user", None, 256, "bytes"),
     ("p99 beside a busy handler, default threads", "stall-busy", "luaserve default threads", "p99_ms", None, 20, "ms"),
-    ("p99 beside a blocking handler, default threads", "stall-block", "luaserve default threads", "p99_ms", None, 20,
-     "ms"),
+    ("p99 beside a blocking handler, default threads", "stall-block", "luaserve default threads", "p99_ms", None, 20, "ms"),
     ("p99 beside a blocking handler, --threads 1", "stall-block", "luaserve --threads 1", "p99_ms", None, 20, "ms"),
     ("copied by the core, 1 MiB Lua string", "copies", "luaserve", "string", None, 0, "bytes"),
     ("copied by the core, 1 MiB body echoed", "copies", "luaserve", "echo", None, 0, "bytes"),
@@ -96,23 +94,17 @@ ASKED = (
     ("luaserve dev: time from the start to the first answer", "start-dev", "luaserve", "ms", None, 100, "ms"),
     ("hello behind three middlewares / before, with results of next()", "middleware-fields", "luaserve fields", "us",
      "luaserve fields (before)", 1.00, "ratio"),
-    ("a page behind one middleware / without", "middleware-page", "luaserve page, middleware", "us", "luaserve page", 1.10,
-     "ratio"),
+    ("a page behind one middleware / without", "middleware-page", "luaserve page, middleware", "us", "luaserve page", 1.10, "ratio"),
     ("failed requests, {reloads} reloads under load", "reload", "luaserve reload", "failures", None, 0, "count"),
     ("closed connections, {reloads} reloads under load", "reload", "luaserve reload", "closed", None, 0, "count"),
     ("resident growth over {reloads} reloads", "reload", "luaserve reload", "growth", None, 2 * MIB - 1, "KiB"),
-    ("TCP echo, 64 bytes / bare echo: CPU per message", "tcp-echo", "luaserve tcp.lua", "us", "bare-echo", 1.25,
-     "ratio"),
-    ("TCP echo, 64 KiB / bare echo: CPU per byte", "tcp-echo-64k", "luaserve tcp.lua", "us", "bare-echo", 1.10,
-     "ratio"),
-    ("UDP echo, 64 bytes / bare echo: CPU per datagram", "udp-echo", "luaserve udp.lua", "us", "bare-udp", 0.90,
-     "ratio"),
-    ("TCP proxy, 1 MiB / HAProxy: CPU per byte", "tcp-proxy", "luaserve proxy.lua", "us", "haproxy-tcp", 1.00,
-     "ratio"),
+    ("TCP echo, 64 bytes / bare echo: CPU per message", "tcp-echo", "luaserve tcp.lua", "us", "bare-echo", 1.25, "ratio"),
+    ("TCP echo, 64 KiB / bare echo: CPU per byte", "tcp-echo-64k", "luaserve tcp.lua", "us", "bare-echo", 1.10, "ratio"),
+    ("UDP echo, 64 bytes / bare echo: CPU per datagram", "udp-echo", "luaserve udp.lua", "us", "bare-udp", 0.90, "ratio"),
+    ("TCP proxy, 1 MiB / HAProxy: CPU per byte", "tcp-proxy", "luaserve proxy.lua", "us", "haproxy-tcp", 1.00, "ratio"),
     ("resident memory per idle TCP connection", "idle-tcp", "luaserve tcp.lua", "resident", None, 1900, "bytes"),
     ("descriptors left by closed connections", "tcp-churn", "luaserve tcp.lua", "descriptors", None, 0, "count"),
-    ("resident growth from their first round to the last", "tcp-churn", "luaserve tcp.lua", "growth", None, MIB - 1,
-     "KiB"),
+    ("resident growth from their first round to the last", "tcp-churn", "luaserve tcp.lua", "growth", None, MIB - 1, "KiB"),
     ("hello over TLS 1.3 / nginx", "tls-hello", "luaserve tls", "us", "nginx tls", 0.90, "ratio"),
     ("a full TLS handshake per request (P-256) / nginx", "tls-full", "luaserve tls", "us", "nginx tls", 1.00, "ratio"),
     ("a resumed TLS handshake per request / nginx", "tls-resumed", "luaserve tls", "us", "nginx tls", 1.00, "ratio"),
@@ -129,20 +121,17 @@ ASKED = (
     ("rate off by, 1,000/s", "stress-rate", "1,000/s", "off", None, 0.01, "percent"),
     ("rate off by, 20,000/s", "stress-rate", "20,000/s", "off", None, 0.01, "percent"),
     ("rate off by, half of saturation", "stress-rate", "half of saturation", "off", None, 0.01, "percent"),
-    ("resident memory of the client, 10,000 connections", "stress-memory", "luaserve stress", "resident", None, 64 * MIB,
-     "KiB"),
+    ("resident memory of the client, 10,000 connections", "stress-memory", "luaserve stress", "resident", None, 64 * MIB, "KiB"),
     ("WebSocket echo, 64 bytes / Bun", "ws-echo", "luaserve ws", "us", "bun", 1.00, "ratio"),
     ("WebSocket echo, 16 KiB / Bun", "ws-echo-16k", "luaserve ws", "us", "bun", 0.90, "ratio"),
     ("16 WebSocket echoes in flight, 64 bytes / Bun", "ws-echo-burst", "luaserve ws", "us", "bun", 0.90, "ratio"),
     ("64 bytes to 1,000 subscribers / Bun", "ws-fanout-64", "luaserve ws", "us", "bun", 1.00, "ratio"),
     ("1 KiB to 1,000 subscribers / Bun", "ws-fanout-1k", "luaserve ws", "us", "bun", 1.00, "ratio"),
     ("64 bytes to 1,000 subscribers, 4 messages in flight / Bun", "ws-burst-4", "luaserve ws", "us", "bun", 1.00, "ratio"),
-    ("64 bytes to 1,000 subscribers, 16 messages in flight / Bun", "ws-burst-16", "luaserve ws", "us", "bun", 1.00,
-     "ratio"),
+    ("64 bytes to 1,000 subscribers, 16 messages in flight / Bun", "ws-burst-16", "luaserve ws", "us", "bun", 1.00, "ratio"),
     ("1 KiB to 1,000 subscribers with permessage-deflate / without", "ws-fanout-deflate", "luaserve ws deflate", "us",
      "luaserve ws", 1.20, "ratio"),
-    ("64 bytes to 1,000 clients of server-sent events / WebSocket", "ws-sse", "luaserve sse", "us", "luaserve ws", 1.00,
-     "ratio"),
+    ("64 bytes to 1,000 clients of server-sent events / WebSocket", "ws-sse", "luaserve sse", "us", "luaserve ws", 1.00, "ratio"),
     ("p99 delivery with one of 1,000 that does not read / with none", "ws-stalled", "luaserve ws, one stalled", "p99_ms",
      "luaserve ws", 1.10, "ratio"),
     ("user memory per idle WebSocket, event form", "ws-idle", "luaserve ws", "user", None, 1024, "bytes"),
@@ -252,8 +241,7 @@ def cpu_lines(results, section):
         if failures(results, section, server):
             notes.append(f"{failures(results, section, server)} failed")
         notes += generator_note(runs)
-        user, system, speed = (median(values(results, section, server, field))
-                               for field in ("user_us", "system_us", "per_second"))
+        user, system, speed = (median(values(results, section, server, field)) for field in ("user_us", "system_us", "per_second"))
         rows.append((server, f"{median(us):.2f}", f"{min(us):.2f}..{max(us):.2f}", f"{user:.2f}", f"{system:.2f}",
                      f"{speed:,.0f}", f"{median(of):.2f}" if of else "", "; ".join(notes)))
     return [f"{title}: server CPU per {unit}"] + table(rows)
@@ -333,8 +321,7 @@ def churn_lines(results, section):
         if one is None:
             continue
         last = one["rounds"]
-        when = [(f"after round {i}" if i else "before", *one["seen"][i], "")
-                for i in sorted({0, 1, 2, 5, 10, last}) if i < last]
+        when = [(f"after round {i}" if i else "before", *one["seen"][i], "") for i in sorted({0, 1, 2, 5, 10, last}) if i < last]
         when.append((f"in round {last}, {one['connections']:,} open", *one["full"], ""))
         when.append((f"after round {last}", *one["seen"][last], f"{one['growth'] / 1024:+,.0f} KiB since round {one['warm_up']}, "
                      f"{one['from_fresh'] / 1024:+,.0f} KiB in all"))
@@ -415,8 +402,7 @@ def cost_lines(results, section):
 def freeze_lines(results):
     rows = [("loop", "p99.9 reported, ms", "true, ms", "off", "notes")]
     for loop in results["stress-freeze"]:
-        reported, truth, off, late = (values(results, "stress-freeze", loop, field)
-                                  for field in ("p999_ms", "truth_ms", "off", "late"))
+        reported, truth, off, late = (values(results, "stress-freeze", loop, field) for field in ("p999_ms", "truth_ms", "off", "late"))
         if reported:
             rows.append((loop, f"{median(reported):.1f}", f"{median(truth):.1f}", f"{median(off):.1%}",
                          "the engine was late" if any(late) else ""))
@@ -427,11 +413,9 @@ def freeze_lines(results):
 def rate_lines(results):
     rows = [("rate", "target /s", "reached /s", "off", "p99 ms", "notes")]
     for name in results["stress-rate"]:
-        asked, reached, off, p99 = (values(results, "stress-rate", name, field)
-                                    for field in ("asked", "reached", "off", "p99_ms"))
+        asked, reached, off, p99 = (values(results, "stress-rate", name, field) for field in ("asked", "reached", "off", "p99_ms"))
         if asked:
-            rows.append((name, f"{median(asked):,.0f}", f"{median(reached):,.1f}", f"{max(off):.3%}",
-                         f"{median(p99):.2f}", ""))
+            rows.append((name, f"{median(asked):,.0f}", f"{median(reached):,.1f}", f"{max(off):.3%}", f"{median(p99):.2f}", ""))
     return ["target rates and rates reached (off: the worst round)"] + table(rows)
 
 
@@ -530,6 +514,5 @@ def section_lines(results, section):
 
 def closing_lines(results, rows):
     """The table of S8, the table of targets, and the warnings; an empty line after each."""
-    parts = [s8_lines(results) if any(results.get(section) for section in S8_SECTIONS) else [], target_lines(rows),
-             warnings(results)]
+    parts = [s8_lines(results) if any(results.get(section) for section in S8_SECTIONS) else [], target_lines(rows), warnings(results)]
     return [line for part in parts if part for line in part + [""]]

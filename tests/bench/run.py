@@ -289,8 +289,7 @@ class Bench:
         # The bare responders read no header, so a separate program closes the connection after each response.
         names = list(self.with_before(names))
         place = {name: f"{name} close" if section == "close" and name.startswith("bare") else name for name in names}
-        self.interleaved(section, place, lambda _, server, seconds: measure.cpu_per_request(
-            server, self.args.load_core, seconds, **how))
+        self.interleaved(section, place, lambda _, server, seconds: measure.cpu_per_request(server, self.args.load_core, seconds, **how))
         for name in names:
             if place[name] != name:
                 self.stop(place[name])
@@ -379,12 +378,10 @@ class Bench:
             s, self.open_load, self.args.seconds, self.connections(clients), 64), min(self.args.rounds, 3))
 
     def growth(self):
-        self.fresh("growth", ("luaserve",),
-                   lambda s: measure.growth(s, self.args.load_core, self.args.growth_requests), 1)
+        self.fresh("growth", ("luaserve",), lambda s: measure.growth(s, self.args.load_core, self.args.growth_requests), 1)
 
     def reload(self):
-        self.fresh("reload", RELOAD_SERVERS,
-                   lambda s: measure_reload.reload(s, self.args.load_core, self.args.reloads), 1)
+        self.fresh("reload", RELOAD_SERVERS, lambda s: measure_reload.reload(s, self.args.load_core, self.args.reloads), 1)
 
     def starts(self, section):
         command = ("dev",) if section == "start-dev" else ()
@@ -403,8 +400,7 @@ class Bench:
     def stall(self, section):
         path = "/busy" if section == "stall-busy" else "/block"
         client = os.path.join(self.args.build, "open_loop")
-        self.fresh(section, STALL_SERVERS[section],
-                   lambda s: measure.stall(s, client, path, self.args.stall_seconds), self.args.rounds)
+        self.fresh(section, STALL_SERVERS[section], lambda s: measure.stall(s, client, path, self.args.stall_seconds), self.args.rounds)
 
     def stress(self, section):
         """The generator is measured; the server runs on its own core."""
@@ -416,8 +412,7 @@ class Bench:
         if section in ("stress-plain", "stress-script", "tls-stress"):
             script = section == "stress-script"
             for _ in range(self.args.rounds):
-                self.one(section, "luaserve stress",
-                         lambda: measure_stress.cost_of_stress(program, core, server, seconds, script))
+                self.one(section, "luaserve stress", lambda: measure_stress.cost_of_stress(program, core, server, seconds, script))
                 if self.before:
                     self.one(section, "luaserve stress" + catalogue_of.BEFORE,
                              lambda: measure_stress.cost_of_stress(self.before, core, server, seconds, script))
@@ -436,8 +431,7 @@ class Bench:
             self.one(section, "luaserve stress", lambda: measure_stress.memory(
                 program, core, server, self.connections(self.args.idle_connections), seconds))
         else:
-            self.one(section, "luaserve stress", lambda: measure_stress.s9(program, core, server, S9_THREADS,
-                                                                           self.args.sends))
+            self.one(section, "luaserve stress", lambda: measure_stress.s9(program, core, server, S9_THREADS, self.args.sends))
         self.stop_all()
 
     def measure_heads(self):

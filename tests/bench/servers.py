@@ -444,8 +444,7 @@ def luaserve_echo(program, backend, end=""):
 
 def luaserve_websocket(program, end=""):
     site = os.path.join(HERE, "websocket", "ws.lua")
-    return {"luaserve ws" + end: luaserve(program, 1, site),
-            "luaserve ws deflate" + end: luaserve(program, 1, site, ["deflate"])}
+    return {"luaserve ws" + end: luaserve(program, 1, site), "luaserve ws deflate" + end: luaserve(program, 1, site, ["deflate"])}
 
 
 class Place:
@@ -508,10 +507,8 @@ def catalogue(at):
         "node deflate": javascript(at.packages, "websocket/node.js", "ws", "deflate"),
     }
     servers = {name: Server(name, make, where, directory) for name, (make, where) in web.items()}
-    servers.update((name, Server(name, make, cpu, directory, kind, content=content))
-                   for name, (make, kind) in files.items())
-    servers.update((name, Server(name, make, cpu, directory, kind, name in MEMORY_GROUPED))
-                   for name, (make, kind) in echo.items())
+    servers.update((name, Server(name, make, cpu, directory, kind, content=content)) for name, (make, kind) in files.items())
+    servers.update((name, Server(name, make, cpu, directory, kind, name in MEMORY_GROUPED)) for name, (make, kind) in echo.items())
     servers.update((name, Server(name, make, cpu, directory, "ws")) for name, make in websocket.items())
     servers[BACKEND] = backend
     return servers

@@ -90,8 +90,7 @@ class Dict(E2E):
              'd:expire("u", 1)', [True, True, False, None, False]),
             ('d.buffer = ls.buffer("one ", "two") return d.buffer', ["one two"]),
             ('d.t = { b = ls.buffer() } return d.t.b', [""]),
-            ('d.null = ls.json.decode("[null,[]]") return d.null[1] == ls.json.null, ls.json.encode(d.null)',
-             [True, "[null,[]]"]),
+            ('d.null = ls.json.decode("[null,[]]") return d.null[1] == ls.json.null, ls.json.encode(d.null)', [True, "[null,[]]"]),
             ('d.array = ls.json.empty_array return ls.json.encode(d.array)', ["[]"]),
         )
         for code, wanted in cases:
@@ -101,8 +100,7 @@ class Dict(E2E):
 
     def test_lists(self):
         cases = (
-            ('return d:rpush("q", 1, 2), d:lpush("q", 3, 4), d:llen("q"), table.concat(d:range("q"), " ")',
-             [2, 4, 4, "4 3 1 2"]),
+            ('return d:rpush("q", 1, 2), d:lpush("q", 3, 4), d:llen("q"), table.concat(d:range("q"), " ")', [2, 4, 4, "4 3 1 2"]),
             ('return table.concat(d:range("q", 2, -2), " "), d:lpop("q"), d:rpop("q"), #d.q, d.q[1]', ["3 1", 4, 2, 2, 3]),
             ('return d:rpush("q", { deep = { 1 } }), d:range("q")[3].deep[1], d:rpop("q").deep[1]', [3, 1, 1]),
             ('d:lpop("q") d:lpop("q") return d:lpop("q"), d:llen("q"), d.q, #d:range("q")', [None, 0, None, 0]),

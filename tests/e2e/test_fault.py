@@ -97,8 +97,7 @@ class Faults(Sweeps, FaultCase):
             self.orders.arm(0)
             server = Server(
                 SITE,
-                env=self.environment(FAULT_CALL=str(kinds), FAULT_K=str(k), FAULT_TIMES=str(times),
-                                     FAULT_ERRNO=str(error)),
+                env=self.environment(FAULT_CALL=str(kinds), FAULT_K=str(k), FAULT_TIMES=str(times), FAULT_ERRNO=str(error)),
                 flags=("--threads", "2"),
                 listeners=0,
             )

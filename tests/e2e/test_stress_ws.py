@@ -137,8 +137,7 @@ class Echo(WebSockets):
         for answer, text in ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", ": the server answered 404 Not Found\n"),
                              (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 11\r\n\r\nno\xc3\xa9 key\r\n2\n",
                               ": the server answered 403 Forbidden: no\u00e9 key\n"),
-                             (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 90\r\n\r\n" + b"x" * 79 + b"\xc3\xa9",
-                              ": " + 79 * "x" + "\n"),
+                             (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 90\r\n\r\n" + b"x" * 79 + b"\xc3\xa9", ": " + 79 * "x" + "\n"),
                              (b"HTTP/1.1 403 \r\nContent-Length: 4\r\n\r\na\x1b[m", "answered 403\n"),
                              (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                               b"Sec-WebSocket-Accept: " + accept("no").encode() + b"\r\n\r\n", "does not match the key"),

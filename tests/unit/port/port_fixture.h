@@ -160,6 +160,19 @@ static inline void net_read(int fd, void *bytes, size_t len)
     }
 }
 
+/* For ls_thread_start(): read this many bytes. */
+typedef struct net_reader {
+    int fd;
+    size_t len;
+    char *bytes;
+} net_reader;
+
+static inline void net_reader_main(void *arg)
+{
+    net_reader *r = arg;
+    net_read(r->fd, r->bytes, r->len);
+}
+
 /* ---- operations whose packets the test takes itself
  * -------------------------------------------------------------- */
 

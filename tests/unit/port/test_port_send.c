@@ -23,18 +23,6 @@ TEST(small_slices_leave_at_once_in_order)
     net_conn_close(&place, sock, theirs);
 }
 
-typedef struct reader {
-    int fd;
-    size_t len;
-    char *bytes;
-} reader;
-
-static void reader_main(void *arg)
-{
-    reader *r = arg;
-    net_read(r->fd, r->bytes, r->len);
-}
-
 /* 100 slices of uneven lengths, far more than the socket takes, to a reader that begins late. */
 TEST(a_long_gather_send_goes_on_when_there_is_room)
 {
@@ -61,8 +49,8 @@ TEST(a_long_gather_send_goes_on_when_there_is_room)
         assert_int_equal(ls_op_send(&place.ctx, sock, &op, slices, SLICES, NULL), LS_PENDING);
         assert_in_range(atomic_load(&op.result), 1, LEN - 1);
         net_quiet(&place, 20); /* nobody reads: nothing completes */
-        reader r = {theirs, LEN, malloc(LEN)};
-        assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
+        net_reader r = {theirs, LEN, malloc(LEN)};
+        assert_int_equal(ls_thread_start(&thread, "reader", net_reader_main, &r), LS_OK);
         expect_packet(&place, &op, LEN);
         ls_thread_join(&thread);
         assert_memory_equal(r.bytes, bytes, LEN);
@@ -89,11 +77,11 @@ TEST_IN(net_place, place, a_file_range_follows_its_head)
     ls_sock *sock = net_attach(place, ours, false);
     ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
     const ls_file_range range = {fileno(file), FROM, LEN, NULL};
-    reader r = {theirs, 4 + LEN, malloc(4 + LEN)};
+    net_reader r = {theirs, 4 + LEN, malloc(4 + LEN)};
     for (int heads = 2; heads >= 0; heads -= 2) { /* with a head, and without */
         r.len = (size_t)heads * 2 + LEN;
         assert_int_equal(ls_op_send(&place->ctx, sock, &op, heads ? head : NULL, (uint16_t)heads, &range), LS_PENDING);
-        assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
+        assert_int_equal(ls_thread_start(&thread, "reader", net_reader_main, &r), LS_OK);
         expect_packet(place, &op, (int64_t)r.len);
         ls_thread_join(&thread);
         if (heads) assert_memory_equal(r.bytes, "head", 4);

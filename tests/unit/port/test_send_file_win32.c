@@ -126,18 +126,6 @@ static void file_place_close(file_place *place) /* checks that no block of the p
     net_place_close(&place->net);
 }
 
-typedef struct reader {
-    int fd;
-    size_t len;
-    char *bytes;
-} reader;
-
-static void reader_main(void *arg)
-{
-    reader *r = arg;
-    net_read(r->fd, r->bytes, r->len);
-}
-
 /* The peer reads while the port sends: 300 KiB are more than the socket takes. */
 TEST(the_edition_decides_who_reads_the_file)
 {
@@ -149,10 +137,10 @@ TEST(the_edition_decides_who_reads_the_file)
         ls_op op = op_new();
         ls_thread thread;
         place_open_with(&place, kind > 0, LEN, kind == 2, kind == 3);
-        reader r = {place.theirs, HEAD + LEN - FROM, malloc(HEAD + LEN - FROM)};
+        net_reader r = {place.theirs, HEAD + LEN - FROM, malloc(HEAD + LEN - FROM)};
         ls_slice head[] = {ls_slice_static("he", 2), ls_slice_static("ad", 2)};
         const ls_file_range range = {fileno(place.file), FROM, LEN - FROM, NULL};
-        assert_int_equal(ls_thread_start(&thread, "reader", reader_main, &r), LS_OK);
+        assert_int_equal(ls_thread_start(&thread, "reader", net_reader_main, &r), LS_OK);
         const int64_t sent = ls_op_send(&place.net.ctx, place.sock, &op, head, 2, &range);
         assert_true(sent >= 0);
         if (sent == LS_PENDING) expect_packet(&place.net, &op, HEAD + LEN - FROM);

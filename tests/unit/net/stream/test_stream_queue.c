@@ -89,6 +89,20 @@ TEST(a_mix_leaves_in_order_and_whole)
     free(t.bytes);
 }
 
+/* Read a little and send a little. */
+static void read_a_little(wire *w, const stream_bytes *t, size_t *at)
+{
+    char bytes[20000];
+    ls_packet packet;
+    const ssize_t n = recv(w->theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n > 0) {
+        assert_memory_equal(bytes, t->bytes + *at, (size_t)n);
+        *at += (size_t)n;
+    }
+    if (ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
+        ls_packet_dispatch(&w->place.ctx, &packet);
+}
+
 /* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old
  * array. */
 TEST(the_queue_grows_while_a_send_is_pending)
@@ -109,17 +123,7 @@ TEST(the_queue_grows_while_a_send_is_pending)
             assert_int_equal(wire_flush(&w), LS_PENDING);
         }
         assert_int_equal(ls_stream_queued(w.s), t.len - at);
-        while (w.sent == 0) { /* read a little, send a little: many partial sends */
-            char bytes[20000];
-            const ssize_t n = recv(w.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
-            if (n > 0) {
-                assert_memory_equal(bytes, t.bytes + at, (size_t)n);
-                at += (size_t)n;
-            }
-            ls_packet packet;
-            if (ls_port_wait(w.place.port, &w.place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
-                ls_packet_dispatch(&w.place.ctx, &packet);
-        }
+        while (w.sent == 0) read_a_little(&w, &t, &at); /* many partial sends */
         assert_int_equal(w.sent, 1);
         assert_int_equal(w.sent_err, LS_OK);
         assert_int_equal(ls_stream_queued(w.s), 0);
@@ -152,17 +156,7 @@ TEST(a_queue_of_many_slices_leaves_in_several_sends)
         if (i == SLICES / 2) (void)wire_flush(&w); /* pending, or done: the rest is queued behind it */
     }
     (void)wire_flush(&w);
-    while (at < t.len) {
-        char bytes[20000];
-        const ssize_t n = recv(w.theirs, bytes, sizeof bytes, MSG_DONTWAIT);
-        if (n > 0) {
-            assert_memory_equal(bytes, t.bytes + at, (size_t)n);
-            at += (size_t)n;
-        }
-        ls_packet packet;
-        if (ls_port_wait(w.place.port, &w.place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
-            ls_packet_dispatch(&w.place.ctx, &packet);
-    }
+    while (at < t.len) read_a_little(&w, &t, &at);
     assert_int_equal(ls_stream_queued(w.s), 0);
     assert_int_equal(blocks_live(&w.place), 0);
     wire_close(&w);

@@ -1,8 +1,8 @@
 /* test_channel.c - channels: order, capacity, waiters, close, messages put back; with threads: each message once. */
 #include "support.h"
 
-#include "base/os/thread.h"
 #include "script/store/channel.h"
+#include "script/store/sleeper.h"
 
 static ls_channel *open_channel(size_t capacity)
 {
@@ -251,47 +251,11 @@ TEST(one_capacity_per_generation)
 
 enum { PRODUCERS = 3, CONSUMERS = 3, EACH = 2000 };
 
-typedef struct sleeper { /* a thread that waits; the last decision may arrive after it has given up */
-    ls_waiter waiter;    /* first */
-    ls_mutex mutex;
-    ls_cond cond;
-    bool woken;
-} sleeper;
-
-static void sleeper_wake(ls_waiter *waiter)
-{
-    sleeper *s = LS_CONTAINER(waiter, sleeper, waiter);
-    ls_mutex_lock(&s->mutex);
-    s->woken = true;
-    ls_cond_signal(&s->cond);
-    ls_mutex_unlock(&s->mutex);
-}
-
-static void sleeper_open(sleeper *s)
-{
-    ls_mutex_open(&s->mutex);
-    ls_cond_open(&s->cond);
-}
-
-static void sleeper_close(sleeper *s)
-{
-    ls_cond_close(&s->cond);
-    ls_mutex_close(&s->mutex);
-}
-
-static void sleeper_prepare(sleeper *s)
-{
-    ls_waiter_init(&s->waiter, sleeper_wake);
-    s->woken = false;
-}
-
 /* Wait for the decision, or give up at once if `impatient`. false: forgotten. */
-static bool sleeper_wait(sleeper *s, ls_channel *channel, bool impatient)
+static bool decided(sleeper *s, ls_channel *channel, bool impatient)
 {
     if (impatient && ls_channel_cancel(channel, &s->waiter)) return false;
-    ls_mutex_lock(&s->mutex); /* decided, or it will be: the waiter must stay until `wake` has run */
-    while (!s->woken) ls_cond_wait(&s->cond, &s->mutex);
-    ls_mutex_unlock(&s->mutex);
+    sleeper_wait(s);
     return true;
 }
 
@@ -314,7 +278,7 @@ static void produce(void *arg)
             const int result = ls_channel_send(w->channel, message, &s.waiter);
             if (result == LS_OK) break;
             assert_int_equal(result, LS_CHANNEL_WAITS);
-            if (sleeper_wait(&s, w->channel, n % 3 == 0)) break;
+            if (decided(&s, w->channel, n % 3 == 0)) break;
             message = s.waiter.message; /* forgotten: again */
         }
     }
@@ -331,7 +295,7 @@ static void consume(void *arg)
         sleeper_prepare(&s);
         int result = ls_channel_receive(w->channel, &s.waiter, &message);
         if (result == LS_CHANNEL_WAITS) {
-            if (!sleeper_wait(&s, w->channel, n % 3 == 0)) continue;
+            if (!decided(&s, w->channel, n % 3 == 0)) continue;
             result = s.waiter.result;
             message = s.waiter.message;
         }

@@ -4,8 +4,8 @@
 
 #include <stdatomic.h>
 
-#include "base/os/thread.h"
 #include "script/store/semaphore.h"
+#include "script/store/sleeper.h"
 
 static ls_semaphore *open_semaphore(unsigned permits)
 {
@@ -87,22 +87,6 @@ TEST(another_number_of_permits)
 
 enum { THREADS = 4, ROUNDS = 2000, PERMITS = 2 };
 
-typedef struct sleeper {
-    ls_waiter waiter; /* first */
-    ls_mutex mutex;
-    ls_cond cond;
-    bool woken;
-} sleeper;
-
-static void sleeper_wake(ls_waiter *waiter)
-{
-    sleeper *s = LS_CONTAINER(waiter, sleeper, waiter);
-    ls_mutex_lock(&s->mutex);
-    s->woken = true;
-    ls_cond_signal(&s->cond);
-    ls_mutex_unlock(&s->mutex);
-}
-
 typedef struct crowd {
     ls_semaphore *semaphore;
     _Atomic unsigned inside;
@@ -113,23 +97,18 @@ static void hold_and_release(void *arg)
 {
     crowd *c = arg;
     sleeper s;
-    ls_mutex_open(&s.mutex);
-    ls_cond_open(&s.cond);
+    sleeper_open(&s);
     for (unsigned n = 0; n < ROUNDS; n++) {
-        ls_waiter_init(&s.waiter, sleeper_wake);
-        s.woken = false;
+        sleeper_prepare(&s);
         if (ls_semaphore_acquire(c->semaphore, &s.waiter) == LS_SEMAPHORE_WAITS) {
             if (n % 3 == 0 && ls_semaphore_cancel(c->semaphore, &s.waiter)) continue;
-            ls_mutex_lock(&s.mutex);
-            while (!s.woken) ls_cond_wait(&s.cond, &s.mutex);
-            ls_mutex_unlock(&s.mutex);
+            sleeper_wait(&s);
         }
         if (atomic_fetch_add(&c->inside, 1) >= PERMITS) atomic_store(&c->too_many, true);
         atomic_fetch_sub(&c->inside, 1);
         assert_int_equal(ls_semaphore_release(c->semaphore), LS_OK);
     }
-    ls_cond_close(&s.cond);
-    ls_mutex_close(&s.mutex);
+    sleeper_close(&s);
 }
 
 TEST(never_more_holders_than_permits)
