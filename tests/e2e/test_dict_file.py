@@ -207,9 +207,7 @@ class DictFile(Chunks):
         server = self.serve(self.site, flags=flags)
         for old, new in (("sync = true", "sync = false"), ("dicts.db\", size", "other.db\", size")):
             write_text(server.site, self.site.replace(old, new))
-            mark = server.mark()
-            server.reload()
-            server.wait_log("reload failed: .*has other options at .*; a change of file or sync needs a restart", mark)
+            server.reload("reload failed: .*has other options at .*; a change of file or sync needs a restart")
 
     def test_a_damaged_entry_is_refused_at_the_start(self):
         server = self.serve(self.site)
@@ -258,8 +256,6 @@ class DictFile(Chunks):
 ls.listen""")
         server = self.serve(site % "nil", flags=flags)
         write_text(server.site, site % "true")
-        mark = server.mark()
-        server.reload()
-        server.wait_log("reload failed|reloaded", mark)
+        server.reload("reload failed|reloaded")
         count, = self.run_lua(server, "return #kept")
         self.assertEqual(self.rows('select count(*) from "dict kept"'), [(count,)])

@@ -143,9 +143,7 @@ class Reload(E2E):
         os.replace(self.server.site + ".new", self.server.site)
 
     def reload(self, expected="reloaded site.lua in|reloaded .*site.lua in"):
-        mark = self.server.mark()
-        self.server.reload()
-        return self.server.wait_log(expected, mark)
+        return self.server.reload(expected)
 
     def change(self, *args, **kw):
         self.write(self.site(*args, **kw))

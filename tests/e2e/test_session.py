@@ -137,9 +137,7 @@ class Sessions(E2E):
 
         def reload(secrets):
             write_text(self.secrets, secrets)
-            mark = self.server.mark()
-            self.server.reload()
-            return self.server.wait_log("reloaded .*in|reload failed", mark)
+            return self.server.reload("reloaded .*in|reload failed")
 
         reload("f" * 16 + SECRET + "\n" + SECRET + "\n")
         response, renewed = self.visit("/", sealed)

@@ -502,9 +502,7 @@ end)
         busy = self.connect()
         busy.send(request("GET", "/busy"))
         self.eventually(lambda: os.path.exists(os.path.join(self.server.dir, "busy")), "the handler runs")
-        mark = self.server.mark()
-        self.server.reload()
-        self.server.wait_log("reloaded", mark)
+        self.server.reload("reloaded")
         for n in range(10):
             self.publish("t", b"%d" % n)
         write_text(os.path.join(self.server.dir, "over"), "")
@@ -541,9 +539,7 @@ end)
 
         with beside(publish):
             while not done.is_set():
-                mark = self.server.mark()
-                self.server.reload()
-                self.server.wait_log("reloaded", mark)
+                self.server.reload("reloaded")
         answer = json.loads(self.get("/seen?count=%d" % count).body)
         self.assertEqual(answer["left"], 0)
         self.assertEqual(sorted(int(n) for n in answer["list"]), list(range(count)))

@@ -698,9 +698,7 @@ class Reload(Own):
     def change(self, version, drain="15", more=""):
         write_text(self.server.site + ".new", (RELOAD + more + LISTEN).replace("@V@", version).replace("@DRAIN@", drain))
         os.replace(self.server.site + ".new", self.server.site)
-        mark = self.server.mark()
-        self.server.reload()
-        self.server.wait_log("reloaded .*site.lua in|reloaded site.lua in", mark)
+        self.server.reload("reloaded .*site.lua in|reloaded site.lua in")
 
     def begin(self, drain="15", flags=(), more=""):
         self.start((RELOAD + more + LISTEN).replace("@V@", "one").replace("@DRAIN@", drain),

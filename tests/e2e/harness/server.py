@@ -231,15 +231,17 @@ class Server:
             time.sleep(0.01)
         return path
 
-    def reload(self):
-        """Have it load its site again: SIGHUP. Windows: its event, for a server with the options --pid PID_FILE."""
+    def reload(self, expected=None):
+        """Have it load its site again: SIGHUP. Windows: its event, for a server with the options --pid PID_FILE. Then wait for the
+        line that matches `expected`, and return it."""
+        mark = self.mark()
         if not WINDOWS:
             self.signal(signal.SIGHUP)
-            return
-        with open(self.pid_file(), encoding="ascii") as file:
-            answer = reloader(file.read().strip())
-        if answer != "set":
-            raise AssertionError("set_event.exe: " + answer)
+        else:
+            answer = reloader(read_text(self.pid_file()).strip())
+            if answer != "set":
+                raise AssertionError("set_event.exe: " + answer)
+        return self.wait_log(expected, mark) if expected else None
 
     def wait(self, timeout=None):
         """Wait for the end; returns the exit status. The log is complete afterwards."""
