@@ -816,7 +816,7 @@ class Reload(Own):
             self.server.wait_log("waits")
             self.assertEqual(self.server.connect().ask("POST", "/chain").status, 204)
             self.eventually(lambda: len(self.chains()) == len(kinds), "all chains have begun")
-            self.change("two", more=CHAINS)
+            self.change("two", drain="0.2", more=CHAINS)
             self.server.wait_log("the previous site continues for 1 WebSocket connection")
             self.server.wait_log("ended with the previous site, unfinished: a request$")
             self.eventually(lambda: self.goes_on(kinds) == {"websocket"}, "the previous site continues for the WebSocket alone")
