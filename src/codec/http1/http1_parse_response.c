@@ -12,7 +12,7 @@
 
 enum { STEP_DONE = 1, STEP_MORE = 0, STATUS_LINE_PREFIX = 12 /* "HTTP/1.1 200" */ };
 
-enum { SAW_LENGTH = 1, SAW_TRANSFER = 2, SAW_CHUNKED = 4, SAW_CLOSE = 8, SAW_KEEP_ALIVE = 16, SAW_ENCODING = 32 };
+enum { SAW_TRANSFER = 1, SAW_CHUNKED = 2, SAW_CLOSE = 4, SAW_KEEP_ALIVE = 8, SAW_ENCODING = 16 };
 
 typedef struct response_parse {
     const char *at, *end;
@@ -67,9 +67,9 @@ static bool is_name(const char *name, const char *end, const char *wanted, size_
 
 static int length_field(response_parse *p, const char *at, const char *end)
 {
-    if (p->saw & SAW_LENGTH) return fail(p, "several Content-Length fields");
+    if (p->head->has_length) return fail(p, "several Content-Length fields");
     if (!ls_length_parse(at, (size_t)(end - at), &p->head->length)) return fail(p, "bad Content-Length");
-    p->saw |= SAW_LENGTH;
+    p->head->has_length = true;
     return STEP_DONE;
 }
 
@@ -77,8 +77,12 @@ static void connection_field(response_parse *p, const char *at, const char *end)
 {
     const char *from, *to;
     while (ls_list_next(&at, end, &from, &to)) {
-        if (is_name(from, to, "close", 5)) p->saw |= SAW_CLOSE;
-        if (is_name(from, to, "keep-alive", 10)) p->saw |= SAW_KEEP_ALIVE;
+        if (is_name(from, to, "close", 5))
+            p->saw |= SAW_CLOSE;
+        else if (is_name(from, to, "keep-alive", 10))
+            p->saw |= SAW_KEEP_ALIVE;
+        else if (to > from)
+            p->head->lists = true;
     }
 }
 
@@ -153,14 +157,14 @@ static int check_fields(response_parse *p, bool to_head)
     ls_http_response *head = p->head;
     const bool is_11 = head->version_minor > 0;
     if (p->saw & SAW_TRANSFER) {
-        if (p->saw & SAW_LENGTH) return fail(p, "Transfer-Encoding with Content-Length");
+        if (head->has_length) return fail(p, "Transfer-Encoding with Content-Length");
         if (!is_11) return fail(p, "Transfer-Encoding in HTTP/1.0");
     }
     if (to_head || !ls_status_is_framed(head->status))
         head->framing = LS_FRAMING_NONE;
     else if (p->saw & SAW_CHUNKED)
         head->framing = LS_FRAMING_CHUNKED;
-    else if (p->saw & SAW_LENGTH)
+    else if (head->has_length)
         head->framing = head->length > 0 ? LS_FRAMING_LENGTH : LS_FRAMING_NONE;
     else
         head->framing = LS_FRAMING_TO_END;

@@ -30,8 +30,10 @@ typedef struct ls_http_response {
     uint8_t framing; /* enum ls_framing */
     int8_t coding;   /* enum ls_coding: the one name in Content-Encoding; -1: none, another, or several */
     bool keep_alive; /* another request may follow on this connection (RFC 9112 section 9.3) */
+    bool has_length; /* it has a Content-Length */
+    bool lists;      /* Connection lists others than close and keep-alive, such as names of fields */
     uint32_t bytes;  /* length of the head, including its empty line */
-    uint64_t length; /* of the body, for LS_FRAMING_LENGTH */
+    uint64_t length; /* of the body, for has_length */
 } ls_http_response;
 
 /* Parse one response head from bytes[0..len). `seen` is the length that an earlier call with result 0 got (0 at

@@ -329,14 +329,11 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     if (length <= 0) return length < 0 ? length : LS_EAGAIN;
     const char *const bytes = p->c.in.ptr;
     const ls_http_response *head = &p->c.reader.head;
-    ls_text text = {NULL, 0};
     body_may_follow(p);
     p->own_fields_len = p->with.x->fields_len;
     p->own_type = p->with.x->has_type;
     int err = keep_own(ctx, p);
-    if (err == LS_OK) err = ls_proxy_take_response(ctx, p->with.x, bytes, head);
-    if (err == LS_OK && ls_proxy_response_field(bytes, head, "content-type", &text))
-        p->patient = text.len >= 17 && ls_text_same(text.ptr, 17, "text/event-stream", 17);
+    if (err == LS_OK) err = ls_proxy_take_response(ctx, p->with.x, bytes, head, &p->patient);
     p->overruled =
         p->with.pauses && (overrules(p, bytes, head, "cache-control") || overrules(p, bytes, head, "expires"));
     if (err == LS_OK && head->status == 101) return ls_proxy_tunnel(ctx, p);

@@ -7,8 +7,9 @@
 
 enum { OWN_BYTES = 512 }; /* of the fields that are written here, without those of the client and of the change */
 
-#define SAME(name, len, literal) ls_proxy_same_name(name, len, literal, sizeof(literal) - 1)
-#define PUT(to, literal)         put(to, literal, sizeof(literal) - 1)
+#define SAME(name, len, literal) \
+    ((len) == sizeof(literal) - 1 && ls_proxy_same_name(name, len, literal, sizeof(literal) - 1))
+#define PUT(to, literal) put(to, literal, sizeof(literal) - 1)
 
 static char *put(char *to, const void *bytes, size_t len)
 {
@@ -136,8 +137,9 @@ bool ls_proxy_lists(const ls_exchange *x)
 
 static bool drops(const ls_proxy_filter *filter, const char *name, size_t len)
 {
+    if (filter->drops.len == 0) return false;
     const char *at = filter->drops.ptr, *const end = at + filter->drops.len, *from, *to;
-    while (filter->drops.len > 0 && ls_list_next(&at, end, &from, &to))
+    while (ls_list_next(&at, end, &from, &to))
         if (ls_proxy_same_name(from, (size_t)(to - from), name, len)) return true;
     return false;
 }
@@ -309,7 +311,7 @@ static int add_line(ls_thread_ctx *ctx, ls_exchange *x, lines *out, const ls_pai
 bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_t len)
 {
     size_t value_len;
-    if (own == 0 || SAME(name, len, "set-cookie") || SAME(name, len, "vary")) return false;
+    if (SAME(name, len, "set-cookie") || SAME(name, len, "vary")) return false;
     const char *value = ls_exchange_find(x, name, len, &value_len);
     return value != NULL && value < x->fields->data + own;
 }
@@ -324,23 +326,23 @@ static bool response_lists(const char *bytes, const ls_http_response *head, cons
     return false;
 }
 
-int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head)
+int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head,
+                           bool *events)
 {
-    ls_text connection = {NULL, 0};
-    const bool any = ls_proxy_response_field(bytes, head, "connection", &connection);
     const uint32_t own = x->fields_len;
-    bool has_length = false;
-    lines out = {0};
+    lines out;
     ls_pair field;
     int err = LS_OK;
     x->status = head->status;
     x->type = NULL;
+    out.len = 0;
     for (size_t at = 0; err == LS_OK && ls_http1_response_field(bytes, head, &at, &field);) {
         const char *const name = field.name;
         const size_t len = field.name_len;
-        has_length = has_length || SAME(name, len, "content-length");
-        if (is_hop(name, len) || (any && response_lists(bytes, head, name, len))) continue;
-        if (ls_proxy_is_own(x, own, name, len)) continue;
+        if (SAME(name, len, "content-type") && field.value_len >= 17)
+            *events = ls_text_same(field.value, 17, "text/event-stream", 17);
+        if (is_hop(name, len) || (head->lists && response_lists(bytes, head, name, len))) continue;
+        if (own > 0 && ls_proxy_is_own(x, own, name, len)) continue;
         if (SAME(name, len, "date")) x->has_date = true;
         if (SAME(name, len, "content-type")) x->has_type = true;
         if (SAME(name, len, "server")) x->may_have_server = true;
@@ -349,6 +351,6 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
     if (err == LS_OK) err = flush_lines(ctx, x, &out);
     static const char via[] = "Via: 1.1 luaserve\r\n";
     if (err == LS_OK) err = ls_exchange_lines(ctx, x, via, sizeof via - 1);
-    x->length = has_length && ls_status_is_framed(x->status) ? (int64_t)head->length : -1;
+    x->length = head->has_length && ls_status_is_framed(x->status) ? (int64_t)head->length : -1;
     return err;
 }

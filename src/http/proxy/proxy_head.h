@@ -61,9 +61,10 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
                          const ls_proxy_change *change, bool *chunked);
 
 /* Set status, fields and length of the response from the final head bytes[0..head->bytes). A field that the exchange
- * has already replaces those of its name, but Set-Cookie and Vary, to which they are added. LS_OK, LS_ELIMIT or
- * LS_ENOMEM. */
-int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head);
+ * has already replaces those of its name, but Set-Cookie and Vary, to which they are added. *events is set for an
+ * event stream. LS_OK, LS_ELIMIT or LS_ENOMEM. */
+int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head,
+                           bool *events);
 
 /* Whether the first `own` bytes of the fields of the response have a field of that name: what was there before stays,
  * in place of a field of the server, but Set-Cookie and Vary, to which those are added. */

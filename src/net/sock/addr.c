@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "codec/http_text.h"
 #include "net/sock/addr.h"
 #include "net/sock/sockaddr.h"
 
@@ -95,7 +96,12 @@ char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
 {
     char name[INET6_ADDRSTRLEN > IF_NAMESIZE ? INET6_ADDRSTRLEN : IF_NAMESIZE];
     switch (addr->family) {
-    case LS_ADDR_IP4: (void)inet_ntop(AF_INET, addr->bytes, out, LS_ADDR_TEXT_BYTES); break;
+    case LS_ADDR_IP4: { /* of each proxied request: inet_ntop and snprintf take longer */
+        char *to = out;
+        for (unsigned i = 0; i < 4; i++, *to++ = '.') to = ls_put_number(to, addr->bytes[i]);
+        to[-1] = '\0';
+        break;
+    }
     case LS_ADDR_IP6:
         (void)inet_ntop(AF_INET6, addr->bytes, out, LS_ADDR_TEXT_BYTES);
         if (addr->scope != 0) {
