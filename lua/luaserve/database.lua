@@ -34,7 +34,7 @@ function database.check_call(self, sql, name, kind)
   elseif type(sql) ~= "string" then
     usage.error("%s: the statement must be a string; got %s", name, usage.quote(sql))
   end
-  if core.dev and kind ~= "transaction" then require("luaserve.dev_state").watch_sql(self, sql, name) end
+  if core.dev then require("luaserve.dev_state").watch_sql(self, sql, name, kind) end
 end
 
 -- sure(self, call, sql, result, message, code, sqlstate, unsent) -> result, of the core. With a message it raises: false is a

@@ -41,7 +41,7 @@ local function searcher(inner)
     end
     local ok, loader, data = pcall(inner, name)
     if not ok then error(loader, 0) end -- without pcall its message would begin with this file
-    return loader, data
+    return path and state.module_loader(loader, name) or loader, data
   end
 end
 

@@ -6,7 +6,8 @@
 -- New globals are seen as they are set, by __newindex of _G and of the libraries. For the others, the variables that the
 -- handlers of apps, of ls.tcp, ls.udp and ls.on("host") can reach are compared with a copy after each run of a task,
 -- that is when it waits or ends: upvalues of their functions (and of the functions in these), the tables in them, two
--- levels deep, and the globals that the site has set while it was loaded. A variable that has changed is reported and
+-- levels deep, the locals of coroutines in them, the globals that the site has set while it was loaded, and those of
+-- modules that a handler requires. A variable that has changed is reported and
 -- then left out, so each costs one line of the log. So a change by a timer or a job is seen if a handler uses the
 -- variable as well; one that only timers of the server use is in order, because they run in one state.
 --
@@ -23,7 +24,7 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 usage.mark_internal()
 
-local getupvalue, upvalueid, getinfo = debug.getupvalue, debug.upvalueid, debug.getinfo
+local getupvalue, upvalueid, getinfo, getlocal = debug.getupvalue, debug.upvalueid, debug.getinfo, debug.getlocal
 local getmetatable_of = debug.getmetatable
 local next, rawequal, rawget, rawlen, rawset = next, rawequal, rawget, rawlen, rawset
 local running = coroutine.running
@@ -54,6 +55,7 @@ local own_functions -- functions of handlers, by the function that observes thei
 local each_state -- set of functions that run in every state
 local once -- set of functions that run once for the server, in the first state
 local shared -- by upvalue: variables that are left out because functions of each state reach them
+local observe -- function(name, value): adds the variables that a value reaches, in a handler
 local visited -- array of the other functions that were visited
 local of_requests -- set of those that handlers of requests and middleware reach
 
@@ -166,6 +168,22 @@ local function has_changed(t, copy)
   return count ~= copy.count
 end
 
+-- stack_of(co) -> a list of what a coroutine has: its status, lines and locals.
+local function stack_of(co)
+  local list, level, info = { coroutine.status(co) }, 0, getinfo(co, 0, "l")
+  while info do
+    list[#list + 1] = info.currentline
+    for i = 1, 200 do
+      local name, value = getlocal(co, level, i)
+      if not name then break end
+      if name:sub(1, 1) ~= "(" then list[#list + 1] = value == nil and known or value end
+    end
+    level = level + 1
+    info = getinfo(co, level, "l")
+  end
+  return list
+end
+
 -- classify() -> the functions of the site that the core holds: those of handlers; those that run once, or for the whole
 -- server. Fills each_state.
 local function classify()
@@ -206,7 +224,13 @@ local function collect()
   local function visit_value(name, value, user, depth)
     local kind = type(value)
     if kind == "function" then
+      local upvalue, inner = getupvalue(value, 1)
+      if upvalue == "" and type(inner) == "thread" then return visit_value(name, inner, user, depth) end -- coroutine.wrap
       visit_function(value)
+    elseif kind == "thread" then
+      if seen[value] then return end
+      seen[value] = { name = name, thread = value, copy = copy_of(stack_of(value)), users = { user } }
+      add(seen[value])
     elseif kind == "table" and not known[value] then
       local variable = seen[value]
       if variable then
@@ -301,23 +325,40 @@ local function collect()
       visit_value(name, value, nil, 0)
     end
   end
+  function observe(name, value)
+    observing, of_request = true, true
+    visit_value(name, value, nil, 0)
+  end
   return list
 end
 
--- write_pattern(name) -> patterns of lines that write to a variable: an assignment to it or to a field of it, and the
--- functions that change a table.
-local function write_patterns(name)
+-- state.module_loader(loader, name) -> the loader of a module. One that a handler requires has variables of its state.
+function state.module_loader(loader, name)
+  if not observe then return loader end
+  return function(...)
+    local result = loader(...)
+    local value = result
+    if value == nil then value = package.loaded[name] end
+    if core.dev.task() then observe(name, value) end
+    return result
+  end
+end
+
+-- write_patterns(name, thread) -> patterns of lines that write to a variable: an assignment to it or to a field of it, and
+-- the functions that change a table; `thread`: also of calls of a coroutine.
+local function write_patterns(name, thread)
   local escaped = name:gsub("%W", "%%%0")
   local at = "%f[%w_]" .. escaped .. "%f[^%w_]"
   return {
     at .. "%s*=[^=]", at .. "%s*=$", at .. "%s*,[^=()]*=[^=]", at .. "%s*[%.%[][^=~<>]-[^=~<>]=[^=]",
     "table%.%a+%s*%(%s*" .. at, "rawset%s*%(%s*" .. at, "function%s+" .. at,
+    thread and at .. "%s*%(", thread and "resume%s*%(%s*" .. at,
   }
 end
 
 -- makes_once(variable, line, before) -> whether the line makes the value at its first use. `before`: the line before.
 local function makes_once(variable, line, before)
-  if variable.table or variable.value ~= nil then return false end
+  if variable.table or variable.thread or variable.value ~= nil then return false end
   local at = "%f[%w_]" .. variable.name:gsub("%W", "%%%0") .. "%f[^%w_]"
   local test = before .. line
   return line:find(at .. "%s*=%s*" .. at .. "%s*or%f[^%w_]") or test:find("not%s+" .. at)
@@ -338,7 +379,7 @@ local function write_in(variable, patterns, fn)
       found = false
       break
     end
-    line = line:gsub("%b{}", function(text) return not text:find("function") and "{}" or nil end)
+    line = line:gsub("%b{}", function(text) return not variable.thread and not text:find("function") and "{}" or nil end)
     local own = found == nil and number >= info.linedefined and number <= info.lastlinedefined
       and not line:find("^%s*%-%-") and (not line:find("^%s*local%s") or line:find("^%s*local%s+function%s"))
     for _, pattern in ipairs(own and patterns or {}) do
@@ -353,7 +394,7 @@ end
 -- place_of(variable) -> "site.lua:12", the first line in its functions that looks like a write to it, and that function;
 -- nil: it is in order.
 local function place_of(variable)
-  local patterns = write_patterns(variable.name)
+  local patterns = write_patterns(variable.name, variable.thread)
   local last = variable.name:match("[%w_]+$")
   if last and last ~= variable.name then
     table.move(write_patterns(last), 1, 7, #patterns + 1, patterns) -- "store.items" may be "M.items" or "items" there
@@ -370,6 +411,7 @@ end
 
 local function is_changed(variable)
   if variable.table then return has_changed(variable.table, variable.copy) end
+  if variable.thread then return has_changed(stack_of(variable.thread), variable.copy) end
   if variable.global then return not rawequal(rawget(_G, variable.global), variable.value) end
   local _, value = getupvalue(variable.fn, variable.index)
   return not rawequal(value, variable.value)
@@ -629,11 +671,10 @@ local function statement_of(names)
   end
 end
 
-local results_matter = set_of "transaction write rename fetch send set incr update rpush lpush save"
-local client_left = set_of "ECLOSED ECONNRESET"
+local results_matter = set_of "transaction write rename fetch process send set incr update rpush lpush save"
+local client_left = set_of "ECLOSED ECONNRESET ERESET EPIPE"
 
--- state.note_failure(message, code): the function that called this one returns nil, `message` and `code` to the site, in a
--- request.
+-- state.note_failure(message, code): the function that called this one returns nil, `message` and `code` to the site.
 function state.note_failure(message, code)
   local place = usage.caller()
   if client_left[code] or not place then return end
@@ -645,10 +686,27 @@ end
 local tables_of = { "%f[%w_]from%s+([%w_.]+)", "%f[%w_]join%s+([%w_.]+)" }
 local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select ... for update"' }
 
--- state.watch_sql(db, sql, call): a statement outside of a transaction, by a call such as "db:exec". An update with a
--- condition besides the key is in order.
-function state.watch_sql(db, sql, call)
-  local entries = variables and entries_of()
+local writes = set_of "insert update delete replace drop alter truncate create"
+local repeatable = { "^insert%s+or%s+ignore", "on%s+conflict.-do%s+nothing", "if%s+not%s+exists", "where%s+not%s+exists",
+  "luaserve_version" }
+
+-- A statement while the site loads. One that changes nothing when it runs again is in order.
+local function note_sql(sql, call)
+  sql = sql:lower():gsub("%-%-[^\n]*", ""):gsub("^%s+", "")
+  local word = sql:match("^%a+")
+  local writes_in = word == "with" and sql:find("%)%s*[iud]%a+%f[%W]") -- insert, update, delete
+  if not writes[word] and not writes_in and not call:find(":copy_in") then return end
+  for _, pattern in ipairs(repeatable) do
+    if sql:find(pattern) then return end
+  end
+  note_top(call, ": use " .. (call:match("^pg") or "db") .. ":migrate, whose statements run once, or ls.init")
+end
+
+-- state.watch_sql(db, sql, call, kind): a statement by a call such as "db:exec"; those of a transaction count only at the
+-- top of a file. An update with a condition besides the key is in order.
+function state.watch_sql(db, sql, call, kind)
+  if not variables then return call:find(":migrate") == nil and note_sql(sql, call) end
+  local entries = kind ~= "transaction" and entries_of()
   if not entries then return end
   local tables = entries[db] or {}
   entries[db], sql = tables, sql:lower():gsub('["`%[%]]', "")

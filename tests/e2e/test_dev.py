@@ -632,6 +632,23 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app }""", lambda server: send
         self.warns("local secret\nls.init(function()\nsecret = 'x' --HERE\nend)\n"
                    "app:get('/', function() return secret end)", lambda server: None, "secret", once=True)
 
+    def test_a_coroutine(self):
+        for make, call in (("wrap", "gen()"), ("create", "select(2, coroutine.resume(gen))")):
+            self.warns("local gen = coroutine.%s(function() local n = 0 while true do n = n + 1 coroutine.yield(n) end end)\n"
+                       "app:get('/', function()\nreturn { id = %s } --HERE\nend)" % (make, call),
+                       lambda server: server.get("/"), "gen", request=True)
+
+    def test_a_module_that_a_handler_requires(self):
+        server = self.dev(app_site(r"""
+ls.every(0.001, function() require("counts").next() end) -- of the first state alone
+app:get("/id", function() return { id = require("mine").next() } end)"""), {
+            name + ".lua": "local n = 0\nreturn { next = function()\n  n = n + 1\n  return n\nend }\n" for name in ("mine", "counts")})
+        for _ in range(6):
+            server.get("/id")
+        server.wait_log(r"warn \./mine\.lua:3: changes n, of which each Lua state has its own copy")
+        server.stop()
+        self.assertEqual(len(server.warnings()), 1)
+
     def test_a_correct_site_gives_no_warning(self):
         server = self.serve(app_site(r"""
 local items = ls.dict("items")
@@ -770,6 +787,10 @@ app:get("/sql/transaction", function()
     return "ok"
   end))
 end)
+app:get("/unused/process", function()
+  ls.process({ "no-such-program" }) -- WARN ls.process has returned nil: cannot start no-such-program
+  return "ok"
+end)
 app:get("/unused/oneline", function() ls.file.write("none/b", "x") return "ok" end) -- WARN ls.file.write has returned nil
 app:get("/unused/transaction", function()
   db:transaction(function() return nil, "no", "EINVAL" end) -- WARN db:transaction has returned nil: no
@@ -834,13 +855,23 @@ ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock)
         local row = db:one("select * from stock where id = 1")
         assert(db:exec("update stock set qty = ? where id = 1", row.qty)) -- WARN selects from the table stock and then updates
         done:incr("job")
+        ls.file.write("none/x", "x") -- WARN ls.file.write has returned nil: .*; look at its results
       end)
       sock:send("counted\n")
+      ls.file.write("none/x", "x") -- WARN ls.file.write has returned nil: .*; look at its results
     end
   end
 end)
+ls.every(0.05, function()
+  ls.file.write("none/x", "x") -- WARN ls.file.write has returned nil: .*; look at its results
+end)
+ls.subscribe("t", function()
+  ls.file.write("none/x", "x") -- WARN ls.file.write has returned nil: .*; look at its results
+end)
+ls.init(function() ls.publish("t", "x") end)
 ls.udp({ host = "127.0.0.1", port = 0 }, function()
   local n = d:get("udp") or 0
+  ls.file.write("none/x", "x") -- WARN ls.file.write has returned nil: .*; look at its results
   d:set("udp", n + 1) -- WARN reads and then sets an entry of the dict "d"
   return "counted"
 end)
@@ -851,6 +882,7 @@ app:ws("/events", { message = function(ws, text)
     d:set("event", 1)
     ws:send("set")
   else
+    ls.file.write("none/x", "x") -- WARN ls.file.write has returned nil: .*; look at its results
     d:set("events", (d:get("events") or 0) + 1) -- WARN reads and then sets an entry of the dict "d"
     ws:send("counted")
   end
@@ -863,6 +895,7 @@ app:ws("/loop", function(ws)
       d:set("loop", 1)
       ws:send("set")
     else
+      ls.file.write("none/x", "x") -- WARN ls.file.write has returned nil: .*; look at its results
       d:set("loops", (d:get("loops") or 0) + 1) -- WARN reads and then sets an entry of the dict "d"
       ws:send("counted")
     end

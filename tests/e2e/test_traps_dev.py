@@ -65,14 +65,23 @@ d:incr("hits", 0)
 d:update("kept", function(old) return old or 0 end)
 d:add("first", 1)
 io.open("@DIR@/start"):close()
+local db = ls.sqlite(":memory:")
+db:migrate { "create table u(id integer primary key, name text)" }
+db:exec("insert into u(name) values('admin')")
+db:transaction(function(tx) tx:exec("update u set name = 'x'") end)
+db:query("with x as (select 1 as n) insert into u(name) select n from x returning id")
+db:exec("insert or ignore into u values(1, 'admin')")
+db:exec("create table if not exists v(id)")
+db:query("with x as (select 1) select * from x")
 app:get("/", function() access:write("x") io.open("@DIR@/start", "w"):close() d:clear() return "hello" end)""")
         for line, call in ((5, "dict:clear"), (6, "dict:delete"), (7, "dict:rpush"), (8, "dict:lpush"), (9, "dict:incr"),
                            (10, r"dict\[key\] = value"), (12, r'io\.open\(path, "w"\)'),
-                           (13, r'a write to io\.open\(path, "a"\)'), (14, r'a write to io\.open\(path, "a"\)')):
+                           (13, r'a write to io\.open\(path, "a"\)'), (14, r'a write to io\.open\(path, "a"\)'),
+                           (22, "db:exec"), (23, "tx:exec"), (24, "db:query")):
             server.wait_log(r"warn \S*site\.lua:%d: %s at the top of a file runs again with each additional Lua state, .*ls\.init$"
                             % (line, call))
         self.assertEqual(server.get("/").text, "hello")
-        self.assertEqual(len(server.warnings()), 9)
+        self.assertEqual(len(server.warnings()), 12)
 
     def test_a_file_of_the_top_that_handlers_append_to(self):
         """A line that stays in the buffer of a state is mixed with those of others; one that is flushed is not."""

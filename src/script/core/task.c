@@ -35,7 +35,7 @@ static ls_task *task_new(lua_State *L, ls_state *state)
         luaL_error(L, "not enough memory");
         return NULL;
     }
-    lua_sethook(co, NULL, 0, 0); /* a coroutine inherits the hook of its creator */
+    lua_sethook(co, lua_gethook(state->L), lua_gethookmask(state->L), 0); /* not that of its creator */
     task->state = state;
     task->co = co;
     task->ref = ref;

@@ -230,6 +230,12 @@ static void note_failure(lua_State *L, lua_Debug *ar)
     lua_settop(L, top);
 }
 
+/* Of every coroutine: lua_newthread copies the hook of the thread that makes it. */
+static void return_hook(lua_State *L, lua_Debug *ar)
+{
+    note_failure(L, ar);
+}
+
 static void slow_hook(lua_State *L, lua_Debug *ar)
 {
     const ls_state *state = ls_state_of(L);
@@ -267,7 +273,7 @@ static int dev_slow_end(lua_State *L)
     const ls_state *state = ls_state_of(L);
     slow_run *slow = slow_of(state);
     int most = 0;
-    if (lua_gethook(L) == slow_hook) lua_sethook(L, NULL, 0, 0); /* the coroutine is used again */
+    if (lua_gethook(L) == slow_hook) lua_sethook(L, return_hook, LUA_MASKRET, 0); /* the coroutine is used again */
     if (slow->run != state->cpu->runs) return 0;
     slow->run = 0;
     const uint64_t ms = (ls_clock_ns() - slow->began_ns - slow->blocked_ns) / 1000000u;
@@ -376,5 +382,7 @@ int ls_dev_begin(lua_State *L)
 
 int ls_dev_loaded(lua_State *L)
 {
-    return call(L, "loaded");
+    (void)call(L, "loaded");
+    lua_sethook(L, return_hook, LUA_MASKRET, 0);
+    return 0;
 }
