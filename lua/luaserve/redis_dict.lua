@@ -19,7 +19,7 @@ local getmetatable, ipairs, pairs, select, setmetatable = getmetatable, ipairs, 
 local tonumber, type, unpack = tonumber, type, table.unpack
 
 local redis_dict = {}
-local ask = redis.ask
+local ask, number_text = redis.ask, core.number_text
 
 local scan_count = 500 -- entries that Redis looks at in a step of SCAN
 local key_bytes_max = 65535
@@ -44,9 +44,9 @@ end
 
 local function encode(call, value)
   local kind = math_type(value)
-  if kind == "integer" then return format("%d", value) end
+  if kind == "integer" then return number_text(value) end
   if kind and value - value == 0 then
-    local text = format("%.17g", value)
+    local text = number_text(value)
     return find(text, "[.e]") and text or text .. ".0"
   end
   if type(value) == "string" then return "'" .. value end

@@ -39,6 +39,7 @@ core.results.now = { 0 }
 core.results.redis_connection = { {} }
 function core.semaphore() return {} end
 function core.is_buffer() return false end
+function core.number_text(n) return n ~= n and "nan" or n % 1 == 0 and ("%d"):format(n) or ("%.16g"):format(n) end
 
 function core.is_network(text) return text:find("^[%x:.]+/?%d*$") ~= nil or text == "unix:" end
 

@@ -80,7 +80,7 @@ static void header_line(lua_State *L, ls_request *r, int name, int value, bool r
     if (lua_type(L, value) != LUA_TSTRING && lua_type(L, value) != LUA_TNUMBER)
         luaL_error(L, "invalid value of header '%s': string or number expected, got %s", lua_tostring(L, name),
                    luaL_typename(L, value));
-    const char *n = lua_tolstring(L, name, &name_len), *v = lua_tolstring(L, value, &value_len);
+    const char *n = lua_tolstring(L, name, &name_len), *v = ls_number_tolstring(L, value, &value_len);
     ls_exchange *x = r->x;
     if (ls_text_same(n, name_len, "content-length", 14)) {
         int whole;
@@ -440,7 +440,7 @@ static int res_write(lua_State *L)
     for (int n = 2; n <= last; n++) { /* check all arguments first: nothing is written when one is invalid */
         const int type = lua_type(L, n);
         const ls_buffer *buffer = NULL;
-        if (type == LUA_TNUMBER) (void)lua_tostring(L, n);
+        if (type == LUA_TNUMBER) (void)ls_number_tolstring(L, n, NULL);
         if (type != LUA_TSTRING && type != LUA_TNUMBER && (buffer = ls_buffer_test(L, n)) == NULL)
             return luaL_typeerror(L, n, "string, number or buffer");
         bytes += buffer != NULL ? buffer->len : lua_rawlen(L, n);
@@ -471,7 +471,7 @@ static void add_hint(lua_State *L, ls_hints *all, int name)
     if (lua_type(L, -1) != LUA_TSTRING && lua_type(L, -1) != LUA_TNUMBER)
         luaL_error(L, "res:early_hints: invalid value of header '%s': string or number expected, got %s", n,
                    luaL_typename(L, -1));
-    const char *v = lua_tolstring(L, -1, &value_len);
+    const char *v = ls_number_tolstring(L, -1, &value_len);
     const int err = ls_hints_add(all, n, name_len, v, value_len);
     if (err == LS_EACCES) luaL_error(L, "res:early_hints: header '%s' is set by the server: leave it out", n);
     if (err == LS_ELIMIT) luaL_error(L, "res:early_hints: the fields exceed %d bytes", LS_HINTS_BYTES_MAX);

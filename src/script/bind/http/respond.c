@@ -8,6 +8,7 @@
 #include "codec/http_text.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
+#include "script/core/lua/number.h"
 
 const char ls_type_html[] = "text/html; charset=utf-8", ls_type_json[] = "application/json";
 static const char type_text[] = "text/plain; charset=utf-8";
@@ -68,7 +69,7 @@ int ls_body_of(lua_State *L, int index, ls_body *out)
     out->slices = out->few;
     if (type == LUA_TSTRING || type == LUA_TNUMBER) {
         out->few[0].block = NULL;
-        out->few[0].ptr = lua_tolstring(L, index, &out->few[0].len);
+        out->few[0].ptr = ls_number_tolstring(L, index, &out->few[0].len);
         out->count = out->few[0].len > 0;
         if (out->few[0].len >= LS_STRING_SHARED_MIN) {
             (void)ls_strings_reserve(L, 1);

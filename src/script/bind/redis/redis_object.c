@@ -295,19 +295,14 @@ static int check_arguments(lua_State *L, int from, int to, unsigned *longs)
 /* Queue one argument: "$length CRLF bytes CRLF". Nothing here allocates in Lua, or raises. */
 static int queue_argument(lua_State *L, ls_tcp *tcp, int index)
 {
-    char head[32], number[64];
+    char head[32], number[LS_NUMBER_BYTES];
     size_t len;
     const int type = lua_type(L, index);
     const ls_buffer *buffer = lua_touserdata(L, index);
-    const lua_Integer whole = lua_tointeger(L, index);
     if (type == LUA_TSTRING)
         (void)lua_tolstring(L, index, &len);
-    else if (type != LUA_TNUMBER)
-        len = buffer->len;
-    else if (lua_isinteger(L, index) || (lua_Number)whole == lua_tonumber(L, index))
-        len = (size_t)lua_integer2str(number, sizeof number, whole);
     else
-        len = (size_t)lua_number2str(number, sizeof number, lua_tonumber(L, index));
+        len = type == LUA_TNUMBER ? ls_number_write(number, L, index, true) : buffer->len;
     int err = ls_sock_queue_copy(tcp, head, (size_t)snprintf(head, sizeof head, "$%zu\r\n", len));
     if (err == LS_OK)
         err = type == LUA_TSTRING   ? ls_sock_queue_string(L, tcp, index)

@@ -72,18 +72,8 @@ int ls_sock_queue_buffer(ls_tcp *tcp, const ls_buffer *buffer)
 /* Queue a number in the format of tostring(), without making a Lua string. */
 static int queue_number(lua_State *L, ls_tcp *tcp, int index)
 {
-    char text[64];
-    int len;
-    if (lua_isinteger(L, index)) {
-        len = lua_integer2str(text, sizeof text, lua_tointeger(L, index));
-    } else {
-        len = lua_number2str(text, sizeof text - 2, lua_tonumber(L, index));
-        if (text[strspn(text, "-0123456789")] == '\0') { /* it looks like an integer */
-            memcpy(text + len, ".0", 2);
-            len += 2;
-        }
-    }
-    return ls_sock_queue_copy(tcp, text, (size_t)len);
+    char text[LS_NUMBER_BYTES];
+    return ls_sock_queue_copy(tcp, text, ls_number_write(text, L, index, false));
 }
 
 /* Nothing here may raise or allocate in Lua: a finalizer could close the sock. */

@@ -127,7 +127,7 @@ void ls_udp_check_data(lua_State *L, int index, size_t *len)
     if (buffer != NULL)
         *len = buffer->len;
     else if (type == LUA_TSTRING || type == LUA_TNUMBER)
-        (void)lua_tolstring(L, index, len);
+        (void)ls_number_tolstring(L, index, len);
     else
         luaL_typeerror(L, index, "string or buffer");
 }

@@ -62,7 +62,7 @@ static const char *check_field(lua_State *L, const char *name, size_t *len)
 {
     if (lua_type(L, -1) != LUA_TSTRING && lua_type(L, -1) != LUA_TNUMBER)
         luaL_error(L, "sse:send: %s must be a string; got %s", name, luaL_typename(L, -1));
-    const char *text = lua_tolstring(L, -1, len);
+    const char *text = ls_number_tolstring(L, -1, len);
     if (!ls_sse_is_field(text, *len))
         luaL_error(L, "sse:send: %s must not contain a line break or NUL; lines belong into data", name);
     if (!ls_utf8_valid(text, *len)) luaL_error(L, "sse:send: %s is not valid UTF-8", name);
@@ -87,7 +87,7 @@ static const char *check_data(lua_State *L, int index, size_t *len)
         ls_slices_push_string(L, buffer->slices, buffer->count, buffer->len);
         lua_replace(L, index);
     }
-    const char *data = lua_tolstring(L, index, len);
+    const char *data = ls_number_tolstring(L, index, len);
     if (!ls_utf8_valid(data, *len))
         luaL_error(L, "sse:send: the data is not valid UTF-8; encode bytes, for instance in base64");
     return data;

@@ -155,7 +155,7 @@ static ls_slice check_data(lua_State *L, bool text)
         if (buffer == NULL) luaL_typeerror(L, 2, "string, number, table or buffer");
         return join(L, buffer);
     }
-    slice.ptr = lua_tolstring(L, 2, &slice.len);
+    slice.ptr = ls_number_tolstring(L, 2, &slice.len);
     return slice;
 }
 

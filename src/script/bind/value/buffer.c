@@ -164,7 +164,7 @@ static void buffer_append_values(lua_State *L, ls_buffer *buffer, int first, int
         const int type = lua_type(L, i);
         if (type == LUA_TSTRING || type == LUA_TNUMBER) {
             size_t len;
-            const char *bytes = lua_tolstring(L, i, &len);
+            const char *bytes = ls_number_tolstring(L, i, &len);
             ls_buffer_add_bytes(L, buffer, bytes, len);
         } else {
             const ls_buffer *other = ls_buffer_test(L, i);

@@ -6,6 +6,7 @@
 #include "codec/http_chars.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
+#include "script/core/lua/push.h"
 
 /* The reference for a character that has a meaning in HTML, in text or in a quoted attribute; NULL for another. */
 static const char *html_reference(char c)
@@ -25,11 +26,11 @@ static const char *html_reference(char c)
 static int core_html_escape(lua_State *L)
 {
     luaL_Buffer out;
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len), *const end = text + len;
+    const ls_text given = ls_check_text(L, 1);
+    const char *text = given.ptr, *const end = text + given.len;
     ls_check_arguments(L, 1, "ls.html.escape(text)");
     lua_settop(L, 1);
-    if (strcspn(text, "&<>\"'") == len) return 1;
+    if (strcspn(text, "&<>\"'") == given.len) return 1;
     luaL_buffinit(L, &out);
     while (text < end) {
         const char *from = text;
@@ -54,7 +55,7 @@ static int template_value(lua_State *L, int status, lua_KContext escape)
         case LUA_TFUNCTION: lua_callk(L, 0, 1, escape, template_value); continue;
         case LUA_TNIL: lua_pushliteral(L, ""); return 1;
         case LUA_TSTRING: return escape != 0 ? core_html_escape(L) : 1;
-        case LUA_TNUMBER: (void)lua_tostring(L, 1); return 1;
+        case LUA_TNUMBER: (void)ls_number_tolstring(L, 1, NULL); return 1;
         default: break;
         }
         if (lua_touserdata(L, 1) == NULL && lua_islightuserdata(L, 1)) { /* ls.json.null */
@@ -78,6 +79,14 @@ static int core_template_output(lua_State *L)
     return template_value(L, LUA_OK, 0);
 }
 
+/* core.number_text(number) -> its text, as ls_number_write() with `whole` */
+static int core_number_text(lua_State *L)
+{
+    char text[LS_NUMBER_BYTES];
+    (void)luaL_checknumber(L, 1);
+    return ls_push_bytes(L, text, ls_number_write(text, L, 1, true));
+}
+
 static bool is_unreserved(char c)
 {
     return (unsigned char)(ls_char_lower(c) - 'a') < 26 || ls_char_digit(c) || c == '-' || c == '.' || c == '_' ||
@@ -90,9 +99,10 @@ static int core_url_encode(lua_State *L)
 {
     static const char digits[] = "0123456789ABCDEF";
     luaL_Buffer out;
-    size_t len;
-    const char *text = luaL_checklstring(L, 1, &len);
     size_t plain = 0;
+    const ls_text given = ls_check_text(L, 1);
+    const char *text = given.ptr;
+    const size_t len = given.len;
     ls_check_arguments(L, 1, "ls.url.encode(text)");
     lua_settop(L, 1);
     while (plain < len && is_unreserved(text[plain])) plain++;
@@ -115,6 +125,7 @@ static const luaL_Reg functions[] = {{"html_escape", core_html_escape},
                                      {"url_encode", core_url_encode},
                                      {"template_escape", core_template_escape},
                                      {"template_output", core_template_output},
+                                     {"number_text", core_number_text},
                                      {NULL, NULL}};
 
 const ls_module ls_text_module = {.name = "text", .functions = functions};

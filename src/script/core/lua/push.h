@@ -8,6 +8,7 @@
 #include <lauxlib.h>
 
 #include "base/text.h"
+#include "script/core/lua/number.h"
 
 /* Each returns 1. */
 static inline int ls_push_nil(lua_State *L)
@@ -95,8 +96,11 @@ static inline void ls_set_function(lua_State *L, const char *name, lua_CFunction
 /* The string at `index`; raises as luaL_checklstring. */
 static inline ls_text ls_check_text(lua_State *L, int index)
 {
-    ls_text text;
-    text.ptr = luaL_checklstring(L, index, &text.len);
+    ls_text text = {NULL, 0};
+    if (lua_type(L, index) == LUA_TNUMBER)
+        text.ptr = ls_number_tolstring(L, index, &text.len);
+    else
+        text.ptr = luaL_checklstring(L, index, &text.len);
     return text;
 }
 
