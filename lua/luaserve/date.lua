@@ -75,6 +75,7 @@ local function parse_iso(text)
   if hour > 23 or minute > 59 or second > 60 then return nil end
   local seconds = days * 86400 + hour * 3600 + minute * 60 + second
   if zone ~= "Z" and zone ~= "z" then
+    if #zone == 3 then zone = zone .. ":00" end -- of PostgreSQL: +02
     local sign, hours, minutes = match(zone, "^([+-])(%d%d):(%d%d)$")
     hours, minutes = tonumber(hours), tonumber(minutes)
     if not sign or hours > 23 or minutes > 59 then return nil end
@@ -86,7 +87,7 @@ end
 
 -- ls.date.parse(text) -> seconds: number | nil, message, code
 -- The seconds since 1970 of a date of HTTP, in each of its three formats, or of RFC 3339, such as
--- `"1994-11-06T09:49:37+01:00"` or `"1994-11-06"`. EINVAL: another text.
+-- `"1994-11-06T09:49:37+01:00"` or `"1994-11-06"`, or of a timestamptz of PostgreSQL. EINVAL: another text.
 function date.parse(text, ...)
   if type(text) ~= "string" then usage.error("ls.date.parse takes a string; got %s", usage.quote(text)) end
   usage.no_more("ls.date.parse(text)", text, ...)

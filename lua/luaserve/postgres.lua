@@ -53,10 +53,11 @@ end
 -- read(self, lease, how) -> kind and values of a result, as core.postgres_result; those after it are read, too, and an error
 -- among them takes its place.
 local function read(self, lease, how)
-  local result = pack(core_result(lease, how, self.decoders))
+  local decoders = self.types.decoders
+  local result = pack(core_result(lease, how, decoders))
   local kind = result[1]
   while kind and kind ~= "some" and kind ~= "in" and kind ~= "out" do
-    local following = pack(core_result(lease, how, self.decoders))
+    local following = pack(core_result(lease, how, decoders))
     kind = following[1]
     if kind == "error" or kind == "in" or kind == "out" or (not kind and following.n > 0) then result = following end
   end
@@ -88,7 +89,7 @@ local function encoded(self, lease, call, ...)
     local value = select(i, ...)
     if type(value) == "table" then
       list = list or pack(...)
-      local text, wrong = values.encode(value, core_type(lease, i))
+      local text, wrong = values.encode(value, core_type(lease, i), self.types)
       if not text then usage.error("%s: parameter $%d: %s", call, i, wrong) end
       list[i] = text
     end
@@ -97,12 +98,30 @@ local function encoded(self, lease, call, ...)
   return ...
 end
 
+-- learn(self, lease, call, sql) -> whether another statement was run: the types of the prepared one that the pool does not know
+-- are asked for.
+local function learn(self, lease, call, sql)
+  local types, list, n = self.types, {}, 1
+  if types.count == CHECKED_MAX then types.statements, types.count = {}, 0 end
+  types.statements[sql], types.count = true, types.count + 1
+  for oid in function() n = n + 1 return core_type(lease, n - 1) end do
+    if not types.known[oid] then list[#list + 1] = oid end
+  end
+  if not list[1] then return false end
+  local _, rows = command(self, lease, call, values.query:format(concat(list, ",")))
+  for i = 1, #rows do values.learn(types, rows[i].oid, rows[i].element, rows[i].mark) end
+  return true
+end
+
 -- send(self, lease, call, sql, ...) -> whether the statement, which runs now, was prepared by an earlier call
 local function send(self, lease, call, sql, ...)
   local count = sure(self, call, sql, core_prepare(lease, sql))
   local kept = count ~= true
   while count == true do
     answer(self, call, sql, read(self, lease, ALL))
+    count = sure(self, call, sql, core_prepare(lease, sql))
+  end
+  if not (kept and self.types.statements[sql]) and learn(self, lease, call, sql) then
     count = sure(self, call, sql, core_prepare(lease, sql))
   end
   local given = select("#", ...)
@@ -116,13 +135,20 @@ end
 
 -- run(self, lease, call, how, sql, ...) -> kind, rows, changes
 local function run(self, lease, call, how, sql, ...)
-  send(self, lease, call, sql, ...)
-  local result = pack(read(self, lease, how))
-  if result[1] == "error" and rawget(self, "failure") == nil and result[3] == "0A000" then -- a table was altered: the plan is too old
-    core.postgres_deallocate(lease)
-    send(self, lease, call, sql, ...)
-    result = pack(read(self, lease, how))
+  local kept = send(self, lease, call, sql, ...)
+  local result, begun = pack(read(self, lease, how)), rawget(self, "begun")
+  if kept and result[1] == "error" and values.is_stale(result[3]) then
+    core.postgres_deallocate(lease, result[3] == "26000")
+    if begun and result[3] == "0A000" then
+      return sure(self, call, sql, nil, result[2] .. ": a table was altered; run the transaction again", "EBUSY", "0A000")
+    elseif not begun then -- nothing was done: prepare it again, and run it
+      if begun == false then command(self, lease, call, "rollback; begin") end
+      send(self, lease, call, sql, ...)
+      result = pack(read(self, lease, how))
+      if result[1] ~= "error" then core.postgres_changed(lease) end
+    end
   end
+  if begun == false then self.begun = true end
   return answer(self, call, sql, unpack(result, 1, result.n))
 end
 
@@ -135,7 +161,10 @@ local function is_reading(sql) return sql:find("^%s*[sS][eE][lL][eE][cC][tT]%f[%
 -- lease_of(pg, call, sql, reads, in_transaction) -> a connection, to be closed
 local function lease_of(self, call, sql, reads, in_transaction)
   local lease, message, code, state = core.postgres_lease(self.handle, reads, in_transaction)
-  if lease then return lease end
+  if lease then
+    if message ~= self.types.epoch then self.types.statements, self.types.count, self.types.epoch = {}, 0, message end
+    return lease
+  end
   if state == "" then state = nil end
   return sure(self, call, sql, lease, message, state and values.code(state) or code, state, true)
 end
@@ -186,13 +215,16 @@ function methods.rows(self, sql, ...)
   check_statement("pg:rows", sql, false)
   local lease = lease_of(self, "pg:rows", sql, is_reading(sql), false)
   local guard <close> = guarded(lease)
-  send(self, lease, "pg:rows", sql, ...)
+  local at, kind, rows = 0, run(self, lease, "pg:rows", SOME, sql, ...)
   guard.lease = nil
-  local rows, at, more = {}, 0, true
+  rows = rows or {}
+  local more = kind == "some"
+  if not more then close(lease) end
   return function()
     at = at + 1
     while rows[at] == nil and more do
-      local kind, list = answer(self, "pg:rows", sql, read(self, lease, SOME))
+      local list
+      kind, list = answer(self, "pg:rows", sql, read(self, lease, SOME))
       rows, at, more = list or {}, 1, kind == "some"
       if not more then close(lease) end
     end
@@ -218,6 +250,7 @@ local function put(self, lease, call, sql, data)
 end
 
 local function copy_in(self, lease, call, sql, rows)
+  if rawget(self, "begun") == false then self.begun = true end
   begin_copy(self, lease, call, sql, "in")
   local parts, bytes, number, more = {}, 0, 0, true
   while more do
@@ -310,10 +343,14 @@ local function begin(self, call)
   local guard <close> = guarded(lease)
   command(self, lease, call, "begin")
   guard.lease = nil
-  return setmetatable({ handle = lease, target = self.target, decoders = self.decoders, failure = false }, tx_meta)
+  return setmetatable({ handle = lease, target = self.target, types = self.types, failure = false, begun = false }, tx_meta)
 end
 
 local function commit(tx) return command(tx, tx.handle, "pg:transaction", "commit") end
+local function commit_migrations(tx)
+  commit(tx)
+  core.postgres_changed(tx.handle)
+end
 
 -- pg:transaction(fn: fun(tx: PostgresTransaction): ...) -> ...: any
 -- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
@@ -342,7 +379,7 @@ function methods.migrate(self, list, ...)
     core.postgres_spend(tx.handle) -- they may change settings
     for i = version + 1, #list do command(tx, tx.handle, call .. ": migration " .. i, list[i]) end
     tx:exec(row and "update luaserve_version set version = $1" or "insert into luaserve_version values($1)", #list)
-  end, commit, begin(self, call))
+  end, commit_migrations, begin(self, call))
 end
 
 -- ---- notifications -----------------------------------------------------------------------------------------------------
@@ -362,6 +399,13 @@ function methods.listen(self, channel, fn, given, ...)
   local topic = sure(self, "pg:listen", nil, core.postgres_listen(self.handle, channel))
   if not fn then return topic end
   return core.subscribe(topic, function(payload) return fn(payload, channel) end, given)
+end
+
+-- What this state knows of the types of a pool, and of the types of which statements, in an epoch of the core.
+local function new_types()
+  local types = values.types()
+  types.statements, types.count, types.epoch = {}, 0, 0
+  return types
 end
 
 local meta = database.strict("a pool", methods)
@@ -387,7 +431,7 @@ function postgres.open(url, given, ...)
   elseif not handle then
     usage.error("ls.postgres: this database has other options at %s", message)
   end
-  opened[url] = opened[url] or setmetatable({ handle = handle, target = message, decoders = values.decoders }, meta)
+  opened[url] = opened[url] or setmetatable({ handle = handle, target = message, types = new_types() }, meta)
   return opened[url]
 end
 

@@ -1,9 +1,11 @@
 -- postgres_values.lua - values of PostgreSQL: arrays and JSON as text, names of types, SQLSTATEs, the beginnings of
 -- statements. Pure functions.
 
+local core = require "luaserve.core"
 local json = require "luaserve.json"
 
 local ipairs, tonumber, tostring, type = ipairs, tonumber, tostring, type -- a site may replace the globals
+local number_text = core.number_text
 
 local values = {}
 
@@ -18,22 +20,29 @@ local function text(element) return element end
 local function bytes(element)
   return (element:gsub("^\\x", ""):gsub("%x%x", function(hex) return string.char(tonumber(hex, 16)) end))
 end
-
--- The types of arrays, and how the text of an element becomes a value.
-local elements = {
-  [1000] = function(element) return element == "t" end, [1001] = bytes,
-  [1005] = tonumber, [1007] = tonumber, [1016] = tonumber, [1028] = tonumber, [1021] = tonumber, [1022] = tonumber,
-  [1002] = text, [1003] = text, [1009] = text, [1014] = text, [1015] = text, [1115] = text, [1182] = text, [1183] = text,
-  [1185] = text, [1187] = text, [1231] = text, [2951] = text, [199] = json.decode, [3807] = json.decode,
-}
-local floats = { [1021] = true, [1022] = true }
+local function boolean(element) return element == "t" end
 local special = { NaN = 0 / 0, Infinity = 1 / 0, ["-Infinity"] = -1 / 0 }
 local function float(element) return special[element] or tonumber(element) + 0.0 end
 
--- array(text, element) -> list, of the text of an array such as `{1,NULL,"a b"}` or `{{1},{2}}`; element(text) -> value.
--- An element that is NULL is ls.json.null. Raises for another text. (PostgreSQL manual, "Array Input and Output Syntax")
-function values.array(source, element)
+-- How the text of an element of an array becomes a value, by the type of the element; of all others it is a string.
+local scalars = {
+  [16] = boolean, [17] = bytes, [20] = tonumber, [21] = tonumber, [23] = tonumber, [26] = tonumber, [700] = float,
+  [701] = float, [114] = json.decode, [3802] = json.decode,
+}
+
+-- The types of arrays that are known from the start, and those of their elements.
+local arrays = {
+  [1000] = 16, [1001] = 17, [1002] = 18, [1003] = 19, [1005] = 21, [1007] = 23, [1009] = 25, [1014] = 1042, [1015] = 1043,
+  [1016] = 20, [1021] = 700, [1022] = 701, [1028] = 26, [1115] = 1114, [1182] = 1082, [1183] = 1083, [1185] = 1184,
+  [1187] = 1186, [1231] = 1700, [199] = 114, [2951] = 2950, [3807] = 3802,
+}
+
+-- array(text, element, mark) -> list, of the text of an array such as `{1,NULL,"a b"}` or `{{1},{2}}`; element(text) ->
+-- value; `mark` is between elements. An element that is NULL is ls.json.null. Raises for another text. (PostgreSQL manual,
+-- "Array Input and Output Syntax")
+function values.array(source, element, mark)
   local at = source:find("{", 1, true) -- bounds may precede it: [0:1]={1,2}
+  local word_pattern, mark_byte = "^([^" .. mark .. "}]*)()", mark:byte()
   local function invalid() error("ls.postgres: the server has sent an invalid array", 0) end
   local function list()
     local out = json.array {}
@@ -45,19 +54,19 @@ function values.array(source, element)
       elseif c == '"' then
         local quoted, after = "", at + 1
         repeat
-          local piece, mark, next_at = source:match('^([^"\\]*)(["\\])()', after)
-          if not mark then invalid() end
+          local piece, sign, next_at = source:match('^([^"\\]*)(["\\])()', after)
+          if not sign then invalid() end
           quoted, after = quoted .. piece, next_at
-          if mark == "\\" then quoted, after = quoted .. source:sub(after, after), after + 1 end
-        until mark == '"'
+          if sign == "\\" then quoted, after = quoted .. source:sub(after, after), after + 1 end
+        until sign == '"'
         out[#out + 1], at = element(quoted), after
       else
-        local word, after = source:match("^([^,}]*)()", at)
+        local word, after = source:match(word_pattern, at)
         if word:upper() == "NULL" then out[#out + 1] = json.null else out[#out + 1] = element(word) end
         at = after
       end
-      local mark = source:byte(at)
-      if mark == 44 then at = at + 1 elseif mark ~= 125 then invalid() end -- ,
+      local byte = source:byte(at)
+      if byte == mark_byte then at = at + 1 elseif byte ~= 125 then invalid() end
     end
     at = at + 1
     return out
@@ -65,33 +74,47 @@ function values.array(source, element)
   return (at and list or invalid)()
 end
 
--- The functions by type for core.postgres_result: the value of a text.
-values.decoders = { [114] = json.decode, [3802] = json.decode }
-for oid, element in next, elements do
-  if floats[oid] then element = float end
-  values.decoders[oid] = function(source) return values.array(source, element) end
+-- learn(types, oid, element, mark): `types` have this one, which is an array if `element`, the type of its elements, is not nil.
+function values.learn(types, oid, element, mark)
+  local decode = scalars[element] or text
+  types.known[oid] = true
+  types.arrays[oid] = element and { element = element, mark = mark }
+  types.decoders[oid] = element and function(source) return values.array(source, decode, mark) end
 end
+
+-- types() -> the types that a pool knows: `known`, a set; `arrays`; `decoders`, functions for core.postgres_result.
+function values.types()
+  local types = { known = {}, arrays = {}, decoders = { [114] = json.decode, [3802] = json.decode } }
+  for oid, element in next, arrays do
+    types.known[element] = true
+    values.learn(types, oid, element, ",")
+  end
+  return types
+end
+
+-- The query for what learn() needs about a list of types. An array is a type that its element names as such.
+values.query = [[select t.oid, nullif(coalesce(nullif(e.typbasetype, 0), e.oid), 0) as element, e.typdelim::text as mark
+  from pg_catalog.pg_type t left join pg_catalog.pg_type e on e.oid = t.typelem and e.typarray = t.oid where t.oid in (%s)]]
 
 local function quote(value) return '"' .. value:gsub('[\\"]', "\\%0") .. '"' end
 
--- array_text(list, oid) -> text of an array | nil, what is wrong with an element
-local function array_text(list, oid)
+-- array_text(list, array) -> text of an array | nil, what is wrong with an element
+local function array_text(list, array)
   local out = {}
   for i, value in ipairs(list) do
     local kind = type(value)
     if value == json.null then
       value = "NULL"
-    elseif kind == "table" and elements[oid] == json.decode then
+    elseif kind == "table" and scalars[array.element] == json.decode then
       value = quote(json.encode(value))
     elseif kind == "table" then
-      local text_of, wrong = array_text(value, oid)
+      local text_of, wrong = array_text(value, array)
       if not text_of then return nil, wrong end
       value = text_of
-    elseif oid == 1001 and kind == "string" then
+    elseif array.element == 17 and kind == "string" then
       value = '"\\\\x' .. value:gsub(".", function(c) return ("%02x"):format(c:byte()) end) .. '"'
     elseif kind == "string" or kind == "boolean" or kind == "number" then
-      value = quote(kind == "number" and value ~= value and "NaN" or math.type(value) == "float" and ("%.17g"):format(value)
-        or tostring(value))
+      value = quote(kind == "number" and number_text(value) or tostring(value))
     else
       return nil, ("element %d is a %s"):format(i, kind)
     end
@@ -102,13 +125,13 @@ local function array_text(list, oid)
       return nil, "it is no list: ls.json.null stands for NULL"
     end
   end
-  return "{" .. table.concat(out, ",") .. "}"
+  return "{" .. table.concat(out, array.mark) .. "}"
 end
 
--- encode(table, oid) -> the text of a table as a parameter of this type: JSON, or an array | nil, what is wrong
-function values.encode(value, oid)
-  if oid == 114 or oid == 3802 then return json.encode(value) end
-  if elements[oid] then return array_text(value, oid) end
+-- encode(table, oid, types) -> the text of a table as a parameter of this type: JSON, or an array | nil, what is wrong
+function values.encode(value, oid, types)
+  if scalars[oid] == json.decode then return json.encode(value) end
+  if types.arrays[oid] then return array_text(value, types.arrays[oid]) end
   return nil, ("its type is %s: a table is for json, jsonb and arrays"):format(names[oid] or "unknown (OID " .. oid .. ")")
 end
 
@@ -120,7 +143,9 @@ function values.line(list)
       out[i] = "\\N"
     elseif type(value) == "string" then
       out[i] = value:gsub("[\\\t\n\r]", { ["\\"] = "\\\\", ["\t"] = "\\t", ["\n"] = "\\n", ["\r"] = "\\r" })
-    elseif type(value) == "number" or type(value) == "boolean" then
+    elseif type(value) == "number" then
+      out[i] = number_text(value)
+    elseif type(value) == "boolean" then
       out[i] = tostring(value)
     else
       return nil, ("column %d is a %s"):format(i, type(value))
@@ -144,6 +169,13 @@ local codes = {
   ["54"] = "ELIMIT", ["57"] = "ECLOSED", ["08"] = "ECLOSED", ["P0"] = "EINVAL", ["44"] = "EINVAL",
   ["0A"] = "ENOTSUP",
 }
+
+-- is_stale(sqlstate) -> whether a statement that was prepared before may have failed because a table or a type has changed
+-- since then: its result has other columns, a name or a type does not exist, a parameter has another type.
+function values.is_stale(sqlstate)
+  return sqlstate:find("^42") ~= nil or sqlstate == "0A000" or sqlstate == "26000" or sqlstate == "XX000"
+    or sqlstate == "22P02" or sqlstate == "22P03"
+end
 
 -- code(sqlstate) -> the code of a failure
 function values.code(sqlstate) return codes[sqlstate] or codes[sqlstate:sub(1, 2)] or "EIO" end

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import unittest
 
 from harness import (E2E, SANITIZER, SLOW, WAIT, app_site, free_port, in_parallel, run_program, temporary_folder,
@@ -371,16 +372,103 @@ class Statements(Case):
               return tx:one("select count(*) as n from pg_prepared_statements").n
             end)"""), [64])
 
-    def test_a_table_that_was_altered(self):
-        self.run_lua("return pg:exec('create table alters (a int)')")
-        code = "return pg:query('select * from alters')"
-        for _ in range(4):
-            self.assertEqual(self.run_lua(code), [[]])
-        self.run_lua("return pg:exec('insert into alters values(1)')")
-        self.run_lua("return pg:exec('alter table alters add b int default 2')")
+    def test_tables_and_types_that_have_changed_since_a_statement_was_prepared(self):
+        table = "create table changes (a int); insert into changes values(1)"
+        mood = "create type change_mood as enum ('sad', 'ok')"
+        for begin, code, before, change, after in (
+                (table, "'select * from changes'", {"a": 1}, "alter table changes add b int default 2", {"a": 1, "b": 2}),
+                (table, "'select * from changes'", {"a": 1}, "drop table changes; create table changes as select 'x'::text as c", {"c": "x"}),
+                (table, "'select a from changes where a = $1', 1", {"a": 1}, "alter table changes alter a type text", {"a": "1"}),
+                (table, "'update changes set a = $1 returning a', arg", {"a": 7}, "alter table changes alter a type text", {"a": "abc"}),
+                (mood, "'select array[$1]::change_mood[] as m', 'ok'", {"m": ["ok"]}, "drop type change_mood; " + mood, {"m": ["ok"]}),
+                ("", "'select 5 as v'", {"v": 5}, None, {"v": 5})):
+            for way in ("one:one(@)", "(function() for row in one:rows(@) do return row end end)()",
+                        "one:transaction(function(tx) return tx:one(@) end)"):
+                with self.subTest(code=code, way=way, change=change):
+                    self.pg.psql(begin)
+                    call = "local arg = %s local one = ls.postgres('" + self.pg.url + \
+                        "&application_name=changes', { connections = 1 }) return " + way.replace("@", code)
+                    self.assertEqual(self.run_lua(call % 7), [before])
+                    if change:
+                        self.pg.psql(change)
+                    else:
+                        self.run_lua("return ls.postgres('%s&application_name=changes'):exec([[do $$ begin execute 'deallocate all'; end $$]])" % self.pg.url)
+                    self.assertEqual(self.run_lua(call % "'abc'"), [after])
+                    self.pg.psql("drop table if exists changes; drop type if exists change_mood")
+
+    def test_a_table_that_changes_inside_of_a_transaction_or_by_a_migration(self):
+        self.pg.psql("create table later (a int); insert into later values(1)")
+        code = "return pg:transaction(function(tx) tx:exec('select 1') return tx:one('select * from later') end)"
         for _ in range(8):
-            self.assertEqual(self.run_lua(code), [[{"a": 1, "b": 2}]])
-        self.run_lua("return pg:exec('drop table alters')")
+            self.assertEqual(self.run_lua(code), [{"a": 1}])
+        self.pg.psql("alter table later add b int default 2")
+        results = self.results(code)
+        self.assertEqual((results[0], results[3:]), (False, ["EBUSY", "0A000"]), results)
+        self.assertIn("run the transaction again", results[1])
+        self.assertEqual(self.run_lua(code), [{"a": 1, "b": 2}])
+        held = """
+            local held, go, done = ls.channel("kept"), ls.channel("use"), {}
+            for n = 1, 4 do
+              ls.spawn(function()
+                done[n] = POOL:transaction(function(tx)
+                  held:send(tx:one("select 1 as n").n)
+                  go:receive()
+                  return tx:one("select * from later")
+                end)
+                held:send(n)
+              end)
+            end
+            for n = 1, 4 do held:receive() end
+            for n = 1, 4 do go:send(true) end
+            for n = 1, 4 do held:receive() end
+            return done"""
+        for pool in ("pg", "quick"):  # on all four connections
+            self.assertEqual(self.run_lua(held.replace("POOL", pool)), [[{"a": 1, "b": 2}] * 4])
+        self.run_lua("return quick:migrate { '', 'alter table later add c int default 3' }")
+        self.assertEqual(self.run_lua(held.replace("POOL", "quick")), [[{"a": 1, "b": 2, "c": 3}] * 4])
+        self.pg.psql("drop table later; update luaserve_version set version = 1")
+
+    def test_arrays_of_all_types(self):
+        self.pg.psql("create type array_mood as enum ('sad', 'a \"b\"'); create domain array_count as int check (value > 0)")
+        for kind, values in (
+                ("array_mood", ["sad", 'a "b"']), ("inet", ["10.0.0.1", "::1"]), ("int4range", ["[1,5)", "empty"]),
+                ("money", ["$1.50"]), ("point", ["(1,2)", "(3.5,4)"]), ("box", ["(1,1),(0,0)", "(2,2),(1,1)"]),
+                ("array_count", [1, 2]), ("interval", ["1 day"]), ("bit varying", ["101"]), ("int[]", [[1, 2], [3, 4]]),
+                ("numeric", ["1.50", "19.99"]), ("name", ["a"]), ("tsvector", ["'a' 'b'"])):
+            with self.subTest(kind):
+                element = kind.removesuffix("[]")
+                self.assertEqual(self.run_lua("return pg:one('select $1::%s[] as list', ls.json.decode [==[%s]==]).list"
+                                              % (element, json.dumps(values))), [values])
+        self.assertEqual(self.run_lua("""
+            local found = {}
+            for n = 1, 3 do found[n] = pg:transaction(function(tx) return tx:one("select array['sad']::array_mood[] as m, '{}'::inet[] as i") end) end
+            return found"""), [[{"m": ["sad"], "i": []}] * 3])
+        self.pg.psql("drop type array_mood; drop domain array_count")
+
+    def test_numbers_have_the_digits_that_read_back(self):
+        self.assertEqual(self.run_lua("""
+            local price = ls.json.decode "19.99"
+            pg:transaction(function(tx)
+              tx:exec("create temporary table prices (n numeric) on commit drop")
+              tx:copy_in("copy prices from stdin", { { price }, { 3.0 } })
+              copied = tx:query("select n from prices")
+            end)
+            return copied, pg:one("select $1::numeric as n, $1::text as t, $2::numeric[] as l, $3::int as w, $4::float8 = 'inf' as i",
+              price, { price, 0.1 }, 3.0, math.huge)"""),
+            [[{"n": "19.99"}, {"n": "3"}], {"n": "19.99", "t": "19.99", "l": ["19.99", "0.1"], "w": 3, "i": True}])
+
+    def test_the_session_decides_how_dates_are_written(self):
+        self.pg.psql("alter role ada set datestyle = 'German'; alter role ada set extra_float_digits = -5")
+        self.assertEqual(self.run_lua("""
+            local row = ls.postgres('%s&application_name=dates'):one("select '2024-11-28 20:00:00.25+02'::timestamptz as at, 0.1::float8 + 0.2 as sum")
+            local zoned = pg:transaction(function(tx)
+              tx:exec("set local timezone = 'Asia/Kolkata'")
+              return tx:one("select '2024-11-28 20:00:00.25+02'::timestamptz as at").at
+            end)
+            return ls.date.parse(row.at), row.sum, zoned, ls.date.parse(zoned), ls.date.parse("2024-11-28 20:00:00+02")
+        """ % (self.pg.tcp % ("ada:secret", "site") + "?sslmode=disable")),
+            [1732816800.25, 0.1 + 0.2, "2024-11-28 23:30:00.25+05:30", 1732816800.25, 1732816800])
+        self.pg.psql("alter role ada reset all")
 
     def test_an_idle_connection_that_the_server_closes(self):
         one = "return ls.postgres('%s&application_name=idle', { connections = 1 }):one('select pg_backend_pid() as pid').pid" % self.pg.url
@@ -713,7 +801,8 @@ int getaddrinfo(const char *name, const char *port, const struct addrinfo *hints
 
 
 class FakeServer:
-    """Accepts connections and answers each with `data`, then closes it; None: it never answers."""
+    """Accepts connections and answers each with `data`, bytes or a list of pieces, then closes it; a piece that
+    is None waits for a message of the client, data None does so without end."""
 
     def __init__(self, data):
         self.data, self.held = data, []
@@ -730,7 +819,11 @@ class FakeServer:
                     continue
                 with conn, contextlib.suppress(OSError):
                     conn.recv(4096)
-                    conn.sendall(self.data)
+                    for piece in [self.data] if isinstance(self.data, bytes) else self.data:
+                        if piece is None:
+                            conn.recv(65536)
+                        else:
+                            conn.sendall(piece)
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -743,15 +836,19 @@ def message(kind, body):
     return kind + (len(body) + 4).to_bytes(4, "big") + body
 
 
+NOTICE = message(b"N", b"SNOTICE\0VNOTICE\0C00000\0Mwait\0\0")
+SET = message(b"C", b"SET\0") + message(b"Z", b"I")
 READY = message(b"R", bytes(4)) + message(b"S", b"server_version\x0015.1\0") + message(b"Z", b"I")
+STARTED = [READY, None, SET, None]
 SITE = app_site("""
 ls.config { threads = 2 }
 app:get("/listen/:port", function(req)
   ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/news?sslmode=disable"):listen("news")
   return { ls.stats().postgres_notifications }
 end)
-app:get("/:port", function(req)
-  local pg = ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/d?sslmode=disable", { timeout = 20, connect_timeout = 0.3 })
+app:get("/:port/:timeout/:connect", function(req)
+  local pg = ls.postgres("postgres://127.0.0.1:" .. req.params.port .. "/d?sslmode=disable",
+    { timeout = tonumber(req.params.timeout), connect_timeout = tonumber(req.params.connect) })
   local row, e = ls.try(pg.one, pg, "select 1")
   return { row or ls.json.null, e and e .. "", e and e.code }
 end)
@@ -773,22 +870,62 @@ class Fakes(E2E):
                 ("zeros", bytes(5000), ("EREFUSED",)), ("a long message", b"R\x7f\xff\xff\xff" + b"x" * 100, ("EREFUSED",)),
                 ("an error", message(b"E", b"SFATAL\0VFATAL\0C28000\0Mno\0\0"), ("EACCES",)),
                 ("silence", None, ("EREFUSED",)), ("the end behind its greeting", READY, ("EREFUSED", "ECLOSED")),
-                ("garbage behind its greeting", READY + b"\xff" * 3000, ("EREFUSED", "ECLOSED"))):
+                ("garbage behind its greeting", READY + b"\xff" * 3000, ("EREFUSED", "ECLOSED")),
+                *(("COPY %s, unasked" % kind, [READY, None, message(kind, bytes(3)), None], ("EREFUSED",)) for kind in (b"G", b"H", b"W"))):
             with self.subTest(name):
                 fake = FakeServer(data)
                 try:
-                    answers = [self.get("/%d" % fake.port).text for _ in range(2)]
+                    answers = [self.get("/%d/20/0.3" % fake.port).text for _ in range(2)]
                 finally:
                     fake.close()
                 for answer in answers:
                     self.assertIn("127.0.0.1:%d/d: " % fake.port, answer + self.server.log())
                     self.assertIn(json.loads(answer)[2], codes, answer)
 
+    def peak(self):
+        """The largest resident size so far, in KiB."""
+        with open("/proc/%d/status" % self.server.pid, encoding="ascii") as status:
+            return int(status.read().split("VmHWM:")[1].split()[0])
+
+    def ask(self, data, timeout, connect_timeout):
+        fake = FakeServer(data)
+        try:
+            return json.loads(self.get("/%d/%s/%s" % (fake.port, timeout, connect_timeout)).text)[1:]
+        finally:
+            fake.close()
+
+    def test_notices_do_not_prolong_a_call(self):
+        def notices():
+            yield from STARTED
+            while True:
+                yield NOTICE
+                time.sleep(0.05)
+
+        answer, code = self.ask(notices(), 1, WAIT)
+        self.assertEqual(code, "ETIMEDOUT", answer)
+
+    def test_results_and_notifications_without_end_take_no_memory(self):
+        note = message(b"A", bytes(4) + b"x\0" + b"y" * 4096 + b"\0")
+        for place in ([READY, None], STARTED):
+            before = self.peak()
+            answer, code = self.ask([*place, *[note * 256] * 64, message(b"E", b"SFATAL\0VFATAL\0C28000\0Mno\0\0")], WAIT, WAIT)
+            self.assertIn(code, ("EREFUSED", "EACCES", "ECLOSED"), answer)
+            if not SANITIZER:
+                self.assertLess(self.peak() - before, 24 << 10)
+
+        def results():
+            yield from STARTED
+            while True:
+                yield message(b"C", b"SET\0") * 1000
+
+        answer, code = self.ask(results(), 1, WAIT)
+        self.assertIn(code, ("ETIMEDOUT", "ECLOSED"), answer)
+
     def test_a_notification_with_a_name_that_is_too_long(self):
         for length in (63, 64, 300, 5000):
             with self.subTest(length):
                 before = json.loads(self.get("/listen/1").text)[0]
-                fake = FakeServer(READY + message(b"C", b"SET\0") + message(b"Z", b"I")
+                fake = FakeServer(READY + SET
                                   + message(b"A", bytes(4) + b"x" * length + b"\0hello\0"))
                 try:
                     self.eventually(lambda: json.loads(self.get("/listen/%d" % fake.port).text)[0] > before, "it comes")

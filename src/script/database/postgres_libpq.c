@@ -2,6 +2,7 @@
 #include "script/database/postgres_libpq.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct ls_pg {
     ls_timer timer;
     bool ticking;
     ls_pg_stats stats; /* without connections and waiting */
+    _Atomic unsigned epoch;
     char url[];
 };
 
@@ -84,6 +86,16 @@ void ls_pg_end(ls_pg_conn *conn)
     pool->stats.statements++;
     pool->stats.busy_ns += ls_clock_ns() - conn->begun_ns;
     ls_mutex_unlock(&pool->lock);
+}
+
+unsigned ls_pg_epoch(ls_pg *pool)
+{
+    return atomic_load_explicit(&pool->epoch, memory_order_relaxed);
+}
+
+void ls_pg_begin_epoch(ls_pg *pool)
+{
+    (void)atomic_fetch_add_explicit(&pool->epoch, 1, memory_order_relaxed);
 }
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
@@ -208,16 +220,19 @@ static bool prepare(ls_pg_conn *conn, const char *sql)
            conn->pq->PQflush(conn->pg) >= 0 && arm(conn, LS_EVENT_IN | LS_EVENT_OUT) == LS_OK;
 }
 
-/* What a connection begins with; the second setting is of PostgreSQL 14. */
+/* What a connection begins with, whatever the role has set: how values are read. The last setting is of PostgreSQL
+ * 14. */
 static const char settings[] =
-    "set bytea_output = hex; select set_config('client_connection_check_interval', '500', false) "
+    "set bytea_output = hex; set datestyle = iso; set extra_float_digits = 3; select set_config('client_connection_check_interval', '500', false) "
     "where current_setting('server_version_num')::int >= 140000";
 
 /* Of an idle connection: neither closed nor about to be. */
 static bool is_usable(ls_pg_conn *conn)
 {
-    return conn->pq->PQconsumeInput(conn->pg) == 1 && conn->pq->PQisBusy(conn->pg) == 0 && !conn->ends &&
-           conn->pq->PQstatus(conn->pg) == CONNECTION_OK;
+    const bool usable = conn->pq->PQconsumeInput(conn->pg) == 1 && conn->pq->PQisBusy(conn->pg) == 0 && !conn->ends &&
+                        conn->pq->PQstatus(conn->pg) == CONNECTION_OK;
+    ls_pg_drop_notifications(conn);
+    return usable;
 }
 
 static void connect_on(ls_pg_conn *conn, ls_node *woken)
@@ -429,13 +444,24 @@ static void ready(ls_pg_conn *conn, ls_node *woken)
     if (next_listen(pool, sql) ? !prepare(conn, sql) : arm(conn, LS_EVENT_IN) < 0) close_conn(conn);
 }
 
+void ls_pg_drop_notifications(const ls_pg_conn *conn)
+{
+    for (PGnotify *notify; (notify = conn->pq->PQnotifies(conn->pg)) != NULL;) conn->pq->PQfreemem(notify);
+}
+
+/* A result that libpq would give again and again; no statement of the pool's own has it. */
+static bool is_copy(ExecStatusType status)
+{
+    return status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH;
+}
+
 /* Move the connection on. It is `driven` by this thread, which does not hold the lock. */
 static void drive(ls_pg_conn *conn)
 {
     const ls_libpq *pq = conn->pq;
     ls_pg *pool = conn->pool;
     uint16_t events = LS_EVENT_IN;
-    bool idle = false;
+    bool idle = false, copies = false;
     PGresult *result;
     PGnotify *notify;
     ls_node woken = LS_LIST_INIT(woken);
@@ -445,9 +471,12 @@ static void drive(ls_pg_conn *conn)
     while (!failed && !idle && pq->PQisBusy(conn->pg) == 0) {
         result = pq->PQgetResult(conn->pg);
         idle = result == NULL;
+        copies = !idle && is_copy(pq->PQresultStatus(result));
+        failed = copies;
         pq->PQclear(result);
     }
     failed = failed || pq->PQstatus(conn->pg) != CONNECTION_OK;
+    if (!conn->listens) ls_pg_drop_notifications(conn);
     while (conn->listens && (notify = pq->PQnotifies(conn->pg)) != NULL) {
         publish(pool, notify);
         pq->PQfreemem(notify);
@@ -458,7 +487,7 @@ static void drive(ls_pg_conn *conn)
     ls_mutex_lock(&pool->lock);
     conn->driven = false;
     if (failed)
-        refused(conn, pq->PQerrorMessage(conn->pg), &woken);
+        refused(conn, copies ? "the server begins a COPY that was not asked for" : pq->PQerrorMessage(conn->pg), &woken);
     else if (idle)
         ready(conn, &woken);
     else if (arm(conn, events) < 0)

@@ -61,7 +61,8 @@ typedef struct ls_pg_conn ls_pg_conn;
 
 enum ls_pg_state { LS_PG_CLOSED, LS_PG_CONNECTING, LS_PG_SETUP, LS_PG_IDLE, LS_PG_LEASED, LS_PG_LISTENING };
 
-enum ls_pg_prepared { LS_PG_NONE, LS_PG_PREPARE, LS_PG_DESCRIBE, LS_PG_READY }; /* what was sent last */
+/* What was sent last. LS_PG_STALE: it is prepared again before its next use. */
+enum ls_pg_prepared { LS_PG_NONE, LS_PG_PREPARE, LS_PG_DESCRIBE, LS_PG_READY, LS_PG_STALE };
 
 typedef struct ls_pg_statement {
     char *sql; /* NULL: a free place */
@@ -69,8 +70,8 @@ typedef struct ls_pg_statement {
     uint64_t used; /* the least recently used one makes room */
     uint64_t number;
     enum ls_pg_prepared state;
-    Oid *types; /* of its parameters */
-    int count;
+    Oid *types; /* of its `count` parameters, then of its `columns` */
+    int count, columns;
 } ls_pg_statement;
 
 struct ls_pg_conn {
@@ -94,6 +95,7 @@ struct ls_pg_conn {
     ls_pg_statement *statement; /* that was prepared or sent last, or NULL */
     ls_pg_statement statements[LS_PG_STATEMENTS_MAX];
     uint64_t clock, numbers; /* of the statements */
+    unsigned epoch;          /* of the statements: see ls_pg_epoch */
 };
 
 typedef struct ls_pg_lease { /* zeros at first; its memory stays until it was given back */
@@ -152,6 +154,13 @@ bool ls_pg_cancel(void *lease, ls_waiter *waiter);
 /* A statement was sent, and its result was read to its end. */
 void ls_pg_begin(ls_pg_conn *conn);
 void ls_pg_end(ls_pg_conn *conn);
+
+/* Notifications of a connection that does not listen are dropped: libpq would keep them. */
+void ls_pg_drop_notifications(const ls_pg_conn *conn);
+
+/* Statements that were prepared in another epoch are prepared again: tables have changed. */
+unsigned ls_pg_epoch(ls_pg *pool);
+void ls_pg_begin_epoch(ls_pg *pool);
 
 /* The statement of this text if it is known, else a free place, or the one that was used least recently, which has to
  * be removed first. */

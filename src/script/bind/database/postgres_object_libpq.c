@@ -7,11 +7,11 @@
  *
  * A failure is nil, message, code, and of a connection the SQLSTATE, or "". A call that is wrong is false, message,
  * which postgres.lua raises. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/database/database_stats.h"
 #include "script/bind/modules.h"
@@ -62,7 +62,17 @@ typedef struct lease_object {
     bool waits;   /* a task waits for its connection */
     bool queued;  /* data of a COPY are with libpq */
     size_t bytes; /* of rows, since the statement was sent */
+    bool moved;   /* rows have come since the last wait */
+    uint64_t due_ns; /* the server must have answered, or sent rows, by then */
 } lease_object;
+
+static int push_timeout(lua_State *L, const lease_object *lease)
+{
+    char seconds[30];
+    (void)snprintf(seconds, sizeof seconds, "%.9g", ls_pg_timeout(lease->lease.pool));
+    return ls_push_failure_text(L, LS_ETIMEDOUT, "%s within %s seconds",
+                                lease->lease.conn == NULL ? "no connection was free" : "no answer", seconds);
+}
 
 static int push_refusal(lua_State *L, int err, const char *message, const char *sqlstate)
 {
@@ -113,18 +123,27 @@ static ls_wait *wait_get(lua_State *L, lease_object *lease)
     return wait;
 }
 
-/* Have `step` run again when the socket is ready; the caller returns the result. */
+static void wait_from_now(lease_object *lease)
+{
+    lease->due_ns = ls_clock_ns() + (uint64_t)(ls_pg_timeout(lease->lease.pool) * 1e9);
+    lease->moved = false;
+}
+
+/* Have `step` run again when the socket is ready; the caller returns the result. Notices of the server, which also make
+ * it ready, do not prolong the wait. */
 static int wait_for_socket(lua_State *L, lease_object *lease, bool writes, lua_KFunction step)
 {
     ls_task_may_wait(L);
     ls_wait *wait = wait_get(L, lease);
+    if (lease->moved) wait_from_now(lease);
+    const uint64_t now_ns = ls_clock_ns();
     const int err = ls_pg_wait(&lease->lease, &wait->waiter, writes);
     if (err < 0) {
         ls_wait_drop(wait);
         return ls_push_failure(L, err);
     }
     lease->waits = true;
-    return ls_wait_suspend(L, wait, ls_pg_timeout(lease->lease.pool), false, step);
+    return ls_wait_suspend(L, wait, now_ns < lease->due_ns ? (double)(lease->due_ns - now_ns) / 1e9 : 0, false, step);
 }
 
 /* The beginning of a step: 0, or the number of results, pushed, when the wait has given none. A task that is ended
@@ -132,7 +151,6 @@ static int wait_for_socket(lua_State *L, lease_object *lease, bool writes, lua_K
 static int waited(lua_State *L, lease_object *lease, lua_KContext context)
 {
     ls_wait *wait = (ls_wait *)context; /* NOLINT(performance-no-int-to-ptr) */
-    char seconds[30];
     if (wait == NULL) return 0;
     lease->waits = false;
     const int result = ls_wait_end(L, wait, NULL);
@@ -144,9 +162,7 @@ static int waited(lua_State *L, lease_object *lease, lua_KContext context)
     if (result == LS_ECLOSED || (lease->end.run != NULL && lease->lease.conn == NULL))
         return ls_push_false_text(L, has_ended);
     if (result == LS_OK || result == LS_EREFUSED) return 0;
-    (void)snprintf(seconds, sizeof seconds, "%.9g", ls_pg_timeout(lease->lease.pool));
-    return ls_push_failure_text(L, result, "%s within %s seconds",
-                                lease->lease.conn == NULL ? "no connection was free" : "no answer", seconds);
+    return result == LS_ETIMEDOUT ? push_timeout(L, lease) : ls_push_failure(L, result);
 }
 
 static int take_step(lua_State *L, int status, lua_KContext context)
@@ -162,7 +178,8 @@ static int take_step(lua_State *L, int status, lua_KContext context)
     }
     lease->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &lease->end);
-    return 1;
+    lua_pushinteger(L, ls_pg_epoch(lease->lease.pool));
+    return 2;
 }
 
 /* Whether the running task is inside of a transaction of the pool. */
@@ -175,7 +192,7 @@ static bool in_transaction(const ls_state *state, const ls_pg *pool)
     return false;
 }
 
-/* core.postgres_lease(pool, reads, transaction) -> lease, to be closed | nil, message, code [, SQLSTATE] | false,
+/* core.postgres_lease(pool, reads, transaction) -> lease, to be closed, ls_pg_epoch | nil, message, code [, SQLSTATE] | false,
  * message `reads`: the client that has left needs no result. */
 static int core_postgres_lease(lua_State *L)
 {
@@ -218,6 +235,7 @@ static int sent(lua_State *L, lease_object *lease, int ok)
     if (ok != 1) return push_lost(L, lease);
     ls_pg_begin(lease->lease.conn);
     lease->bytes = 0;
+    wait_from_now(lease);
     return ls_push_boolean(L, true);
 }
 
@@ -241,8 +259,16 @@ static int core_postgres_prepare(lua_State *L)
     char name[40];
     if (lease == NULL) return 2;
     ls_pg_conn *conn = lease->lease.conn;
+    const unsigned epoch = ls_pg_epoch(lease->lease.pool);
+    if (conn->epoch != epoch) {
+        for (unsigned n = 0; n < LS_PG_STATEMENTS_MAX; n++) ls_pg_statement_free(&conn->statements[n]);
+        conn->statement = NULL;
+        conn->epoch = epoch;
+        return sent(L, lease, conn->pq->PQsendQuery(conn->pg, "deallocate all"));
+    }
     ls_pg_statement *statement = conn->statement = ls_pg_statement_find(conn, sql, len);
-    const bool other = statement->sql != NULL && (statement->len != len || memcmp(statement->sql, sql, len) != 0);
+    const bool other = statement->sql != NULL && (statement->state == LS_PG_STALE || statement->len != len ||
+                                                  memcmp(statement->sql, sql, len) != 0);
     if (statement->state == LS_PG_READY && !other) return ls_push_integer(L, statement->count);
     (void)snprintf(name, sizeof name, "%sluaserve_%llu", other ? "deallocate " : "",
                    (unsigned long long)(statement->sql != NULL ? statement->number : ++conn->numbers));
@@ -264,8 +290,7 @@ static int core_postgres_prepare(lua_State *L)
     return sent(L, lease, conn->pq->PQsendPrepare(conn->pg, name, sql, 0, NULL));
 }
 
-/* The statement that is prepared, with `count` parameters or more. Raises if a table that was encoded has run
- * another. */
+/* The statement that is prepared, with `count` parameters. Raises if a table that was encoded has run another. */
 static const ls_pg_statement *check_prepared(lua_State *L, const lease_object *lease, lua_Integer count)
 {
     const ls_pg_statement *statement = lease->lease.conn->statement;
@@ -274,22 +299,38 @@ static const ls_pg_statement *check_prepared(lua_State *L, const lease_object *l
     return statement;
 }
 
-/* core.postgres_type(lease, n) -> the type of parameter n of the prepared statement, an OID */
+/* core.postgres_type(lease, n) -> the type of parameter n of the prepared statement, an OID; after the parameters those
+ * of the columns, then nil */
 static int core_postgres_type(lua_State *L)
 {
     const lease_object *lease = check_lease(L);
     const lua_Integer n = luaL_checkinteger(L, 2);
     if (lease == NULL) return 2;
-    return ls_push_integer(L, check_prepared(L, lease, n)->types[n - 1]);
+    const ls_pg_statement *statement = check_prepared(L, lease, 0);
+    if (n < 1 || n > statement->count + statement->columns) return ls_push_nil(L);
+    return ls_push_integer(L, statement->types[n - 1]);
 }
 
-/* core.postgres_deallocate(lease): the statement that was sent is prepared again the next time. */
+/* core.postgres_deallocate(lease, absent): the statement that was sent is prepared again the next time. `absent`: the
+ * server does not have it. */
 static int core_postgres_deallocate(lua_State *L)
 {
     const lease_object *lease = check_lease(L);
     if (lease == NULL) return 2;
-    if (lease->lease.conn->statement != NULL) ls_pg_statement_free(lease->lease.conn->statement);
-    lease->lease.conn->statement = NULL;
+    ls_pg_statement *statement = lease->lease.conn->statement;
+    if (statement != NULL && lua_toboolean(L, 2))
+        ls_pg_statement_free(statement);
+    else if (statement != NULL)
+        statement->state = LS_PG_STALE;
+    return 0;
+}
+
+/* core.postgres_changed(lease): tables have changed: all statements of the pool are prepared again. */
+static int core_postgres_changed(lua_State *L)
+{
+    const lease_object *lease = check_lease(L);
+    if (lease == NULL) return 2;
+    ls_pg_begin_epoch(lease->lease.pool);
     return 0;
 }
 
@@ -305,21 +346,13 @@ static int core_postgres_spend(lua_State *L)
 /* Make the value at `index` a string, or nil. NULL, or what is wrong with it. */
 static const char *parameter(lua_State *L, int index, Oid type)
 {
-    char text[40];
+    char text[LS_NUMBER_BYTES];
     const ls_buffer *buffer;
     luaL_Buffer bytes;
     switch (lua_type(L, index)) {
     case LUA_TNIL: return NULL;
     case LUA_TBOOLEAN: lua_pushstring(L, lua_toboolean(L, index) ? "true" : "false"); break;
-    case LUA_TNUMBER:
-        if (lua_isinteger(L, index)) {
-            (void)snprintf(text, sizeof text, LUA_INTEGER_FMT, lua_tointeger(L, index));
-        } else {
-            const double number = lua_tonumber(L, index);
-            (void)snprintf(text, sizeof text, isnan(number) ? "NaN" : "%.17g", number);
-        }
-        lua_pushstring(L, text);
-        break;
+    case LUA_TNUMBER: lua_pushlstring(L, text, ls_number_write(text, L, index, true)); break;
     case LUA_TSTRING: lua_pushvalue(L, index); break;
     case LUA_TLIGHTUSERDATA: /* ls.json.null */
         if (lua_touserdata(L, index) != NULL) return "has a value that is no data";
@@ -436,7 +469,7 @@ static void add_rows(lua_State *L, lease_object *lease, int how)
             lua_rawset(L, -3);
             lease->bytes += len;
         }
-        lease->bytes += 32 * (size_t)columns; /* of the table */
+        lease->bytes += 32 + 32 * (size_t)columns; /* of the table */
         lua_rawseti(L, ROWS, ++last);
     }
 }
@@ -459,10 +492,13 @@ static int prepared(lua_State *L, ls_pg_conn *conn)
     ls_pg_statement *statement = conn->statement;
     const int count = conn->pq->PQnparams(conn->result);
     if (statement->state == LS_PG_DESCRIBE) {
-        statement->types = calloc((size_t)count + 1, sizeof *statement->types);
+        const int columns = conn->pq->PQnfields(conn->result);
+        statement->types = calloc((size_t)count + (size_t)columns + 1, sizeof *statement->types);
         if (statement->types == NULL) return ls_push_failure(L, LS_ENOMEM);
         for (int n = 0; n < count; n++) statement->types[n] = conn->pq->PQparamtype(conn->result, n);
+        for (int n = 0; n < columns; n++) statement->types[count + n] = conn->pq->PQftype(conn->result, n);
         statement->count = count;
+        statement->columns = columns;
         statement->state = LS_PG_READY;
     }
     return ls_push_text(L, "done");
@@ -507,7 +543,9 @@ static bool has_result(lua_State *L, const ls_pg_conn *conn, bool *writes)
     *writes = pq->PQflush(conn->pg) > 0;
     if (ls_state_of(L)->loading) return true;
     if (pq->PQisBusy(conn->pg) && pq->PQconsumeInput(conn->pg) == 0) return true; /* the result is that failure */
-    return !pq->PQisBusy(conn->pg);
+    const bool ready = !pq->PQisBusy(conn->pg);
+    ls_pg_drop_notifications(conn);
+    return ready;
 }
 
 static int result_step(lua_State *L, int status, lua_KContext context)
@@ -538,6 +576,7 @@ static int result_step(lua_State *L, int status, lua_KContext context)
             return 0;
         }
         count = take_result(L, lease, how);
+        lease->moved = lease->moved || count == 0;
         conn->pq->PQclear(conn->result);
         conn->result = NULL;
     }
@@ -549,8 +588,10 @@ static int result_step(lua_State *L, int status, lua_KContext context)
  * `how`: READS_*. READS_SOME also gives the rows that have arrived, of some 256 KiB. */
 static int core_postgres_result(lua_State *L)
 {
-    if (check_lease(L) == NULL) return 2;
+    const lease_object *lease = check_lease(L);
+    if (lease == NULL) return 2;
     lua_settop(L, 3);
+    if (!lease->moved && ls_clock_ns() > lease->due_ns && !ls_state_of(L)->loading) return push_timeout(L, lease); /* without an end */
     return result_step(L, LUA_OK, 0);
 }
 
@@ -585,6 +626,7 @@ static int core_postgres_put(lua_State *L)
     lease_object *lease = check_lease(L);
     if (lease == NULL) return 2;
     lease->queued = false;
+    wait_from_now(lease);
     lua_settop(L, 3);
     return put_step(L, LUA_OK, 0);
 }
@@ -617,7 +659,9 @@ static int get_step(lua_State *L, int status, lua_KContext context)
 /* core.postgres_get(lease) -> data of COPY ... TO STDOUT, whole lines | nothing at its end | nil, message, code */
 static int core_postgres_get(lua_State *L)
 {
-    if (check_lease(L) == NULL) return 2;
+    lease_object *lease = check_lease(L);
+    if (lease == NULL) return 2;
+    wait_from_now(lease);
     lua_settop(L, TARGET);
     return get_step(L, LUA_OK, 0);
 }
@@ -680,6 +724,7 @@ static const luaL_Reg functions[] = {{"postgres", core_postgres},
                                      {"postgres_prepare", core_postgres_prepare},
                                      {"postgres_type", core_postgres_type},
                                      {"postgres_deallocate", core_postgres_deallocate},
+                                     {"postgres_changed", core_postgres_changed},
                                      {"postgres_spend", core_postgres_spend},
                                      {"postgres_send", core_postgres_send},
                                      {"postgres_result", core_postgres_result},
