@@ -68,6 +68,22 @@ class Sqlite(SiteChunks):
           return db:one("select typeof(?) as a, typeof(?) as b, typeof(?) as c, typeof(?) as d", 1, 1.0, "x", ls.buffer("x"))
         """), [{"a": "integer", "b": "real", "c": "text", "d": "blob"}])
 
+    def test_columns_that_are_declared_boolean_are_booleans(self):
+        many = ", ".join("c%d int" % n for n in range(70))
+        self.assertEqual(self.run_lua("""
+          memory:exec "create table flags(a boolean not null, b BOOL, n int, %s, c65b boolean)"
+          memory:exec("insert into flags(a, b, n, c65b) values(?, ?, 1, ?), (0, 2, 0, null)", true, false, true)
+          local rows = memory:query "select a, b, n, max(a) over () as e from flags"
+          local written = memory:one "update flags set a = 0 where n = 1 returning a, n"
+          local wide = memory:one "select * from flags"
+          for row in memory:rows "select a from flags" do rows[#rows + 1] = row end
+          memory:exec "alter table flags add column d boolean default 1"
+          local found = memory:one "select * from flags where not a and d"
+          memory:exec "drop table flags"
+          return rows, written, wide.c65b, wide.a, found.d, db:one("select ? as v", true).v
+        """ % many), [[{"a": True, "b": False, "n": 1, "e": 1}, {"a": False, "b": 2, "n": 0, "e": 1}, {"a": False}, {"a": False}],
+                      {"a": False, "n": 1}, True, False, True, 1])
+
     def test_named_parameters_take_the_fields_of_a_table(self):
         self.assertEqual(self.run_lua("""
           return db:one("select :a as a, @b as b, $c as c, :none as none", { a = 1, b = "x", c = 2.5, more = {}, fn = print, job = coroutine.create(print) })

@@ -11,35 +11,25 @@ end
 
 local db = ls.sqlite(path)
 db:migrate { -- add further ones at the end: each runs once
-  "create table item (id integer primary key autoincrement, title text not null, done integer not null)",
+  "create table item (id integer primary key autoincrement, title text not null, done boolean not null)",
 }
 
 local store = {}
 
--- The item of a row; nil without one. SQLite has no booleans.
-local function item_of(row)
-  if row then row.done = row.done == 1 end
-  return row
-end
-
-local function one(...) return item_of(db:one(...)) end
-
 -- The first `limit` items after the id `after`, by their ids. done: nil for all, or those with this value.
 function store.items(after, limit, done)
-  local rows = db:query([[select * from item where id > :after and (:done is null or done = :done)
+  return db:query([[select * from item where id > :after and (:done is null or done = :done)
     order by id limit :limit]], { after = after, limit = limit, done = done })
-  for _, row in ipairs(rows) do item_of(row) end
-  return ls.json.array(rows)
 end
 
-function store.item(id) return one("select * from item where id = ?", id) end
+function store.item(id) return db:one("select * from item where id = ?", id) end
 
 -- add(item) -> the item with its id
-function store.add(item) return one("insert into item(title, done) values(:title, :done) returning *", item) end
+function store.add(item) return db:one("insert into item(title, done) values(:title, :done) returning *", item) end
 
 -- change(id, fields) -> the new item | nil
 function store.change(id, fields)
-  return one("update item set title = coalesce(:title, title), done = coalesce(:done, done) where id = :id returning *",
+  return db:one("update item set title = coalesce(:title, title), done = coalesce(:done, done) where id = :id returning *",
     { id = id, title = fields.title, done = fields.done })
 end
 

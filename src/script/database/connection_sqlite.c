@@ -138,6 +138,30 @@ void ls_db_conn_close(ls_db_conn *conn)
     free(conn);
 }
 
+/* The clock of SQLite, its `now`, is that of the site, which `luaserve test` moves. */
+static int current_time(sqlite3_vfs *vfs, sqlite3_int64 *out)
+{
+    static const sqlite3_int64 julian_1970_ms = INT64_C(210866760000000);
+    *out = julian_1970_ms + ls_clock_wall_us() / 1000 + (int64_t)(ls_clock_moved_ns() / 1000000);
+    return SQLITE_OK;
+}
+
+/* The name of the default VFS with this clock. */
+static const char *vfs_name(void)
+{
+    static sqlite3_vfs vfs;
+    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
+    sqlite3_mutex_enter(mutex);
+    if (vfs.zName == NULL) {
+        vfs = *sqlite3_vfs_find(NULL);
+        vfs.zName = "luaserve";
+        vfs.xCurrentTimeInt64 = current_time;
+        (void)sqlite3_vfs_register(&vfs, 0);
+    }
+    sqlite3_mutex_leave(mutex);
+    return vfs.zName;
+}
+
 int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool sync, ls_db_conn **out, char *message,
                     size_t message_bytes)
 {
@@ -160,7 +184,8 @@ int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool 
         : sync ? "full"
                : "normal",
         writer ? "off" : "on");
-    int result = sqlite3_open_v2(path, &conn->handle, flags, NULL);
+    int result = sqlite3_initialize();
+    if (result == SQLITE_OK) result = sqlite3_open_v2(path, &conn->handle, flags, vfs_name());
     if (result == SQLITE_OK) {
         (void)sqlite3_extended_result_codes(conn->handle, 1);
         (void)sqlite3_limit(conn->handle, SQLITE_LIMIT_LENGTH, LS_DB_VALUE_BYTES_MAX);
@@ -334,9 +359,23 @@ static bool bind(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt)
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-static bool add_names(ls_db_job *job, sqlite3_stmt *stmt)
+static bool is_boolean(sqlite3_stmt *stmt, int column)
 {
+    const char *type = sqlite3_column_decltype(stmt, column);
+    return type != NULL && (sqlite3_stricmp(type, "boolean") == 0 || sqlite3_stricmp(type, "bool") == 0);
+}
+
+/* The names of the columns, and which of them are BOOLEAN. */
+static bool add_names(ls_db_job *job, ls_db_statement *statement)
+{
+    sqlite3_stmt *stmt = statement->stmt;
     const int columns = sqlite3_column_count(stmt);
+    const int prepared = sqlite3_stmt_status(stmt, SQLITE_STMTSTATUS_REPREPARE, 0) + 1;
+    if (prepared != statement->prepared) {
+        statement->booleans = 0;
+        for (int n = 0; n < columns; n++) statement->booleans |= (uint64_t)is_boolean(stmt, n) << n % 64;
+        statement->prepared = prepared;
+    }
     job->columns = (unsigned)columns;
     job->names.len = 0;
     for (int n = 0; n < columns; n++) {
@@ -346,14 +385,17 @@ static bool add_names(ls_db_job *job, sqlite3_stmt *stmt)
     return true;
 }
 
-static bool add_row(ls_db_job *job, sqlite3_stmt *stmt)
+static bool add_row(ls_db_job *job, const ls_db_statement *statement)
 {
+    sqlite3_stmt *stmt = statement->stmt;
     bool fine = true;
     for (int n = 0; n < (int)job->columns && fine; n++) {
         switch (sqlite3_column_type(stmt, n)) {
         case SQLITE_INTEGER: {
             const int64_t integer = sqlite3_column_int64(stmt, n);
-            fine = ls_db_bytes_put(&job->rows, LS_DB_INTEGER, &integer, sizeof integer);
+            const bool boolean = (statement->booleans >> n % 64 & 1) != 0 && (integer == 0 || integer == 1) &&
+                                 (job->columns <= 64 || is_boolean(stmt, n));
+            fine = ls_db_bytes_put(&job->rows, boolean ? LS_DB_BOOLEAN : LS_DB_INTEGER, &integer, sizeof integer);
             break;
         }
         case SQLITE_FLOAT: {
@@ -393,14 +435,15 @@ void ls_db_conn_reset(ls_db_conn *conn)
 
 /* Step through the rows. SQLITE_DONE, SQLITE_ROW: there are more, or an error, which *wrong may name. `begins`: the
  * first step prepares a statement again when the tables were altered, and then has other columns. */
-static int step(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt, size_t batch, bool begins, const char **wrong)
+static int step(ls_db_conn *conn, ls_db_job *job, size_t batch, bool begins, const char **wrong)
 {
+    ls_db_statement *statement = conn->running;
     for (;; begins = false) {
-        const int result = sqlite3_step(stmt);
-        if (begins && (result == SQLITE_ROW || result == SQLITE_DONE) && !add_names(job, stmt)) return SQLITE_NOMEM;
+        const int result = sqlite3_step(statement->stmt);
+        if (begins && (result == SQLITE_ROW || result == SQLITE_DONE) && !add_names(job, statement)) return SQLITE_NOMEM;
         if (result != SQLITE_ROW) return result;
-        if (!add_row(job, stmt)) return SQLITE_NOMEM;
-        if (job->one && !conn->running->writes) return SQLITE_DONE;
+        if (!add_row(job, statement)) return SQLITE_NOMEM;
+        if (job->one && !statement->writes) return SQLITE_DONE;
         if (batch == 0 && job->rows.len > LS_DB_ROWS_BYTES_MAX) {
             *wrong = "the rows have more than 64 MiB";
             return SQLITE_TOOBIG;
@@ -428,7 +471,7 @@ bool ls_db_conn_run(ls_db_conn *conn, ls_db_job *job, ls_db_statement *statement
         }
     }
     const int64_t total = sqlite3_total_changes64(conn->handle);
-    const int result = step(conn, job, conn->running->stmt, batch, begins, &wrong);
+    const int result = step(conn, job, batch, begins, &wrong);
     if (result == SQLITE_ROW) {
         job->more = true;
         conn->until_ns = 0;

@@ -69,6 +69,7 @@ const char *ls_db_library(void);
 enum ls_db_type {
     LS_DB_NULL,
     LS_DB_INTEGER, /* int64_t */
+    LS_DB_BOOLEAN, /* the same, of a column that is declared BOOLEAN */
     LS_DB_FLOAT,   /* double */
     LS_DB_TEXT,    /* size_t, bytes */
     LS_DB_BLOB,    /* the same */

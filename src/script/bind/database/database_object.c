@@ -269,8 +269,12 @@ static void push_value(lua_State *L, enum ls_db_type type, const char *bytes, si
     double number;
     switch (type) {
     case LS_DB_INTEGER:
+    case LS_DB_BOOLEAN:
         memcpy(&integer, bytes, sizeof integer);
-        lua_pushinteger(L, integer);
+        if (type == LS_DB_BOOLEAN)
+            lua_pushboolean(L, integer != 0);
+        else
+            lua_pushinteger(L, integer);
         break;
     case LS_DB_FLOAT:
         memcpy(&number, bytes, sizeof number);
