@@ -1,5 +1,6 @@
 -- redis_subscriber.lua - r:subscribe and r:psubscribe: one connection of the Lua state for all subscriptions of a client,
--- and a task that waits for their messages. After a loss it connects again and subscribes to the same.
+-- and a task that waits for their messages. After a loss it connects again and subscribes to the same. Each subscription has
+-- the messages that its function has not got yet, and a task that calls it.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
@@ -7,11 +8,13 @@ local nodes = require "luaserve.redis_node"
 usage.mark_internal()
 
 -- A site may replace the globals.
-local ipairs, next, pairs, pcall, setmetatable, tostring = ipairs, next, pairs, pcall, setmetatable, tostring
+local ipairs, next, pack, pairs, pcall, setmetatable = ipairs, next, table.pack, pairs, pcall, setmetatable
+local tostring, unpack = tostring, table.unpack
 
 local subscriber = {}
 
 local PAUSE_S, PAUSE_S_MAX = 0.05, 2 -- before the second attempt, doubled before each further one
+local WAITING_MAX <const> = 100000 -- messages of a subscription
 
 -- new(client) -> a subscriber without subscriptions
 function subscriber.new(client)
@@ -36,13 +39,31 @@ local function confirm(self, list, message, code)
   end
 end
 
+-- Call the function for each message that waits. A job of its own does, which a limit may end.
+local function work(subscription)
+  while subscription.first <= subscription.last and not subscription.removed do
+    local message = subscription[subscription.first]
+    subscription[subscription.first] = nil
+    subscription.first = subscription.first + 1
+    local ok, job = pcall(core.spawn, subscription.fn, unpack(message, 1, message.n))
+    if ok then ok, job = pcall(job.wait, job) end
+    if not ok then core.log("error", "in a function of r:subscribe: " .. tostring(job)) end
+  end
+  subscription.works = false
+end
+
 local function deliver(list, ...)
-  for _, subscription in ipairs { table.unpack(list or {}) } do
-    if not subscription.removed then
-      local job = core.spawn(subscription.fn, ...)
-      local ok, err = pcall(job.wait, job)
-      if not ok then core.log("error", "in a function of r:subscribe: " .. tostring(err)) end
+  for _, subscription in ipairs(list or {}) do
+    local waiting = subscription.last - subscription.first + 1
+    if waiting < WAITING_MAX then
+      subscription.last = subscription.last + 1
+      subscription[subscription.last] = pack(...)
+    elseif not subscription.full then
+      core.log("warn", ("r:subscribe: %d messages of %q wait for its function, and further ones are dropped"):format(waiting,
+        subscription.name))
     end
+    subscription.full = waiting == WAITING_MAX
+    subscription.works = subscription.works or pcall(core.spawn, work, subscription)
   end
 end
 
@@ -161,7 +182,8 @@ end
 
 -- add(subscriber, kind, name, fn) -> subscription | nil, message, code. kind: "subscribe" or "psubscribe".
 function subscriber.add(self, kind, name, fn)
-  local subscription = setmetatable({ owner = self, kind = kind, name = name, fn = fn, removed = false }, meta)
+  local subscription = setmetatable({ owner = self, kind = kind, name = name, fn = fn, removed = false, first = 1, last = 0 },
+    meta)
   if not core.can_wait() then
     core.after(0, begin, subscription) -- at the top of the file: once for the server
     return subscription

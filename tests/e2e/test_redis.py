@@ -214,6 +214,26 @@ r:psubscribe("p.*", function(message, channel, pattern) env.log:send(pattern .. 
         site.stop()
         self.assertNotIn("ended while it waited", site.log())  # the previous site does not try any more
 
+    def test_a_function_that_waits_or_subscribes_delays_no_other_subscription(self):
+        redis = self.redis()
+        site = self.site(redis)
+        self.assertEqual(self.run_lua(site, """
+            local got, go = ls.channel("got"), ls.channel("go")
+            local inner
+            r:subscribe("slow", function(message) go:receive() got:send("slow " .. message) end)
+            r:subscribe("outer", function(message)
+              inner = r:subscribe("inner", function(text) got:send("inner " .. text) end)
+              got:send("outer " .. message)
+            end)
+            for n = 1, 2 do r:publish("slow", n) end
+            r:publish("outer", 1)
+            local list = { got:receive(10) }
+            r:publish("inner", 1)
+            list[2] = got:receive(10)
+            for n = 1, 2 do go:send(n) list[#list + 1] = got:receive(10) end
+            inner:remove()
+            return list"""), [["outer 1", "inner 1", "slow 1", "slow 2"]])
+
     def test_a_site_without_listeners_goes_on_while_it_subscribes(self):
         redis = self.redis()
         site = self.serve("""
