@@ -222,8 +222,14 @@ function methods.call(self, name, ...)
   return sure(self, "r:call", send(self, "r:call", 0, name, ...))
 end
 
--- ask(client, name, ...) -> reply of a command | nil, message, code, unsent
-function redis.ask(self, name, ...) return send(self, "ls.redis", 0, name, ...) end
+-- typed(kind, ...) -> the results of send(), whose reply must have this type, or be nil in place of a string; kind nil: any.
+local function typed(kind, value, message, ...)
+  if message ~= nil or type(value) == kind or not kind or value == nil and kind == "string" then return value, message, ... end
+  return nodes.unexpected(value)
+end
+
+-- ask(client, kind, name, ...) -> reply of a command, of this type | nil, message, code, unsent
+function redis.ask(self, kind, name, ...) return typed(kind, send(self, "ls.redis", 0, name, ...)) end
 
 -- ---- pipelines -----------------------------------------------------------------------------------------------------
 
@@ -379,9 +385,10 @@ local function execute(self, p)
   if not replies then return nil, message, code, unsent end
   local reply = replies[#replies]
   if reply == false then return nil, "another client has changed a watched key", "ECHANGED" end
+  if type(reply) ~= "table" then return nodes.unexpected(reply) end
   if reply.err then
     for i = 1, #replies - 1 do
-      if type(replies[i]) == "table" then return nodes.failure(replies[i].err) end
+      if type(replies[i]) == "table" and replies[i].err then return nodes.failure(replies[i].err) end
     end
     return nodes.failure(reply.err)
   end
@@ -448,8 +455,7 @@ local function digest_of(script)
   return digest
 end
 
--- eval(client, script, keys, args) -> reply | nil, message, code, unsent
-function redis.eval(self, script, keys, args)
+local function eval(self, script, keys, args)
   local rest = pack(check_script("r:eval", script, keys, args))
   local digest = digest_of(script)
   if digest then
@@ -460,11 +466,14 @@ function redis.eval(self, script, keys, args)
   return send(self, "r:eval", 1, "EVAL", script, table.unpack(rest, 1, rest.n))
 end
 
+-- eval(client, kind, script, keys, args) -> reply of a script, of this type | nil, message, code, unsent
+function redis.eval(self, kind, script, keys, args) return typed(kind, eval(self, script, keys, args)) end
+
 -- r:eval(script: string [, keys: string[] [, args: any[]]]) -> reply: any
 -- Runs a script in the server, with KEYS and ARGV. It is sent when the server does not have it yet.
 function methods.eval(self, script, keys, args, ...)
   usage.no_more("r:eval(script, keys, args)", args, ...)
-  return sure(self, "r:eval", redis.eval(self, script, keys, args))
+  return sure(self, "r:eval", eval(self, script, keys, args))
 end
 
 -- ---- subscriptions -------------------------------------------------------------------------------------------------

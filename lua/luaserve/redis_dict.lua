@@ -19,7 +19,7 @@ local getmetatable, ipairs, pairs, select, setmetatable = getmetatable, ipairs, 
 local tonumber, type, unpack = tonumber, type, table.unpack
 
 local redis_dict = {}
-local ask, number_text = redis.ask, core.number_text
+local ask, number_text, unexpected = redis.ask, core.number_text, require("luaserve.redis_node").unexpected
 
 local scan_count = 500 -- entries that Redis looks at in a step of SCAN
 local key_bytes_max = 65535
@@ -56,16 +56,15 @@ local function encode(call, value)
 end
 
 local function decode(text, read_only)
-  local first = sub(text, 1, 1)
+  local first = type(text) == "string" and sub(text, 1, 1)
   if first == "'" then return sub(text, 2) end
   if first == "=" then
     local value = core.value_decode(sub(text, 2), read_only)
     if value ~= nil then return value end
-  else
-    local number = tonumber(text)
-    if number then return number end
+  elseif first and tonumber(text) then
+    return tonumber(text)
   end
-  usage.error("dict: Redis has a value that no dict has written: %s", usage.quote(sub(text, 1, 60)))
+  usage.error("dict: Redis has a value that no dict has written: %s", usage.quote(text))
 end
 
 local function decode_list(texts, read_only)
@@ -117,8 +116,8 @@ end
 local function get(self, call, key, read_only)
   if is_no_key(key) then return nil end
   local name = name_of(self, call, key)
-  local text, message, code, unsent = ask(self.client, "GET", name)
-  if is_other_type(message) then return decode_list(sure(self, ask(self.client, "LRANGE", name, 0, -1)), read_only) end
+  local text, message, code, unsent = ask(self.client, "string", "GET", name)
+  if is_other_type(message) then return decode_list(sure(self, ask(self.client, "table", "LRANGE", name, 0, -1)), read_only) end
   sure(self, text, message, code, unsent)
   if text then return decode(text, read_only) end
 end
@@ -135,12 +134,12 @@ local function set(self, call, key, value, ttl, how)
   local command, reply = { name }, nil
   if value == nil then
     if how == "NX" then return true end
-    reply = sure(self, ask(self.client, "DEL", name))
+    reply = sure(self, ask(self.client, "number", "DEL", name))
     if how == "XX" and reply == 0 then reply = nil end
   else
     command[2], command[3] = encode(call, value), how
     if ms then command[#command + 1], command[#command + 2] = "PX", ms end
-    reply = sure(self, ask(self.client, "SET", unpack(command)))
+    reply = sure(self, ask(self.client, "string", "SET", unpack(command)))
   end
   if reply then return true end
   if how == "NX" then return nil, format('the key %s exists in the dict "%s"', usage.quote(key), self.name), "EEXIST" end
@@ -159,7 +158,7 @@ function methods.delete(self, key, ...)
   local record, call = check(self, "delete")
   usage.no_more("dict:delete(key)", key, ...)
   if is_no_key(key) then return false end
-  return sure(record, ask(record.client, "DEL", name_of(record, call, key))) == 1
+  return sure(record, ask(record.client, "number", "DEL", name_of(record, call, key))) == 1
 end
 
 -- A key that is new begins with ARGV[2], and with the time to live ARGV[3].
@@ -188,7 +187,7 @@ function methods.incr(self, key, ...)
     usage.error("dict:incr: number expected, got nil; leave it out for 1")
   end
   local ms = ms_of(call, ttl)
-  local sum, message, code, unsent = redis.eval(record.client, incr_script, { name_of(record, call, key) },
+  local sum, message, code, unsent = redis.eval(record.client, nil, incr_script, { name_of(record, call, key) },
     { number(call, "by", by, 1), number(call, "init", init, 0), ms and format("%d", ms) or "" })
   if message then
     if find(message, "overflow", 1, true) then
@@ -196,14 +195,14 @@ function methods.incr(self, key, ...)
     end
     return failed(record, key, "not a number", nil, message, code, unsent)
   end
-  return tonumber(sum)
+  return tonumber(sum) or sure(record, unexpected(sum)) -- of a float it is the text
 end
 
 function methods.ttl(self, key, ...)
   local record, call = check(self, "ttl")
   usage.no_more("dict:ttl(key)", key, ...)
   if is_no_key(key) then return nil end
-  local ms = sure(record, ask(record.client, "PTTL", name_of(record, call, key)))
+  local ms = sure(record, ask(record.client, "number", "PTTL", name_of(record, call, key)))
   if ms == -2 then return nil end
   return ms >= 0 and ms / 1000
 end
@@ -214,8 +213,8 @@ function methods.expire(self, key, seconds, ...)
   local record, call = check(self, "expire")
   usage.no_more("dict:expire(key, seconds)", seconds, ...)
   local name, ms = name_of(record, call, key), ms_of(call, seconds)
-  if ms then return sure(record, ask(record.client, "PEXPIRE", name, ms)) == 1 end
-  return sure(record, redis.eval(record.client, persist_script, { name })) == 1
+  if ms then return sure(record, ask(record.client, "number", "PEXPIRE", name, ms)) == 1 end
+  return sure(record, redis.eval(record.client, "number", persist_script, { name })) == 1
 end
 
 -- ARGV: the text of the old value, the new one, "" for none; the time to live in milliseconds, "" to keep it.
@@ -231,7 +230,7 @@ return 1]]
 -- read(dict, key) -> value, version: as core.dict_read.
 function redis_dict.read(self, key)
   local record = check(self, "get")
-  local text = sure(record, ask(record.client, "GET", name_of(record, "dict:get", key)))
+  local text = sure(record, ask(record.client, "string", "GET", name_of(record, "dict:get", key)))
   return text and decode(text, false), text or ""
 end
 
@@ -240,7 +239,7 @@ end
 function redis_dict.swap(self, key, value, version, ttl)
   local record = check(self, "update")
   local ms = ms_of("dict:update", ttl)
-  local done = sure(record, redis.eval(record.client, swap_script, { name_of(record, "dict:update", key) },
+  local done = sure(record, redis.eval(record.client, "number", swap_script, { name_of(record, "dict:update", key) },
     { version, value == nil and "" or encode("dict:update", value), ms and format("%d", ms) or "" }))
   if done == 1 then return true end
   return nil, "the entry was written meanwhile", "EAGAIN"
@@ -248,7 +247,7 @@ end
 
 methods.update = dict.update_method(function(self, key)
   local record, call = check(self, "update")
-  local text, message, code, unsent = ask(record.client, "GET", name_of(record, call, key))
+  local text, message, code, unsent = ask(record.client, "string", "GET", name_of(record, call, key))
   if message then return nil, failed(record, key, "a list; use its methods", nil, message, code, unsent) end
   return text and decode(text, false), text or ""
 end, redis_dict.swap)
@@ -264,7 +263,7 @@ for _, name in ipairs { "lpush", "rpush" } do
       if values[i] == nil then usage.error("%s: a list has no nil", call) end
       values[i] = encode(call, values[i])
     end
-    local length, message, code, unsent = ask(record.client, upper(name), name_of(record, call, key),
+    local length, message, code, unsent = ask(record.client, "number", upper(name), name_of(record, call, key),
       unpack(values, 1, count))
     if message then return failed(record, key, "not a list", nil, message, code, unsent) end
     return length
@@ -275,7 +274,8 @@ for _, name in ipairs { "lpop", "rpop", "llen" } do
   methods[name] = function(self, key, ...)
     local record, call = check(self, name)
     usage.no_more(call .. "(key)", key, ...)
-    local reply, message, code, unsent = ask(record.client, upper(name), name_of(record, call, key))
+    local reply, message, code, unsent = ask(record.client, name == "llen" and "number" or "string", upper(name),
+      name_of(record, call, key))
     if message then return failed(record, key, "not a list", nil, message, code, unsent) end
     if name == "llen" or reply == nil then return reply end
     return decode(reply, false)
@@ -291,7 +291,7 @@ function methods.range(self, key, first, last, ...)
   first, last = first or 1, last or -1
   if first == 0 then usage.error("%s: first is 0: positions count from 1", call) end
   if last == 0 then return json.array {} end
-  local texts, message, code, unsent = ask(record.client, "LRANGE", name_of(record, call, key),
+  local texts, message, code, unsent = ask(record.client, "table", "LRANGE", name_of(record, call, key),
     first > 0 and first - 1 or first, last > 0 and last - 1 or last)
   if message then return failed(record, key, "not a list", nil, message, code, unsent) end
   return decode_list(texts, false)
@@ -305,13 +305,14 @@ local function each_batch(self)
   local pattern = gsub(self.prefix, "[*?%[%]\\^-]", "\\%0") .. "[:#]*"
   return function()
     while clients[at] do
-      local reply = sure(self, ask(clients[at], "SCAN", cursor, "MATCH", pattern, "COUNT", scan_count))
+      local reply = sure(self, ask(clients[at], "table", "SCAN", cursor, "MATCH", pattern, "COUNT", scan_count))
+      if type(reply[1]) ~= "string" or type(reply[2]) ~= "table" then sure(self, unexpected(reply)) end
       cursor = reply[1]
       if cursor == "0" then at = at + 1 end
       local batch = {}
       for i = 1, #reply[2] do
         local name = reply[2][i]
-        if not seen[name] then
+        if type(name) == "string" and not seen[name] then
           seen[name] = true
           batch[#batch + 1] = name
         end
@@ -353,7 +354,8 @@ function methods.clear(self, ...)
       for i = 1, #batch do p:del(batch[i]) end
     end))
     for i = 1, #batch do
-      if type(replies[i]) == "table" then sure(record, nil, replies[i].err, "EINVAL") end
+      local reply = replies[i]
+      if type(reply) ~= "number" then sure(record, unexpected(type(reply) == "table" and reply.err or reply)) end
     end
   end
 end
@@ -367,7 +369,7 @@ local function read_batch(self, batch)
   for i = 1, #batch do
     local reply, value = replies[i], nil
     if type(reply) == "table" then -- a list
-      value = decode_list(sure(self, ask(self.client, "LRANGE", batch[i], 0, -1)), true)
+      value = decode_list(sure(self, ask(self.client, "table", "LRANGE", batch[i], 0, -1)), true)
       if value[1] == nil then value = nil end
     elseif reply then
       value = decode(reply, true)

@@ -24,6 +24,9 @@ local codes = { -- of the replies that are errors, by their first word
 -- failure(text) -> nil, text, code: of a reply that is an error.
 function node.failure(text) return nil, text, codes[text:match("^%u+")] or "EINVAL" end
 
+-- unexpected(reply) -> nil, message, code: of a reply of another type than the command has.
+function node.unexpected(reply) return nil, "unexpected reply: " .. usage.quote(reply), "EPROTO" end
+
 local methods = {}
 local meta = { __index = methods }
 
@@ -59,9 +62,10 @@ local function find_master(self)
       reply, message, code = conn:call(sentinel.settings.reply_ms, "SENTINEL", "get-master-addr-by-name",
         self.settings.name)
       conn:close()
-      if type(reply) == "table" then
+      local port = type(reply) == "table" and type(reply[1]) == "string" and math.tointeger(reply[2])
+      if port then
         table.insert(sentinels, 1, table.remove(sentinels, at))
-        self.host, self.port = reply[1], math.tointeger(reply[2])
+        self.host, self.port = reply[1], port
         self.target = "Redis " .. self.settings.name .. " at " .. self.host .. ":" .. self.port
         return true
       end
@@ -90,7 +94,8 @@ local function greet(self, conn)
       return nil, self.target .. ": " .. text, of
     end
   end
-  if settings.sentinels and replies[#replies][1] ~= "master" then
+  local role = replies[#replies]
+  if settings.sentinels and (type(role) ~= "table" or role[1] ~= "master") then
     return nil, self.target .. ": it is no master any more", "EBUSY"
   end
   return true

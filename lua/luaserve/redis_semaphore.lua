@@ -63,7 +63,7 @@ local origin -- the beginning of the ids of this state
 local count = 0
 
 local function run(self, what, id)
-  return redis.eval(self.client, script, self.keys, { what, id, self.permits, LEASE_S * 1000, self.channel })
+  return redis.eval(self.client, "number", script, self.keys, { what, id, self.permits, LEASE_S * 1000, self.channel })
 end
 
 local function unlist(self, permit)

@@ -9,7 +9,7 @@ usage.mark_internal()
 
 -- A site may replace the globals.
 local ipairs, next, pack, pairs, pcall, setmetatable = ipairs, next, table.pack, pairs, pcall, setmetatable
-local tostring, unpack = tostring, table.unpack
+local tostring, type, unpack = tostring, type, table.unpack
 
 local subscriber = {}
 
@@ -89,7 +89,9 @@ local function receive(self, conn)
   local messages, message, code
   repeat
     messages, message, code = conn:read(0)
-    for _, one in ipairs(messages or {}) do take_in(self, one) end
+    for _, one in ipairs(messages or {}) do
+      if type(one) == "table" then take_in(self, one) end
+    end
   until not messages
   self.conn = false
   return message, code

@@ -11,7 +11,7 @@ local usage = require "luaserve.usage"
 usage.mark_internal()
 
 -- A site may replace the globals.
-local concat, ipairs, time = table.concat, ipairs, os.time
+local concat, ipairs, time, type = table.concat, ipairs, os.time, type
 
 local tickets = {}
 
@@ -37,10 +37,10 @@ local function refresh()
     if i < 3 then sealed[i] = core.crypto_seal(secrets[1], core.crypto_random(KEY_BYTES), context(number)) end
   end
   sealed[3] = 4 * PERIOD_S
-  local replies, message = require("luaserve.redis").eval(client, script, names, sealed)
+  local replies, message = require("luaserve.redis").eval(client, "table", script, names, sealed)
   if not replies then return nil, message end
   for i, number in ipairs { period, period + 1, period - 1 } do
-    local key = replies[i] and seal.open(secrets, replies[i], context(number))
+    local key = type(replies[i]) == "string" and seal.open(secrets, replies[i], context(number))
     if key and #key == KEY_BYTES then
       list[#list + 1] = key
     elseif i == 1 then

@@ -231,8 +231,10 @@ local function receive(conn, subscribed)
     local messages, message, code = conn:read(0)
     if not messages then return message, code end
     for _, one in ipairs(messages) do
-      if one[1] == "pmessage" then
-        take(one[3], one[4])
+      if type(one) ~= "table" then
+        return "unexpected reply: " .. usage.quote(one), "EPROTO"
+      elseif one[1] == "pmessage" then
+        take(tostring(one[3]), tostring(one[4]))
       elseif one[1] == "pong" then
         return "the site has ended", "ECANCELED"
       elseif one.err then
@@ -246,10 +248,10 @@ end
 
 -- What other servers have retained before this one has subscribed.
 local function restore()
-  local list, message = require("luaserve.redis").ask(client, "HGETALL", RETAINED)
+  local list, message = require("luaserve.redis").ask(client, "table", "HGETALL", RETAINED)
   if not list then return core.log("warn", "topics: retained messages are missing: " .. message) end
   restored = {}
-  for at = 1, #list, 2 do take(PREFIX .. list[at], list[at + 1], true) end
+  for at = 1, #list, 2 do take(PREFIX .. tostring(list[at]), tostring(list[at + 1]), true) end
 end
 
 local function listen_all(gate)

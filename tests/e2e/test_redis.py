@@ -484,6 +484,38 @@ class WrongServer(RedisCase):
         self.assertEqual(self.run_lua(site, "return small:get 'levels'"), [[[[[[[[[1]]]]]]]]])
         self.assertEqual(self.run_lua(site, "return small:get 'two', small:get 'ok'"), ["OK", "PONG"])  # it was closed
 
+    def test_replies_of_another_type(self):
+        fake = self.fake(lambda words, _: replies[0])
+        replies = [b"+OK\r\n"]
+        site = self.site(fake, """
+local r = ls.redis(URL, { timeout = 0.2, connect_timeout = 0.2 })
+local c, m = ls.redis(URL, { cluster = true }), ls.redis { sentinels = { URL:match "//(.*)" }, name = "m", timeout = 0.2 }
+local d, s = ls.dict("d", { redis = r }), ls.semaphore("s", 1, { redis = r })
+env.calls = {
+  function() return d:get("k") end, function() return d:set("k", 1) end, function() return d:add("k", 1) end,
+  function() return d:delete("k") end, function() return d:incr("k") end, function() return d:ttl("k") end,
+  function() return d:expire("k", 1) end, function() return d:expire("k") end, function() return d:rpush("k", 1) end,
+  function() return d:lpop("k") end, function() return d:llen("k") end, function() return d:range("k") end,
+  function() return d:keys() end, function() return #d end, function() d:clear() end, function() for _ in pairs(d) do end end,
+  function() return d:update("k", function() return 1 end) end, function() if s:acquire(0) then s:release() end end, function() return s.held end,
+  function() return r:hgetall("k") end, function() return r:transaction(function(t) t:get("k") end) end,
+  function() return r:transaction("k", function(t) t:get("k") end) end, function() return r:eval("return 1") end,
+  function() return r:pipeline(function(p) p:hgetall("k") p:get("k") end) end, function() return s:with(function() end) end,
+  function() return c:get("k") end, function() return m:get("k") end, function() return r:subscribe("k", print):remove() end,
+}""")
+        for replies[0] in (b":1\r\n", b"+text\r\n", b"$-1\r\n", b"*0\r\n", b"*1\r\n*0\r\n", b"*2\r\n:1\r\n:2\r\n", b"*2\r\n$1\r\n0\r\n*1\r\n*0\r\n",
+                           b"*3\r\n*0\r\n*1\r\n:1\r\n$-1\r\n"):
+            with self.subTest(replies[0]):
+                errors = self.run_lua(site, """
+                  local errors = ls.json.array {}
+                  for n, call in ipairs(calls) do
+                    local ok, e = pcall(call)
+                    if not ok and type(e) ~= "table" and not e:find "no dict has written" then errors[#errors + 1] = n .. ": " .. e end
+                  end
+                  return errors""")
+                self.assertEqual(errors, [[]])
+        self.assertNotRegex(site.log(), "attempt to|bad argument")
+
     def test_a_connection_with_the_beginning_of_another_reply_is_not_used_again(self):
         reply, numbers = encode(["list", "value"]), []
 
