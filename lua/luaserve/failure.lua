@@ -52,9 +52,6 @@ function failure.raise(call, e)
   error(setmetatable(e, meta), 0)
 end
 
--- is(value) -> whether it is such an object
-function failure.is(value) return type(value) == "table" and getmetatable(value) == meta end
-
 local function tried(ok, first, ...)
   if ok then return first, ... end
   if getmetatable(first) ~= meta then error(first, 0) end

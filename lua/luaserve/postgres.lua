@@ -89,7 +89,8 @@ local function encoded(self, lease, call, ...)
     local value = select(i, ...)
     if type(value) == "table" then
       list = list or pack(...)
-      local text, wrong = values.encode(value, core_type(lease, i), self.types)
+      local oid = core_type(lease, i) or usage.error("%s: another statement was run meanwhile", call)
+      local text, wrong = values.encode(value, oid, self.types)
       if not text then usage.error("%s: parameter $%d: %s", call, i, wrong) end
       list[i] = text
     end
@@ -138,14 +139,14 @@ local function run(self, lease, call, how, sql, ...)
   local kept = send(self, lease, call, sql, ...)
   local result, begun = pack(read(self, lease, how)), rawget(self, "begun")
   if kept and result[1] == "error" and values.is_stale(result[3]) then
-    core.postgres_deallocate(lease, result[3] == "26000")
+    core.postgres_note(lease, result[3] == "26000" and "absent" or "stale")
     if begun and result[3] == "0A000" then
       return sure(self, call, sql, nil, result[2] .. ": a table was altered; run the transaction again", "EBUSY", "0A000")
     elseif not begun then -- nothing was done: prepare it again, and run it
       if begun == false then command(self, lease, call, "rollback; begin") end
       send(self, lease, call, sql, ...)
       result = pack(read(self, lease, how))
-      if result[1] ~= "error" then core.postgres_changed(lease) end
+      if result[1] ~= "error" then core.postgres_note(lease, "changed") end
     end
   end
   if begun == false then self.begun = true end
@@ -347,10 +348,6 @@ local function begin(self, call)
 end
 
 local function commit(tx) return command(tx, tx.handle, "pg:transaction", "commit") end
-local function commit_migrations(tx)
-  commit(tx)
-  core.postgres_changed(tx.handle)
-end
 
 -- pg:transaction(fn: fun(tx: PostgresTransaction): ...) -> ...: any
 -- Runs a function whose statements, by `tx`, are committed together, and returns its results, or true. Everything is
@@ -376,10 +373,10 @@ function methods.migrate(self, list, ...)
     local version = row and row.version or 0
     database.check_version(self, call, version, #list)
     if version == #list then return true end
-    core.postgres_spend(tx.handle) -- they may change settings
+    core.postgres_note(tx.handle, "spent") -- they may change settings
     for i = version + 1, #list do command(tx, tx.handle, call .. ": migration " .. i, list[i]) end
     tx:exec(row and "update luaserve_version set version = $1" or "insert into luaserve_version values($1)", #list)
-  end, commit_migrations, begin(self, call))
+  end, function(tx) commit(tx) core.postgres_note(tx.handle, "changed") end, begin(self, call))
 end
 
 -- ---- notifications -----------------------------------------------------------------------------------------------------

@@ -138,11 +138,11 @@ void ls_db_conn_close(ls_db_conn *conn)
     free(conn);
 }
 
-/* The clock of SQLite, its `now`, is that of the site, which `luaserve test` moves. */
+/* The clock of SQLite, its `now`, is that of the site, which `luaserve test` moves: milliseconds of the Julian day
+ * count. */
 static int current_time(sqlite3_vfs *vfs, sqlite3_int64 *out)
 {
-    static const sqlite3_int64 julian_1970_ms = INT64_C(210866760000000);
-    *out = julian_1970_ms + ls_clock_wall_us() / 1000 + (int64_t)(ls_clock_moved_ns() / 1000000);
+    *out = INT64_C(210866760000000) + ls_clock_wall_us() / 1000 + (int64_t)(ls_clock_moved_ns() / 1000000);
     return SQLITE_OK;
 }
 
@@ -403,16 +403,13 @@ static bool add_row(ls_db_job *job, const ls_db_statement *statement)
             fine = ls_db_bytes_put(&job->rows, LS_DB_FLOAT, &number, sizeof number);
             break;
         }
-        case SQLITE_TEXT: {
-            const void *text = sqlite3_column_text(stmt, n);
-            fine =
-                text != NULL && ls_db_bytes_put(&job->rows, LS_DB_TEXT, text, (size_t)sqlite3_column_bytes(stmt, n));
-            break;
-        }
+        case SQLITE_TEXT:
         case SQLITE_BLOB: {
-            const void *blob = sqlite3_column_blob(stmt, n);
+            const bool text = sqlite3_column_type(stmt, n) == SQLITE_TEXT;
+            const void *bytes = text ? (const void *)sqlite3_column_text(stmt, n) : sqlite3_column_blob(stmt, n);
             const size_t len = (size_t)sqlite3_column_bytes(stmt, n);
-            fine = (blob != NULL || len == 0) && ls_db_bytes_put(&job->rows, LS_DB_BLOB, blob, len);
+            fine = (bytes != NULL || (!text && len == 0)) &&
+                   ls_db_bytes_put(&job->rows, text ? LS_DB_TEXT : LS_DB_BLOB, bytes, len);
             break;
         }
         default: fine = ls_db_bytes_put(&job->rows, LS_DB_NULL, NULL, 0); break;

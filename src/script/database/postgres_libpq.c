@@ -41,7 +41,7 @@ struct ls_pg {
     unsigned retry_ms; /* 0: the last one succeeded */
     ls_timer timer;
     bool ticking;
-    ls_pg_stats stats; /* without connections and waiting */
+    ls_pg_stats stats; /* connections and waiting: when they are asked for */
     _Atomic unsigned epoch;
     char url[];
 };
@@ -88,14 +88,9 @@ void ls_pg_end(ls_pg_conn *conn)
     ls_mutex_unlock(&pool->lock);
 }
 
-unsigned ls_pg_epoch(ls_pg *pool)
+unsigned ls_pg_epoch(ls_pg *pool, bool begins)
 {
-    return atomic_load_explicit(&pool->epoch, memory_order_relaxed);
-}
-
-void ls_pg_begin_epoch(ls_pg *pool)
-{
-    (void)atomic_fetch_add_explicit(&pool->epoch, 1, memory_order_relaxed);
+    return atomic_fetch_add_explicit(&pool->epoch, begins, memory_order_relaxed);
 }
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
@@ -449,12 +444,6 @@ void ls_pg_drop_notifications(const ls_pg_conn *conn)
     for (PGnotify *notify; (notify = conn->pq->PQnotifies(conn->pg)) != NULL;) conn->pq->PQfreemem(notify);
 }
 
-/* A result that libpq would give again and again; no statement of the pool's own has it. */
-static bool is_copy(ExecStatusType status)
-{
-    return status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH;
-}
-
 /* Move the connection on. It is `driven` by this thread, which does not hold the lock. */
 static void drive(ls_pg_conn *conn)
 {
@@ -471,8 +460,8 @@ static void drive(ls_pg_conn *conn)
     while (!failed && !idle && pq->PQisBusy(conn->pg) == 0) {
         result = pq->PQgetResult(conn->pg);
         idle = result == NULL;
-        copies = !idle && is_copy(pq->PQresultStatus(result));
-        failed = copies;
+        const ExecStatusType status = pq->PQresultStatus(result); /* libpq would give that of a COPY again and again */
+        failed = copies = status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH;
         pq->PQclear(result);
     }
     failed = failed || pq->PQstatus(conn->pg) != CONNECTION_OK;
@@ -789,14 +778,12 @@ const char *ls_pg_library(char *out, size_t out_bytes)
 static void add_stats(ls_shared_object *object, void *to)
 {
     ls_pg *pool = ls_pg_of(object);
-    ls_pg_stats *sum = to;
+    uint64_t *sum = to;
+    const uint64_t *figures = &pool->stats.connections;
     ls_mutex_lock(&pool->lock);
-    sum->connections += pool->open + (pool->listener != NULL && pool->listener->state != LS_PG_CLOSED);
-    sum->waiting += pool->waiting;
-    sum->statements += pool->stats.statements;
-    sum->lost += pool->stats.lost;
-    sum->notifications += pool->stats.notifications;
-    sum->busy_ns += pool->stats.busy_ns;
+    pool->stats.connections = pool->open + (pool->listener != NULL && pool->listener->state != LS_PG_CLOSED);
+    pool->stats.waiting = pool->waiting;
+    for (unsigned n = 0; n < sizeof pool->stats / sizeof *sum; n++) sum[n] += figures[n];
     ls_mutex_unlock(&pool->lock);
 }
 

@@ -158,9 +158,9 @@ void ls_pg_end(ls_pg_conn *conn);
 /* Notifications of a connection that does not listen are dropped: libpq would keep them. */
 void ls_pg_drop_notifications(const ls_pg_conn *conn);
 
-/* Statements that were prepared in another epoch are prepared again: tables have changed. */
-unsigned ls_pg_epoch(ls_pg *pool);
-void ls_pg_begin_epoch(ls_pg *pool);
+/* The epoch of the pool. Statements that were prepared in another one are prepared again. `begins`: a new one begins,
+ * since tables have changed. */
+unsigned ls_pg_epoch(ls_pg *pool, bool begins);
 
 /* The statement of this text if it is known, else a free place, or the one that was used least recently, which has to
  * be removed first. */

@@ -178,7 +178,7 @@ static int take_step(lua_State *L, int status, lua_KContext context)
     }
     lease->end.run = task_ended;
     if (state->current != NULL) ls_task_end_add(state->current, &lease->end);
-    lua_pushinteger(L, ls_pg_epoch(lease->lease.pool));
+    lua_pushinteger(L, ls_pg_epoch(lease->lease.pool, false));
     return 2;
 }
 
@@ -259,7 +259,7 @@ static int core_postgres_prepare(lua_State *L)
     char name[40];
     if (lease == NULL) return 2;
     ls_pg_conn *conn = lease->lease.conn;
-    const unsigned epoch = ls_pg_epoch(lease->lease.pool);
+    const unsigned epoch = ls_pg_epoch(lease->lease.pool, false);
     if (conn->epoch != epoch) {
         for (unsigned n = 0; n < LS_PG_STATEMENTS_MAX; n++) ls_pg_statement_free(&conn->statements[n]);
         conn->statement = NULL;
@@ -311,35 +311,20 @@ static int core_postgres_type(lua_State *L)
     return ls_push_integer(L, statement->types[n - 1]);
 }
 
-/* core.postgres_deallocate(lease, absent): the statement that was sent is prepared again the next time. `absent`: the
- * server does not have it. */
-static int core_postgres_deallocate(lua_State *L)
+/* core.postgres_note(lease, what): the statement that was sent is "stale", and is prepared again the next time, or
+ * "absent", since the server does not have it; tables have "changed", so that all statements of the pool are prepared
+ * again; or the session has, and no other task gets the "spent" connection. */
+static int core_postgres_note(lua_State *L)
 {
+    static const char *const whats[] = {"stale", "absent", "changed", "spent", NULL};
+    const int what = luaL_checkoption(L, 2, NULL, whats);
     const lease_object *lease = check_lease(L);
     if (lease == NULL) return 2;
     ls_pg_statement *statement = lease->lease.conn->statement;
-    if (statement != NULL && lua_toboolean(L, 2))
-        ls_pg_statement_free(statement);
-    else if (statement != NULL)
-        statement->state = LS_PG_STALE;
-    return 0;
-}
-
-/* core.postgres_changed(lease): tables have changed: all statements of the pool are prepared again. */
-static int core_postgres_changed(lua_State *L)
-{
-    const lease_object *lease = check_lease(L);
-    if (lease == NULL) return 2;
-    ls_pg_begin_epoch(lease->lease.pool);
-    return 0;
-}
-
-/* core.postgres_spend(lease): its session was changed: no other task gets its connection. */
-static int core_postgres_spend(lua_State *L)
-{
-    const lease_object *lease = check_lease(L);
-    if (lease == NULL) return 2;
-    lease->lease.conn->ends = true;
+    if (what == 0 && statement != NULL) statement->state = LS_PG_STALE;
+    if (what == 1 && statement != NULL) ls_pg_statement_free(statement);
+    if (what == 2) (void)ls_pg_epoch(lease->lease.pool, true);
+    if (what == 3) lease->lease.conn->ends = true;
     return 0;
 }
 
@@ -723,9 +708,7 @@ static const luaL_Reg functions[] = {{"postgres", core_postgres},
                                      {"postgres_command", core_postgres_command},
                                      {"postgres_prepare", core_postgres_prepare},
                                      {"postgres_type", core_postgres_type},
-                                     {"postgres_deallocate", core_postgres_deallocate},
-                                     {"postgres_changed", core_postgres_changed},
-                                     {"postgres_spend", core_postgres_spend},
+                                     {"postgres_note", core_postgres_note},
                                      {"postgres_send", core_postgres_send},
                                      {"postgres_result", core_postgres_result},
                                      {"postgres_put", core_postgres_put},
