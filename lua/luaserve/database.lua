@@ -14,15 +14,7 @@ local migrated = setmetatable({}, { __mode = "k" }) -- by database: the longest 
 
 -- strict(what, methods) -> the metatable of an object with these methods; `what` is it in a message: "a database".
 function database.strict(what, methods)
-  return {
-    __index = setmetatable(methods, {
-      __index = function(_, name)
-        usage.error("%s has no method %s%s", what, usage.quote(name), usage.suggest(name, methods))
-      end,
-    }),
-    __name = what,
-    __metatable = false,
-  }
+  return { __index = usage.strict(what, methods), __name = what, __metatable = false }
 end
 
 -- check_call(self, sql, name, kind): raises unless `name`, such as "db:exec", was called as a method of a `kind`, with a

@@ -678,10 +678,7 @@ end
 function fetch.fetch(url, given, ...)
   usage.no_more("ls.fetch(url, options)", given, ...)
   usage.check(url, "string", 'ls.fetch: the first argument must be a URL such as "https://example.org/"')
-  if not core.can_wait() then
-    usage.error("ls.fetch: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or "
-      .. "in ls.spawn")
-  end
+  usage.check_waits("ls.fetch")
   local at, why = parse(url)
   local request = read_request(at or { target = "" }, given)
   if not at then return nil, format("cannot fetch %s: invalid URL: %s", usage.quote(rules.shown(url)), why),

@@ -173,10 +173,8 @@ end
 local function send(self, call, offset, name, ...)
   if type(self) ~= "table" or not self.node then
     usage.error("%s: call it with a colon, as in r:get(key); got %s", call, usage.quote(self))
-  elseif not core.can_wait() then
-    usage.error("%s: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or in "
-      .. "ls.spawn", call)
   end
+  usage.check_waits(call)
   local seconds = blocking[name] and blocking[name](pack(name, ...))
   if seconds then return block(self, call, offset, seconds, name, ...) end
   if waits[name] then
@@ -343,10 +341,8 @@ local function check_call(self, call, fn, form)
     usage.error("%s: call it with a colon, as in %s; got %s", call, form, usage.quote(self))
   elseif type(fn) ~= "function" then
     usage.error("%s: the function is missing: %s; got %s", call, form, usage.quote(fn))
-  elseif not core.can_wait() then
-    usage.error("%s: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or in "
-      .. "ls.spawn", call)
   end
+  usage.check_waits(call)
 end
 
 -- pipeline(client, fn) -> replies | nil, message, code, unsent

@@ -146,10 +146,7 @@ end
 
 -- acquire(self, call, timeout, within) -> permit | nil, message, code, unsent
 local function acquire(self, call, timeout, within)
-  if not core.can_wait() then
-    usage.error("%s: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or in "
-      .. "ls.spawn", call)
-  end
+  usage.check_waits(call)
   local before = own(self)
   if not timeout and #before >= self.permits then
     usage.error("semaphore '%s': this task holds all its permits since %s, and would wait for itself without end; take the "

@@ -100,10 +100,7 @@ function tcp.connect(host, port, opts, ...)
     usage.no_more(connect_form, nil, ...)
     if type(opts) == "table" then options.check_no_address("ls.connect", opts, { client_address }) end
   end
-  if not core.can_wait() then
-    usage.error("ls.connect: cannot wait while the site loads or inside a C function; call it in a handler, in "
-      .. "ls.init or in ls.spawn")
-  end
+  usage.check_waits("ls.connect")
   usage.refuse(type(host) ~= "string" or host == "", host,
     'ls.connect: the first argument must be a host, "host:port" or "unix:/path"')
   if opts ~= nil then

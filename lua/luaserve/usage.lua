@@ -50,6 +50,15 @@ function usage.suggest(name, known)
   return near and "; did you mean '" .. near .. "'?" or ""
 end
 
+-- check_waits(call): raises where no call can wait: while the site loads, and inside a C function.
+local core
+function usage.check_waits(call)
+  core = core or require "luaserve.core"
+  if core.can_wait() then return end
+  usage.error("%s: cannot wait while the site loads or inside a C function; call it in a handler, in ls.init or in "
+    .. "ls.spawn", call)
+end
+
 -- strict(title, t) -> t, with a metatable that raises when an unknown name is read: `title` is the name of t.
 function usage.strict(title, t)
   return setmetatable(t, {

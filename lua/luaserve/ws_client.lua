@@ -131,10 +131,7 @@ end
 -- `status` is that of a response other than 101. Not while the site loads.
 function client.connect(url, opts, ...)
   usage.no_more("ls.websocket(url, options)", opts, ...)
-  if not core.can_wait() then
-    usage.error("ls.websocket: cannot wait while the site loads or inside a C function; call it in a handler, in "
-      .. "ls.init or in ls.spawn")
-  end
+  usage.check_waits("ls.websocket")
   local host, port, name, target, secure = read_url(url)
   local out, lines = { host = name, target = target }, {}
   usage.check(opts, "table?", "ls.websocket: options must be a table such as { timeout = 5 }")
