@@ -193,7 +193,7 @@ void ls_error_log(lua_State *L, int index, const char *name, const char *traced)
     }
     lua_pushliteral(L, "where");
     (void)lua_rawget(L, index);
-    const char *place = lua_tostring(L, -1);
-    if (place == NULL || ls_log_is_due(place)) ls_log(LS_LOG_ERROR, "%s: %s", name, ls_error_describe(L, index));
+    const char *place = lua_tostring(L, -1), *text = ls_error_describe(L, index);
+    if (ls_log_is_due(place != NULL ? place : text)) ls_log(LS_LOG_ERROR, "%s: %s", name, text);
     lua_settop(L, top);
 }
