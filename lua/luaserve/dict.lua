@@ -144,6 +144,12 @@ function methods.pairs(self)
   end
 end
 
+-- write_failed(dict, message, code): raises what a database raises.
+function dict.write_failed(name, message, code)
+  message = "the dict is changed, but not its file, which is tried again: " .. message
+  require("luaserve.failure").raise(name, { message = message, code = code, retry = false })
+end
+
 local opened = {} -- by name; the objects of this state
 local evicting = setmetatable({}, { __mode = "k" }) -- the objects of dicts that were opened with evict = true
 

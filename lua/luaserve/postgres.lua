@@ -398,13 +398,6 @@ function methods.listen(self, channel, fn, given, ...)
   return core.subscribe(topic, function(payload) return fn(payload, channel) end, given)
 end
 
--- What this state knows of the types of a pool, and of the types of which statements, in an epoch of the core.
-local function new_types()
-  local types = values.types()
-  types.statements, types.count, types.epoch = {}, 0, 0
-  return types
-end
-
 local meta = database.strict("a pool", methods)
 local opened = {} -- by URL; the objects of this state
 
@@ -428,7 +421,7 @@ function postgres.open(url, given, ...)
   elseif not handle then
     usage.error("ls.postgres: this database has other options at %s", message)
   end
-  opened[url] = opened[url] or setmetatable({ handle = handle, target = message, types = new_types() }, meta)
+  opened[url] = opened[url] or setmetatable({ handle = handle, target = message, types = values.types() }, meta)
   return opened[url]
 end
 

@@ -82,9 +82,11 @@ function values.learn(types, oid, element, mark)
   types.decoders[oid] = element and function(source) return values.array(source, decode, mark) end
 end
 
--- types() -> the types that a pool knows: `known`, a set; `arrays`; `decoders`, functions for core.postgres_result.
+-- types() -> the types that a pool knows: `known`, a set; `arrays`; `decoders`, functions for core.postgres_result; the
+-- `statements` whose types it knows, and their `count`, in an `epoch` of the core.
 function values.types()
-  local types = { known = {}, arrays = {}, decoders = { [114] = json.decode, [3802] = json.decode } }
+  local types = { known = {}, arrays = {}, decoders = { [114] = json.decode, [3802] = json.decode },
+    statements = {}, count = 0, epoch = 0 }
   for oid, element in next, arrays do
     types.known[element] = true
     values.learn(types, oid, element, ",")

@@ -141,7 +141,7 @@ class Statements(Case):
                 ("pg:exec(1)", "pg:exec: the statement must be a string; got 1"),
                 ("pg:exec()", "pg:exec: the statement must be a string; got nil"),
                 ("pg:exec('select 1\\0')", "the statement has a zero byte"),
-                ("pg:qery('x')", 'a pool has no method "qery"; did you mean \'query\'?'),
+                ("pg:qery('x')", 'a pool has no "qery"; did you mean \'query\'?'),
                 ("pg:query('select * form item')", '/site: syntax error at or near "form" at character 10 in: select * form item'),
                 ("pg:query('select * from other')", 'relation "other" does not exist at character 15'),
                 ("pg:query('select no from item')", 'column "no" does not exist'),

@@ -74,19 +74,14 @@ static dict_object *check_called(lua_State *L, const char *call)
 
 static const ls_wait_kind sync_kind = {.cancel = ls_dict_store_cancel, .wait = LS_WAIT_WRITE}; /* the change stays */
 
-/* Raise the failure of a write for the dict at `self`, as a database does (lua/luaserve/failure.lua). */
+/* Raise the failure of a write for the dict at `self`. */
 static int sync_failed(lua_State *L, int self, int err)
 {
-    ls_push_function(L, "luaserve.failure", "raise");
+    ls_push_function(L, "luaserve.dict", "write_failed");
     (void)luaL_tolstring(L, self, NULL);
-    lua_createtable(L, 0, 6);
-    lua_pushfstring(L, "the dict is changed, but not its file, which is tried again: %s", ls_err_text(err));
-    lua_setfield(L, -2, "message");
+    lua_pushstring(L, ls_err_text(err));
     lua_pushstring(L, ls_err_name(err));
-    lua_setfield(L, -2, "code");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "retry");
-    lua_call(L, 2, 0);
+    lua_call(L, 3, 0);
     return 0;
 }
 

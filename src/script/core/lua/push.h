@@ -96,11 +96,9 @@ static inline void ls_set_function(lua_State *L, const char *name, lua_CFunction
 /* The string at `index`; raises as luaL_checklstring. */
 static inline ls_text ls_check_text(lua_State *L, int index)
 {
-    ls_text text = {NULL, 0};
-    if (lua_type(L, index) == LUA_TNUMBER)
-        text.ptr = ls_number_tolstring(L, index, &text.len);
-    else
-        text.ptr = luaL_checklstring(L, index, &text.len);
+    ls_text text;
+    (void)ls_number_tolstring(L, index, &text.len);
+    text.ptr = luaL_checklstring(L, index, &text.len);
     return text;
 }
 
