@@ -58,7 +58,7 @@ local function tried(ok, first, ...)
   return nil, first
 end
 
--- ls.try(fn: function, ...: any) -> ...: any | nil, e: Failure
+-- ls.try(fn: function, ...: any) -> result: any | nil, e: Failure
 -- Calls a function with the other arguments and returns its results; nil and the failure when a database has raised one.
 -- Other errors continue.
 function failure.try(fn, ...)
