@@ -187,7 +187,8 @@ static int res_attachment(lua_State *L)
 
 static void file_define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {{"res:file(path, options)", res_file}, {"res:attachment(name)", res_attachment}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"res:file(path, options)", res_file}, {"res:attachment(name)", res_attachment}, {NULL, NULL}};
     ls_request_methods(L, ls_requests_of(state)->res_meta_ref, methods);
 }
 

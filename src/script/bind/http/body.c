@@ -527,9 +527,14 @@ static int core_too_large(lua_State *L)
 
 static void define(lua_State *L, ls_state *state)
 {
-    static const luaL_Reg methods[] = {
-        {"req:body()", req_body},         {"req:buffer()", req_buffer}, {"req:json(schema, options)", req_json},   {"req:form(schema, options)", req_form},
-        {"req:form_all()", req_form_all}, {"req:chunks()", req_chunks}, {"req:parts()", req_parts}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"req:body()", req_body},
+                                       {"req:buffer()", req_buffer},
+                                       {"req:json(schema, options)", req_json},
+                                       {"req:form(schema, options)", req_form},
+                                       {"req:form_all()", req_form_all},
+                                       {"req:chunks()", req_chunks},
+                                       {"req:parts()", req_parts},
+                                       {NULL, NULL}};
     ls_request_methods(L, ls_requests_of(state)->req_meta_ref, methods);
 }
 

@@ -107,8 +107,8 @@ struct ls_request {
     int dispatch_ref; /* of the task for which it was taken: the listener, see ls_listener_of */
     ls_chain_run chain;
     ls_answer_later *later;
-    const char *described;            /* by this call of res, since the function began or next() returned; NULL: none */
-    char described_file[LUA_IDSIZE];  /* where */
+    const char *described;           /* by this call of res, since the function began or next() returned; NULL: none */
+    char described_file[LUA_IDSIZE]; /* where */
     int described_line;
     int16_t no_file; /* res:file has failed: the status of a handler that does not answer; 0: it has not */
     uint8_t answer;  /* enum ls_answer */

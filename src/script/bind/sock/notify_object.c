@@ -262,8 +262,10 @@ static int core_notify(lua_State *L)
 }
 
 /* n is a Notify: a descriptor whose events are reported. */
-static const luaL_Reg methods[] = {
-    {"n:wait(timeout)", notification_wait}, {"n:rearm(events)", notification_rearm}, {"n:remove()", notification_remove}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"n:wait(timeout)", notification_wait},
+                                   {"n:rearm(events)", notification_rearm},
+                                   {"n:remove()", notification_remove},
+                                   {NULL, NULL}};
 static const luaL_Reg meta[] = {{"__gc", notification_gc}, {NULL, NULL}};
 static const ls_object_type notification_type = {.name = "notification", .methods = methods, .meta = meta};
 

@@ -237,10 +237,12 @@ static int socket_index(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"socket:bind(host, port)", socket_bind},         {"socket:listen(backlog)", socket_listen},   {"socket:accept()", socket_accept},
-    {"socket:connect(host, port)", socket_connect},   {"socket:receive(max)", socket_receive}, {"socket:receivefrom(max)", socket_receivefrom},
-    {"socket:send(data)", socket_send},         {"socket:sendto(data, host, port)", socket_sendto},   {"socket:error()", socket_error},
-    {"socket:shutdown()", socket_shutdown}, {"socket:close()", socket_close},     {NULL, NULL}};
+    {"socket:bind(host, port)", socket_bind}, {"socket:listen(backlog)", socket_listen},
+    {"socket:accept()", socket_accept},       {"socket:connect(host, port)", socket_connect},
+    {"socket:receive(max)", socket_receive},  {"socket:receivefrom(max)", socket_receivefrom},
+    {"socket:send(data)", socket_send},       {"socket:sendto(data, host, port)", socket_sendto},
+    {"socket:error()", socket_error},         {"socket:shutdown()", socket_shutdown},
+    {"socket:close()", socket_close},         {NULL, NULL}};
 static const char *const fields[] = {"fd", "local_ip", "local_port", "local_addr", NULL};
 static const ls_object_type socket_type = {
     .name = "socket", .methods = methods, .fields = fields, .index = socket_index, .drop = socket_close};

@@ -271,8 +271,10 @@ static int core_udp_connect(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg methods[] = {
-    {"client:send(data)", client_send}, {"client:receive(timeout)", client_receive}, {"client:close()", client_close_call}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"client:send(data)", client_send},
+                                   {"client:receive(timeout)", client_receive},
+                                   {"client:close()", client_close_call},
+                                   {NULL, NULL}};
 static const char *const fields[] = {"ip", "port", "remote", "local_ip", "local_port", "local_addr", NULL};
 static const luaL_Reg meta[] = {
     {"__tostring", client_tostring}, {"__gc", handle_gc}, {"__close", client_close_call}, {NULL, NULL}};

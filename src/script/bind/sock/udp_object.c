@@ -535,7 +535,8 @@ static int core_udp(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg sock_methods[] = {{"udp:sendto(data, host, port)", sock_sendto}, {"udp:close()", sock_close}, {NULL, NULL}};
+static const luaL_Reg sock_methods[] = {
+    {"udp:sendto(data, host, port)", sock_sendto}, {"udp:close()", sock_close}, {NULL, NULL}};
 static const luaL_Reg sock_meta[] = {{"__tostring", sock_tostring}, {NULL, NULL}};
 static const char *const sock_fields[] = {"local_ip", "local_port", "local_addr", NULL};
 static const ls_object_type sock_type = {

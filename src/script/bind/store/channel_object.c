@@ -241,8 +241,12 @@ static int channel_tostring(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg methods[] = {{"channel:send(value, timeout)", channel_send},   {"channel:receive(timeout)", channel_receive}, {"channel:values()", channel_values},
-                                   {"channel:close()", channel_close}, {"channel:len()", channel_len},         {NULL, NULL}};
+static const luaL_Reg methods[] = {{"channel:send(value, timeout)", channel_send},
+                                   {"channel:receive(timeout)", channel_receive},
+                                   {"channel:values()", channel_values},
+                                   {"channel:close()", channel_close},
+                                   {"channel:len()", channel_len},
+                                   {NULL, NULL}};
 static const char *const fields[] = {"capacity", "closed", "name", NULL};
 static const luaL_Reg meta[] = {{"__tostring", channel_tostring}, {"__len", channel_meta_len}, {NULL, NULL}};
 static const ls_object_type channel_type = {

@@ -299,8 +299,10 @@ static int semaphore_tostring(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg methods[] = {
-    {"semaphore:acquire(timeout)", semaphore_acquire}, {"semaphore:release()", semaphore_release}, {"with", semaphore_with}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"semaphore:acquire(timeout)", semaphore_acquire},
+                                   {"semaphore:release()", semaphore_release},
+                                   {"with", semaphore_with},
+                                   {NULL, NULL}};
 static const char *const fields[] = {"permits", "held", "name", NULL};
 static const luaL_Reg meta[] = {{"__tostring", semaphore_tostring}, {NULL, NULL}};
 static const ls_object_type semaphore_type = {

@@ -377,7 +377,8 @@ static int core_crypto_built(lua_State *L)
     return ls_push_boolean(L, err == LS_OK);
 }
 
-static const luaL_Reg hasher_methods[] = {{"hasher:update(data)", hasher_update}, {"hasher:final(encoding)", hasher_final}, {NULL, NULL}};
+static const luaL_Reg hasher_methods[] = {
+    {"hasher:update(data)", hasher_update}, {"hasher:final(encoding)", hasher_final}, {NULL, NULL}};
 static const luaL_Reg hasher_meta[] = {{"__gc", hasher_drop}, {NULL, NULL}};
 static const ls_object_type hasher_type = {.name = "hasher", .methods = hasher_methods, .meta = hasher_meta};
 static const ls_object_type key_type = {.name = "key", .drop = key_drop};

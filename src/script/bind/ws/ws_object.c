@@ -310,9 +310,14 @@ static int ws_tostring(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg methods[] = {
-    {"send", ws_send},   {"ws:receive(timeout)", ws_receive},        {"ws:messages()", ws_messages},          {"ws:ping(data)", ws_ping},
-    {"ws:close(code, reason)", ws_close}, {"ws:subscribe(topic)", ls_ws_subscribe}, {"ws:unsubscribe(topic)", ls_ws_unsubscribe}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"send", ws_send},
+                                   {"ws:receive(timeout)", ws_receive},
+                                   {"ws:messages()", ws_messages},
+                                   {"ws:ping(data)", ws_ping},
+                                   {"ws:close(code, reason)", ws_close},
+                                   {"ws:subscribe(topic)", ls_ws_subscribe},
+                                   {"ws:unsubscribe(topic)", ls_ws_unsubscribe},
+                                   {NULL, NULL}};
 static const char *const fields[] = {"ip",       "port",   "remote", "local_ip", "local_port", "local_addr", "tls",
                                      "protocol", "closed", "queued", "code",     "reason",     NULL};
 static const luaL_Reg meta[] = {
