@@ -96,7 +96,7 @@ void ls_exchange_drop_content(ls_exchange *x)
     static const char *const names[] = {
         "cache-control",    "content-disposition", "content-encoding", "content-language",
         "content-location", "content-range",       "content-type",     "etag",
-        "expires",          "last-modified"};
+        "expires",          "last-modified",       "location"};
     x->status = 200;
     x->has_type = false;
     x->length = -1;

@@ -212,8 +212,8 @@ void ls_exchange_drop_upgrade(ls_exchange *x);
 
 /* The response is replaced by another one, such as an error page: drop its status (200) and what describes its body
  * or how long it may be cached: Cache-Control, Content-Disposition, Content-Encoding, Content-Language,
- * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified, the Content-Length and the trailers.
- * The other lines stay. */
+ * Content-Location, Content-Range, Content-Type, ETag, Expires, Last-Modified, Location, the Content-Length and the
+ * trailers. The other lines stay. */
 void ls_exchange_drop_content(ls_exchange *x);
 
 /* The value of the first line of that name in the extra fields, or NULL; case is ignored. *value_len receives its

@@ -225,7 +225,7 @@ class Middleware(E2E):
                 self.get("/late")
                 mark = self.server.mark()
                 response = self.get(target)
-                self.assertEqual((response.status, response.header("X-Second")), (500, "2"))
+                self.assertEqual((response.status, response.header("X-Second"), response.header("Location")), (500, "2", None))
                 line = self.server.wait_log(message.replace("(", r"\(").replace(")", r"\)"), mark)
                 self.assertRegex(line, r"site.lua:\d+: ")
         caught = self.get("/caught")  # next() does not raise: it has made the error a response
