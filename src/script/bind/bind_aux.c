@@ -168,9 +168,7 @@ int ls_unknown_member(lua_State *L, const char *object, int known)
 /* Upvalues: the methods, the name of the object. */
 static int methods_index(lua_State *L)
 {
-    lua_pushvalue(L, 2);
-    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) return 1;
-    return ls_unknown_member(L, lua_tostring(L, lua_upvalueindex(2)), lua_upvalueindex(1));
+    return ls_push_method(L, lua_tostring(L, lua_upvalueindex(2)));
 }
 
 static void push_functions(lua_State *L, const luaL_Reg *list, int more)

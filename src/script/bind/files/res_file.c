@@ -21,11 +21,6 @@ enum { LINES_BYTES = 64 };
 
 #define MAX_AGE_MOST INT64_C(2147483648) /* RFC 9111 1.2.2: greater values mean this one */
 
-static void check_unsent(lua_State *L, const ls_request *r) /* another task may respond while this one waits */
-{
-    if (ls_request_has_begun(r)) luaL_error(L, "the head of the response was sent already");
-}
-
 /* ---- the options ------------------------------------------------------------------------------------------------ */
 
 typedef struct file_options {
@@ -123,8 +118,7 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
     }
     if (r == NULL || r->x->error != 0 || ls_request_has_begun(r)) {
         ls_cached_file_drop(entry);
-        r = ls_request_check_res(L, RES); /* raises if the request has ended */
-        check_unsent(L, r);
+        r = ls_res_check_open(L); /* raises if the request has ended, or another task has responded meanwhile */
         return ls_push_failure(L, r->x->error);
     }
     return respond(L, r, entry);
@@ -143,10 +137,9 @@ static int res_file(lua_State *L)
 {
     ls_serve s;
     size_t len;
-    ls_request *r = ls_request_check_res(L, RES);
+    ls_request *r = ls_res_check_open(L);
     const char *path = luaL_checklstring(L, PATH, &len);
     luaL_argcheck(L, strlen(path) == len, PATH, "path contains NUL");
-    check_unsent(L, r);
     ls_request_check_undescribed(L, r);
     lua_settop(L, OPTIONS);
     lua_tostring(L, PATH); /* converts a number to a string in place */

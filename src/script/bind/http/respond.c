@@ -48,17 +48,17 @@ void ls_request_describe_later(ls_request *r, ls_answer_later *later)
 
 void ls_request_note_call(lua_State *L, ls_request *r, const char *call)
 {
-    lua_Debug ar;
+    lua_Debug ar = {.short_src = "?"};
+    (void)ls_task_find_line(L, &ar);
     r->described = call;
-    r->described_line = ls_task_find_line(L, &ar) ? ar.currentline : 0;
-    if (r->described_line > 0) memcpy(r->described_file, ar.short_src, sizeof r->described_file);
+    r->described_line = ar.currentline;
+    memcpy(r->described_file, ar.short_src, sizeof r->described_file);
 }
 
 int ls_request_refuse_second(lua_State *L, const ls_request *r)
 {
-    char at[LUA_IDSIZE + 16] = "";
-    if (r->described_line > 0) (void)snprintf(at, sizeof at, " at %s:%d", r->described_file, r->described_line);
-    return luaL_error(L, "%s%s has described the response: write return %s(...)", r->described, at, r->described);
+    return luaL_error(L, "%s at %s:%d has described the response: write return %s(...)", r->described,
+                      r->described_file, r->described_line, r->described);
 }
 
 /* ---- the response ------------------------------------------------------------------------------------------- */
