@@ -152,9 +152,9 @@ static int open_worker(engine *e, unsigned index, uint32_t first_vu, uint32_t vu
     w->prepared = prepared;
     w->finished = finished;
     w->user = e;
+    e->opened++;
     const int err = ls_stress_worker_open(w);
     if (err < 0) return err;
-    e->opened++;
     if (script != NULL) ls_stress_script_attach(script, w);
     return e->fanout == NULL
                ? LS_OK

@@ -31,29 +31,26 @@ static int epoll_add(ls_port *port, int fd, uint64_t data)
 
 static int kernel_open(ls_port *port)
 {
-    int err;
-    if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) return ls_err_from_errno(errno);
-    if ((port->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) goto fail_eventfd;
-    if ((port->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0) goto fail_timerfd;
-    if (epoll_add(port, port->eventfd, EVENT_WAKE) < 0 || epoll_add(port, port->timerfd, EVENT_TIMERFD) < 0)
-        goto fail_add;
+    if ((port->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
+        (port->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0 ||
+        (port->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) < 0 ||
+        epoll_add(port, port->eventfd, EVENT_WAKE) < 0 || epoll_add(port, port->timerfd, EVENT_TIMERFD) < 0)
+        return ls_err_from_errno(errno);
     return LS_OK;
-
-fail_add:
-    close(port->timerfd);
-fail_timerfd:
-    close(port->eventfd);
-fail_eventfd:
-    err = ls_err_from_errno(errno); /* of the call that failed: close(2) of a valid descriptor does not change errno */
-    close(port->epoll);
-    return err;
 }
 
-static void kernel_close(ls_port *port)
+/* What ls_port_open has opened so far. */
+static void free_port(ls_port *port)
 {
-    close(port->timerfd);
-    close(port->eventfd);
-    close(port->epoll);
+    const int fds[] = {port->timerfd, port->eventfd, port->epoll};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    if (port->watchers != NULL) ls_watchers_close(port->watchers);
+    if (port->socks != NULL) ls_slots_close(port->socks);
+    ls_gatherings_free(port->gatherings);
+    ls_mutex_close(&port->accept_mutex);
+    ls_port_base_close(&port->base);
+    free(port);
 }
 
 int ls_port_open(const ls_port_options *options, ls_port **out)
@@ -65,24 +62,15 @@ int ls_port_open(const ls_port_options *options, ls_port **out)
     if (port == NULL) return err;
     ls_port_base_open(&port->base);
     ls_mutex_open(&port->accept_mutex);
-    if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0) goto fail_base;
-    if ((err = ls_watchers_open(&port->watchers)) < 0) goto fail_slots;
-    if ((err = kernel_open(port)) < 0) goto fail_watchers;
-    if ((err = ls_work_pool_open(port, ls_port_enqueue, &port->base.work)) < 0) goto fail_kernel;
+    port->epoll = port->eventfd = port->timerfd = -1;
+    if ((err = ls_slots_open(options->sockets_max, sizeof(ls_sock), &port->socks)) < 0 ||
+        (err = ls_watchers_open(&port->watchers)) < 0 || (err = kernel_open(port)) < 0 ||
+        (err = ls_work_pool_open(port, ls_port_enqueue, &port->base.work)) < 0) {
+        free_port(port);
+        return err;
+    }
     *out = port;
     return LS_OK;
-
-fail_kernel:
-    kernel_close(port);
-fail_watchers:
-    ls_watchers_close(port->watchers);
-fail_slots:
-    ls_slots_close(port->socks);
-fail_base:
-    ls_mutex_close(&port->accept_mutex);
-    ls_port_base_close(&port->base);
-    free(port);
-    return err;
 }
 
 void ls_port_close(ls_port *port)
@@ -91,13 +79,7 @@ void ls_port_close(ls_port *port)
     assert(atomic_load(&port->waiting) == 0);
     ls_work_pool_close(port->base.work); /* first, because its threads may post */
     ls_queue_free(&port->base);
-    kernel_close(port);
-    ls_watchers_close(port->watchers);
-    ls_slots_close(port->socks);
-    ls_gatherings_free(port->gatherings);
-    ls_mutex_close(&port->accept_mutex);
-    ls_port_base_close(&port->base);
-    free(port);
+    free_port(port);
 }
 
 /* ---- the queue of posted packets ------------------------------------------------------------------------- */

@@ -27,16 +27,6 @@ static int open_module(ls_runtime *runtime)
     return LS_OK;
 }
 
-static void close_modules(ls_runtime *runtime)
-{
-    while (runtime->module_count > 0) {
-        const unsigned slot = --runtime->module_count;
-        const ls_module_common *common = runtime->modules[slot]->common;
-        if (common != NULL && common->close != NULL) common->close(runtime->own[slot]);
-        free(runtime->own[slot]);
-    }
-}
-
 int ls_runtime_open(const ls_site_host *host, const ls_module *const *modules, unsigned module_count, ls_runtime **out)
 {
     int err = LS_ENOMEM;
@@ -45,26 +35,19 @@ int ls_runtime_open(const ls_site_host *host, const ls_module *const *modules, u
     if (runtime == NULL) return err;
     memset((void *)runtime, 0, bytes);
     ls_mutex_open(&runtime->mutex);
-    if ((err = ls_bytecode_open(&runtime->bytecode)) < 0) goto fail_mutex;
-    if ((err = ls_shared_open(&runtime->shared)) < 0) goto fail_bytecode;
     runtime->modules = modules;
-    while (runtime->module_count < module_count)
-        if ((err = open_module(runtime)) < 0) goto fail_modules;
+    err = ls_bytecode_open(&runtime->bytecode);
+    if (err == LS_OK) err = ls_shared_open(&runtime->shared);
+    while (err == LS_OK && runtime->module_count < module_count) err = open_module(runtime);
+    if (err < 0) {
+        ls_runtime_close(runtime);
+        return err;
+    }
     runtime->host = host;
     runtime->load_cpu.joined = true; /* the watchdog does not check it, so it needs no thread */
     atomic_store(&runtime->cpu_ns_max, (uint64_t)LS_HANDLER_CPU_MS_MAX * 1000000);
     *out = runtime;
     return LS_OK;
-
-fail_modules:
-    close_modules(runtime);
-    ls_shared_close(runtime->shared);
-fail_bytecode:
-    ls_bytecode_close(runtime->bytecode);
-fail_mutex:
-    ls_mutex_close(&runtime->mutex);
-    ls_memory_aligned_free(runtime);
-    return err;
 }
 
 int ls_runtime_watch(ls_runtime *runtime, unsigned count)
@@ -87,8 +70,13 @@ void ls_runtime_close(ls_runtime *runtime)
     for (unsigned n = 0; n < runtime->cpu_count; n++) ls_cpu_limit_leave(&runtime->cpus[n]);
     if (runtime->cpus != NULL) ls_cpu_limit_uninstall();
     ls_memory_aligned_free(runtime->cpus);
-    close_modules(runtime);
-    ls_shared_close(runtime->shared);
+    while (runtime->module_count > 0) {
+        const unsigned slot = --runtime->module_count;
+        const ls_module_common *common = runtime->modules[slot]->common;
+        if (common != NULL && common->close != NULL) common->close(runtime->own[slot]);
+        free(runtime->own[slot]);
+    }
+    if (runtime->shared != NULL) ls_shared_close(runtime->shared);
     ls_bytecode_close(runtime->bytecode);
     ls_mutex_close(&runtime->mutex);
     ls_memory_aligned_free(runtime);

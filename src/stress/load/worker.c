@@ -263,7 +263,7 @@ static void worker_main(void *arg)
 
 static void free_vus(ls_stress_worker *w)
 {
-    for (uint32_t i = 0; i < w->vu_count; i++) {
+    for (uint32_t i = 0; i < w->vu_count && w->vus != NULL; i++) {
         ls_stress_vu *u = &w->vus[i];
         w->transport->free(u);
         free(u->timer);
@@ -276,19 +276,14 @@ static void free_vus(ls_stress_worker *w)
     free(w->vus);
 }
 
-/* Create the virtual users, CLOSED; those that the first stage does not use are inactive. On failure nothing is
- * left. */
+/* Create the virtual users, CLOSED; those that the first stage does not use are inactive. */
 static int make_vus(ls_stress_worker *w)
 {
     const ls_stress_plan *plan = w->plan;
     const size_t count = w->vu_count > 0 ? w->vu_count : 1; /* calloc(0) may return NULL */
     w->vus = calloc(count, sizeof *w->vus);
     w->requests = calloc(count * w->pipeline, sizeof *w->requests);
-    if (w->vus == NULL || w->requests == NULL) {
-        free(w->vus);
-        free(w->requests);
-        return LS_ENOMEM;
-    }
+    if (w->vus == NULL || w->requests == NULL) return LS_ENOMEM;
     for (uint32_t i = 0; i < w->vu_count; i++) {
         ls_stress_vu *u = &w->vus[i];
         u->worker = w;
@@ -299,21 +294,16 @@ static int make_vus(ls_stress_worker *w)
         u->left = plan->sends > 0 ? plan->sends : UINT64_MAX;
         u->inactive = i >= w->active;
         if (w->delay_ns == NULL) continue;
-        if ((u->timer = calloc(1, sizeof *u->timer)) == NULL) goto fail;
+        if ((u->timer = calloc(1, sizeof *u->timer)) == NULL) return LS_ENOMEM;
         u->timer->timer.op.done = ls_stress_arrivals_on_delay;
         u->timer->u = u;
     }
     return LS_OK;
-
-fail:
-    free_vus(w);
-    return LS_ENOMEM;
 }
 
 int ls_stress_worker_open(ls_stress_worker *w)
 {
     const ls_stress_plan *plan = w->plan;
-    int err;
     if (w->batch == 0) w->batch = 1;
     w->pipeline = w->batch > plan->pipeline ? w->batch : plan->pipeline;
     w->open_loop = plan->open_loop;
@@ -328,33 +318,19 @@ int ls_stress_worker_open(ls_stress_worker *w)
     if (plan->requests > 0 && plan->sends == 0 && w->index < w->senders)
         w->left = plan->requests / w->senders + (w->index < plan->requests % w->senders);
     w->addr = plan->addr;
-    if ((err = make_vus(w)) < 0) return err;
+    int err = make_vus(w);
     /* 256 MiB are enough: a receive takes a block only when data has arrived, and gives it back at once. */
-    if ((err = ls_pools_open((size_t)256 << 20, &w->pools)) < 0) goto fail_vus;
-    if ((err = ls_pool_open(w->pools, &w->pool)) < 0) goto fail_pools;
-    if ((err = ls_port_open(&(ls_port_options){.sockets_max = w->vu_count + PORT_SPARE}, &w->port)) < 0)
-        goto fail_pool;
-    if ((err = ls_stream_deadlines_open(w->port, &w->deadlines)) < 0) goto fail_port;
-    if ((err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL, plan->websocket)) < 0)
-        goto fail_port;
-    if (plan->compress && (err = ls_stress_deflate_open(&w->deflate)) < 0) goto fail_counters;
+    if (err == LS_OK) err = ls_pools_open((size_t)256 << 20, &w->pools);
+    if (err == LS_OK) err = ls_pool_open(w->pools, &w->pool);
+    if (err == LS_OK) err = ls_port_open(&(ls_port_options){.sockets_max = w->vu_count + PORT_SPARE}, &w->port);
+    if (err == LS_OK) err = ls_stream_deadlines_open(w->port, &w->deadlines);
+    if (err == LS_OK) err = ls_stress_counters_open(&w->count, w->open_loop, plan->tls != NULL, plan->websocket);
+    if (err == LS_OK && plan->compress) err = ls_stress_deflate_open(&w->deflate);
+    if (err < 0) return err;
     ls_thread_ctx_init(&w->ctx, w->port, w->pool, 0);
     w->go.done = on_go;
     w->stop.done = on_stop;
     return LS_OK;
-
-fail_counters:
-    ls_stress_counters_close(&w->count);
-fail_port:
-    ls_port_close(w->port);
-    if (w->deadlines != NULL) ls_deadlines_close(w->deadlines);
-fail_pool:
-    ls_pool_close(w->pool);
-fail_pools:
-    ls_pools_close(w->pools);
-fail_vus:
-    free_vus(w);
-    return err;
 }
 
 int ls_stress_worker_start(ls_stress_worker *w)
@@ -383,12 +359,13 @@ void ls_stress_worker_join(ls_stress_worker *w)
 
 void ls_stress_worker_close(ls_stress_worker *w)
 {
-    ls_port_close(w->port); /* before the users: its queue may hold packets of their timers and posts */
-    ls_deadlines_close(w->deadlines);
+    /* The port first: its queue may hold packets of the users' timers and posts. */
+    if (w->port != NULL) ls_port_close(w->port);
+    if (w->deadlines != NULL) ls_deadlines_close(w->deadlines);
     free_vus(w);
     ls_stress_deflate_close(w->deflate);
-    ls_pool_close(w->pool);
-    ls_pools_close(w->pools);
+    if (w->pool != NULL) ls_pool_close(w->pool);
+    if (w->pools != NULL) ls_pools_close(w->pools);
     ls_stress_counters_close(&w->count);
     ls_stress_checks_close(&w->checks);
 }

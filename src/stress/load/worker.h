@@ -121,8 +121,7 @@ struct ls_stress_worker {
     char cache[LS_STRESS_HEAD_CACHE_BYTES];
 };
 
-/* Prepare everything that can fail. Other fields than those of the caller are 0. LS_OK; or an error, and nothing is
- * left open. */
+/* Prepare everything that can fail. Other fields than those of the caller are 0. Close it after an error, too. */
 int ls_stress_worker_open(ls_stress_worker *w);
 int ls_stress_worker_start(ls_stress_worker *w);                  /* start the thread, which begins to connect */
 void ls_stress_worker_go(ls_stress_worker *w, uint64_t start_ns); /* any thread, once, after prepared() */
