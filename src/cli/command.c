@@ -174,9 +174,7 @@ typedef struct call {
 static int run(lua_State *L)
 {
     const call *c = lua_touserdata(L, 1);
-    lua_getglobal(L, "require");
-    lua_pushliteral(L, "luaserve.command.main");
-    lua_call(L, 1, 1);
+    ls_push_module(L, "luaserve.command.main");
     push_program(L);
     lua_pushstring(L, c->name);
     lua_createtable(L, c->argc, 0);

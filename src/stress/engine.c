@@ -422,9 +422,7 @@ static int run_command(lua_State *L)
     engine *e = lua_touserdata(L, 1);
     const int argc = (int)lua_tointeger(L, 2);
     char **argv = lua_touserdata(L, 3);
-    lua_getglobal(L, "require");
-    lua_pushliteral(L, "luaserve.stress.main");
-    lua_call(L, 1, 1);
+    ls_push_module(L, "luaserve.stress.main");
     push_engine(L, e);
     lua_createtable(L, argc, 0);
     for (int i = 1; i < argc; i++) {

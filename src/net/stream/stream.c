@@ -128,6 +128,13 @@ void ls_stream_peer(const ls_stream *s, ls_addr *out)
     if (s->peer_family != LS_ADDR_UNIX) memcpy(out->bytes, s->peer, sizeof s->peer);
 }
 
+char *ls_stream_peer_text(const ls_stream *s, char out[LS_ADDR_TEXT_BYTES])
+{
+    ls_addr peer;
+    ls_stream_peer(s, &peer);
+    return ls_addr_text(&peer, out);
+}
+
 int ls_stream_local(const ls_stream *s, ls_addr *out)
 {
     return ls_sock_local(ls_sock_fd(s->sock), out);
@@ -478,11 +485,9 @@ static int64_t recv_unread(ls_thread_ctx *ctx, ls_stream *s, char *ptr, uint32_t
 void ls_stream_log_filter(ls_stream *s)
 {
     char text[LS_ADDR_TEXT_BYTES];
-    ls_addr peer;
     if (s->failed || ls_log_level_get() > LS_LOG_DEBUG) return;
     s->failed = true;
-    ls_stream_peer(s, &peer);
-    ls_log(LS_LOG_DEBUG, "TLS with %s: %s", ls_addr_text(&peer, text), s->filter->type->why(s->filter));
+    ls_log(LS_LOG_DEBUG, "TLS with %s: %s", ls_stream_peer_text(s, text), s->filter->type->why(s->filter));
 }
 
 /* Read what the filter can deliver: bytes, 0 at the end, LS_EAGAIN (it needs input) or another error. */

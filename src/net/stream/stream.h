@@ -82,6 +82,7 @@ ls_filter *ls_stream_filter(const ls_stream *s); /* NULL: none */
 
 /* The peer: that of the socket, or the one that a PROXY header named. The path of a Unix socket is not kept. */
 void ls_stream_peer(const ls_stream *s, ls_addr *out);
+char *ls_stream_peer_text(const ls_stream *s, char out[LS_ADDR_TEXT_BYTES]); /* its ls_addr_text */
 void ls_stream_set_peer(ls_stream *s, const ls_addr *peer);
 /* The local address, also of a listener on all addresses. LS_OK or an error. */
 int ls_stream_local(const ls_stream *s, ls_addr *out);

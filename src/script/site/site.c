@@ -23,6 +23,7 @@
 #include "script/bind/ws/ws.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/lua/lua_files.h"
+#include "script/core/lua/push.h"
 #include "script/core/mute.h"
 #include "script/core/task.h"
 #include "script/database/database.h"
@@ -150,9 +151,7 @@ static int load_open(lua_State *L)
 /* Add the control socket after the listeners of the site. */
 static int load_control(lua_State *L)
 {
-    lua_getglobal(L, "require");
-    lua_pushliteral(L, "luaserve.repl");
-    lua_call(L, 1, 1);
+    ls_push_module(L, "luaserve.repl");
     lua_getfield(L, -1, "listen");
     lua_call(L, 0, 0);
     return 0;

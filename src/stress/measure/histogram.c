@@ -148,27 +148,26 @@ static double likely(const ls_histogram *h, size_t slot)
     return middle < (double)min ? (double)min : middle;
 }
 
-double ls_histogram_mean(const ls_histogram *h)
+/* The mean of (value - center)^power; 0 without a value. */
+static double moment(const ls_histogram *h, double center, double power)
 {
     uint64_t count, ns;
     double sum = 0, n = 0;
     for (size_t i = 0; (count = ls_histogram_next(h, &i, &ns)) > 0;) {
         n += (double)count;
-        sum += (double)count * likely(h, i - 1);
+        sum += (double)count * pow(likely(h, i - 1) - center, power);
     }
     return n > 0 ? sum / n : 0;
 }
 
+double ls_histogram_mean(const ls_histogram *h)
+{
+    return moment(h, 0, 1);
+}
+
 static double stdev_from(const ls_histogram *h, double mean)
 {
-    double sum = 0, n = 0;
-    uint64_t count, ns;
-    for (size_t i = 0; (count = ls_histogram_next(h, &i, &ns)) > 0;) {
-        double off = likely(h, i - 1) - mean;
-        n += (double)count;
-        sum += (double)count * off * off;
-    }
-    return n > 0 ? sqrt(sum / n) : 0;
+    return sqrt(moment(h, mean, 2));
 }
 
 double ls_histogram_stdev(const ls_histogram *h)

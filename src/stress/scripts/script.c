@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "script/core/lua/lua_modules.h"
+#include "script/core/lua/push.h"
 #include "script/site/preload.h"
 #include "stress/measure/histogram_object.h"
 #include "stress/scripts/script_internal.h"
@@ -18,9 +19,7 @@ static void define_modules(lua_State *L, const ls_stress_plan *plan)
     ls_site_preload(L);
     for (size_t n = 0; n < sizeof prefixes / sizeof prefixes[0]; n++) ls_lua_modules_preload(L, prefixes[n], NULL);
     ls_lua_modules_path(L, plan->script, NULL);
-    lua_getglobal(L, "require");
-    lua_pushliteral(L, "luaserve.stress.script");
-    lua_call(L, 1, 1);
+    ls_push_module(L, "luaserve.stress.script");
     lua_pushboolean(L, plan->native);
     lua_call(L, 1, 0);
 }
@@ -38,9 +37,7 @@ static int load(lua_State *L)
     lua_rawseti(L, -2, 0);
     lua_setglobal(L, "arg");
     if (plan->native) {
-        lua_getglobal(L, "require");
-        lua_pushliteral(L, "luaserve.stress.vu_ws");
-        lua_call(L, 1, 1);
+        ls_push_module(L, "luaserve.stress.vu_ws");
         lua_setfield(L, LUA_REGISTRYINDEX, ls_stress_script_vu_ws);
     } else {
         lua_pushcfunction(L, ls_stress_wrk_define);

@@ -218,9 +218,7 @@ int ls_stress_wrk_define(lua_State *L)
     lua_pushvalue(L, -1);
     lua_setglobal(L, "wrk");
 
-    lua_getglobal(L, "require"); /* the rest of `wrk`, and the functions of Lua 5.1 */
-    lua_pushliteral(L, "luaserve.stress.wrk");
-    lua_call(L, 1, 1);
+    ls_push_module(L, "luaserve.stress.wrk"); /* the rest of `wrk`, and the functions of Lua 5.1 */
     lua_pushvalue(L, -2);
     lua_call(L, 1, 0);
     return 1;

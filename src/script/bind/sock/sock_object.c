@@ -125,11 +125,9 @@ static int sock_index(lua_State *L)
 static int sock_tostring(lua_State *L)
 {
     const ls_tcp_object *o = ls_tcp_check(L);
-    ls_addr addr;
     char text[LS_ADDR_TEXT_BYTES];
     if (o->tcp == NULL) return ls_push_text(L, "sock (closed)");
-    ls_stream_peer(ls_tcp_stream(o->tcp), &addr);
-    lua_pushfstring(L, "sock (%s)", ls_addr_text(&addr, text));
+    lua_pushfstring(L, "sock (%s)", ls_stream_peer_text(ls_tcp_stream(o->tcp), text));
     return 1;
 }
 

@@ -263,15 +263,14 @@ static bool push_some(lua_State *L, ls_tcp *tcp, size_t max, bool lent)
 static void log_end(lua_State *L, ls_tcp *tcp, int err)
 {
     char text[LS_ADDR_TEXT_BYTES];
-    ls_addr peer;
     const char *const why = err == LS_EMSGSIZE     ? "a line is longer than max_line"
                             : err == LS_ETIMEDOUT  ? "nothing came for read_timeout seconds"
                             : err == LS_ETRUNCATED ? "the last line has no end, and was dropped"
                                                    : NULL;
     if (why == NULL) return;
-    ls_stream_peer(ls_tcp_stream(tcp), &peer);
     ls_log(ls_dev_of(ls_state_runtime(ls_state_of(L))) != NULL ? LS_LOG_INFO : LS_LOG_DEBUG,
-           "connection from %s: the loop over what it sends ends: %s", ls_addr_text(&peer, text), why);
+           "connection from %s: the loop over what it sends ends: %s", ls_stream_peer_text(ls_tcp_stream(tcp), text),
+           why);
 }
 
 /* The end of an iteration; sock.ended keeps the reason. tcp NULL: the sock is closed. */

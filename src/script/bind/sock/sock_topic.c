@@ -34,9 +34,8 @@ static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *ou
 static void log_full(ls_tcp *tcp)
 {
     char text[LS_ADDR_TEXT_BYTES];
-    ls_addr peer;
-    ls_stream_peer(ls_tcp_stream(tcp), &peer);
-    ls_log(LS_LOG_INFO, "connection from %s: closed: its queue is longer than max_queue", ls_addr_text(&peer, text));
+    ls_log(LS_LOG_INFO, "connection from %s: closed: its queue is longer than max_queue",
+           ls_stream_peer_text(ls_tcp_stream(tcp), text));
 }
 
 /* A message is missing: the connection closes, and the peer connects again. Returns `result`. */

@@ -451,10 +451,8 @@ static int serve_prepare(lua_State *L)
 static const char *log_name(ls_tcp *tcp, char out[LOG_NAME_BYTES])
 {
     char text[LS_ADDR_TEXT_BYTES];
-    ls_addr peer;
-    if (tcp != NULL) ls_stream_peer(ls_tcp_stream(tcp), &peer);
     (void)snprintf(out, LOG_NAME_BYTES, tcp != NULL ? "connection from %s" : "a connection that is closed already",
-                   tcp != NULL ? ls_addr_text(&peer, text) : "");
+                   tcp != NULL ? ls_stream_peer_text(ls_tcp_stream(tcp), text) : "");
     return out;
 }
 

@@ -238,7 +238,6 @@ static void advance(ls_thread_ctx *ctx, ls_ws_object *o)
 static void log_name(const ls_ws_object *o, const ls_request *r, char out[LS_REQUEST_NAME_BYTES])
 {
     char text[LS_ADDR_TEXT_BYTES];
-    ls_addr peer;
     if (r != NULL) {
         ls_request_log_name(r->x, out);
         return;
@@ -247,9 +246,8 @@ static void log_name(const ls_ws_object *o, const ls_request *r, char out[LS_REQ
         (void)snprintf(out, LS_REQUEST_NAME_BYTES, "%s", o->name);
         return;
     }
-    if (o->ws != NULL) ls_stream_peer(ls_ws_stream(o->ws), &peer);
     (void)snprintf(out, LS_REQUEST_NAME_BYTES, "WebSocket %.150s%s%s", o->route->name, o->ws != NULL ? " from " : "",
-                   o->ws != NULL ? ls_addr_text(&peer, text) : "");
+                   o->ws != NULL ? ls_stream_peer_text(ls_ws_stream(o->ws), text) : "");
 }
 
 static void end_request(ls_thread_ctx *ctx, ls_request *r)

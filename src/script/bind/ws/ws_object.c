@@ -303,10 +303,8 @@ static int ws_tostring(lua_State *L)
 {
     const ls_ws_object *o = ls_ws_check(L);
     char text[LS_ADDR_TEXT_BYTES];
-    ls_addr peer;
     if (ls_ws_is_closed(o)) return ls_push_text(L, "WebSocket (closed)");
-    ls_stream_peer(ls_ws_stream(o->ws), &peer);
-    lua_pushfstring(L, "WebSocket (%s)", ls_addr_text(&peer, text));
+    lua_pushfstring(L, "WebSocket (%s)", ls_stream_peer_text(ls_ws_stream(o->ws), text));
     return 1;
 }
 

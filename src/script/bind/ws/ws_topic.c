@@ -56,10 +56,8 @@ static int encode_compressed(ls_thread_ctx *ctx, const ls_publication *p, ls_sli
 static void log_full(const ls_ws_object *o)
 {
     char text[LS_ADDR_TEXT_BYTES];
-    ls_addr peer;
-    ls_stream_peer(ls_ws_stream(o->ws), &peer);
     ls_log(LS_LOG_INFO, "WebSocket %.150s from %s: closed with 1013: its queue is longer than max_queue",
-           o->route->name, ls_addr_text(&peer, text));
+           o->route->name, ls_stream_peer_text(ls_ws_stream(o->ws), text));
 }
 
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)

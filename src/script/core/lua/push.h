@@ -68,6 +68,14 @@ static inline int ls_pcall(lua_State *L, lua_CFunction function, void *data, int
     return lua_pcall(L, 1, results, 0);
 }
 
+/* Push require(module). */
+static inline void ls_push_module(lua_State *L, const char *module)
+{
+    lua_getglobal(L, "require");
+    lua_pushstring(L, module);
+    lua_call(L, 1, 1);
+}
+
 /* Set the field of the table at the top. */
 static inline void ls_set_boolean(lua_State *L, const char *name, bool value)
 {
