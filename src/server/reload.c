@@ -35,7 +35,6 @@ ls_site_options ls_server_site_options(const ls_server *server)
 {
     const ls_server_options *options = &server->options;
     return (ls_site_options){.path = options->site,
-                             .check = options->check,
                              .control = options->control != NULL && !options->check,
                              .source = options->source,
                              .source_bytes = options->source_bytes,

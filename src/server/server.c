@@ -482,7 +482,11 @@ static int open_server(ls_server *server, const ls_server_options *options, char
                           err == LS_EBUSY ? "another server of this process handles them" : ls_err_text(err));
         goto fail_posts;
     }
-    server->host = (ls_site_host){.server = server, .stats = stats, .stop = stop_from_site, .init_ended = init_ended};
+    server->host = (ls_site_host){.server = server,
+                                  .check = options->check != 0,
+                                  .stats = stats,
+                                  .stop = stop_from_site,
+                                  .init_ended = init_ended};
 
     if ((err = open_site(server, message, message_bytes)) < 0) goto fail_site;
     ls_posts_set_has_hooks(&server->posts, ls_site_has_host_hooks(server->site));

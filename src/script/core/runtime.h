@@ -23,6 +23,7 @@ typedef struct ls_generation ls_generation;
 typedef void ls_site_stat_fn(void *to, const char *name, double value);
 typedef struct ls_site_host {
     void *server;                                                 /* passed to the callbacks */
+    bool check;                                                   /* sites are only checked: dicts lock no files */
     void (*stats)(void *server, ls_site_stat_fn *each, void *to); /* ls.stats(): calls each(to, ...) for every value */
     void (*stop)(void *server);                                   /* starts the drain, as SIGTERM does */
     void (*init_ended)(void *server, const char *failure); /* see ls_site_init; failure NULL: all have returned */
@@ -44,7 +45,6 @@ struct ls_runtime {
     struct ls_stream_pool *streams; /* the same; idle ones of ls.fetch, proxies and ls.redis */
     const ls_site_host *host;       /* NULL: none */
     struct ls_shared *shared;       /* what the site shares by name: it outlives each generation */
-    bool check;                     /* ls_site_options.check */
 
     FILE *null;            /* the null device, for the output of additional states; NULL: it appears once per state */
     ls_bytecode *bytecode; /* of the embedded modules */

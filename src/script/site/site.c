@@ -300,7 +300,6 @@ int ls_site_open(ls_runtime *runtime, const ls_site_options *options, ls_site **
     site->open = options->open;
     site->open_user = options->open_user;
     site->control = options->control;
-    runtime->check = options->check;
     site->generation.load = load_state;
     if ((err = ls_generation_init(&site->generation, runtime, options->path)) < 0) goto fail;
     if ((err = keep_arguments(site, options)) < 0) goto fail;

@@ -72,7 +72,6 @@ typedef struct ls_site_options {
     size_t source_bytes;
     int (*open)(lua_State *L, void *user); /* NULL, or called in each state before the site: see ls_server_options */
     void *open_user;
-    bool check;            /* the site is only checked: its dicts do not lock their files */
     bool control;          /* the server has a control socket, which lua/luaserve/repl.lua serves */
     int argc;              /* arguments of the site: `...` and arg[1..argc]; arg[0] is the path */
     char **argv;           /* copied */

@@ -720,7 +720,7 @@ static int core_dict(lua_State *L)
                                      .evict = lua_toboolean(L, 5),
                                      .file = has_file ? ls_push_site_path(L, 6) : NULL,
                                      .name = name,
-                                     .shares = ls_state_runtime(ls_state_of(L))->check,
+                                     .shares = ls_state_runtime(ls_state_of(L))->host->check,
                                      .sync = lua_toboolean(L, 7),
                                      .error = &error,
                                      .message = message,
@@ -744,7 +744,9 @@ static int core_dict(lua_State *L)
         lua_pushboolean(L, other.sync);
         return 6;
     }
-    if (error < 0) return ls_push_failure_text(L, error, "%s: %s", lua_tostring(L, 6), message);
+    if (error < 0)
+        return ls_push_failure_text(L, error, "%s: %s", lua_tostring(L, 6),
+                                    message);
     if (err < 0) return luaL_error(L, "not enough memory");
     ls_dict *dict = (ls_dict *)(void *)found;
     *object = (dict_object){.tag = &dict_tag, .dict = dict, .sync = ls_dict_options_get(dict).sync};
