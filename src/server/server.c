@@ -224,15 +224,20 @@ static bool on_tick(bool idle, void *runtime)
 }
 
 /* Maximum number of sockets of the port: the allowed connections, plus at least as many sockets of the site itself;
- * more if the system allows more descriptors. */
-static uint32_t sockets_max(uint32_t connections_max)
+ * more if the system allows more descriptors. If it allows fewer, *connections_max becomes lower: files and sockets of
+ * handlers can be opened when all connections are taken. */
+static uint32_t sockets_max(uint32_t *connections_max)
 {
     const uint32_t own = DESCRIPTORS_OWN + ls_file_cache_defaults.open_max;
-    const uint32_t wanted = connections_max < SOCKETS_MAX / 2 ? connections_max + own : SOCKETS_MAX / 2;
+    const uint32_t wanted = *connections_max < SOCKETS_MAX / 2 ? *connections_max + own : SOCKETS_MAX / 2;
     const uint32_t allowed = ls_descriptors_raise(wanted);
-    if (allowed < wanted)
-        ls_log(LS_LOG_DEBUG, "the system allows %" PRIu32 " descriptors: fewer than max_connections = %" PRIu32,
-               allowed, connections_max);
+    if (allowed < wanted) {
+        const uint32_t most = allowed > 2 * own ? allowed - own : allowed / 2;
+        ls_log(LS_LOG_DEBUG,
+               "the system allows %" PRIu32 " descriptors: %" PRIu32 " connections, not max_connections = %" PRIu32,
+               allowed, most, *connections_max);
+        *connections_max = most;
+    }
     const uint32_t most = allowed > 2 * wanted ? allowed : 2 * wanted;
     return most < SOCKETS_MAX ? most : SOCKETS_MAX;
 }
@@ -260,7 +265,9 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
 
     int err = check_backend(options->backend, message, message_bytes);
     if (err < 0) return err;
-    ls_conn_limit_open(&server->conn_limit, settings->connections_max);
+    uint32_t connections_max = settings->connections_max;
+    const uint32_t sockets = sockets_max(&connections_max);
+    ls_conn_limit_open(&server->conn_limit, connections_max);
     server->conn_limit_open = true;
     if (options->signals != 0) /* the process serves only the site */
         ls_memory_share(settings->threads + 2);
@@ -271,7 +278,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
      * running; the system must not hold back a standby while a handler computes. */
     const unsigned threads_max =
         settings->threads_max > settings->threads ? settings->threads_max + settings->threads : settings->threads_max;
-    const ls_port_options port_options = {.sockets_max = sockets_max(settings->connections_max),
+    const ls_port_options port_options = {.sockets_max = sockets,
                                           .concurrency = threads_max};
     if ((err = ls_port_open(&port_options, &server->port)) < 0)
         return ls_server_explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));

@@ -517,41 +517,59 @@ class Stalls(E2E):
 
 
 OUT_OF_DESCRIPTORS = r"(?i)too many open|EMFILE|out of descriptors"
+HOLDS = app_site("""
+    local held = {}
+    ls.config { threads = 1, states = 1 }
+    app:get("/", function() return "root" end)
+    app:get("/hold/:leave", function(req) -- all descriptors but some
+      repeat held[#held + 1] = io.open("/dev/null") until #held > 200 or not io.open("/dev/null")
+      for _ = 1, req.params.leave do table.remove(held):close() end
+      return tostring(#held)
+    end)
+    app:get("/free", function() while held[1] do table.remove(held):close() end return "freed" end)
+""")
 
 
+@not_on_windows("Windows has no limit of handles")
 class Descriptors(E2E):
-    @not_on_windows("Windows has no limit of handles")
     def test_out_of_descriptors(self):
-        """Out of descriptors: connected clients are served, the log has one line, no thread spins, and the server
+        """A site has taken them all: connected clients are served, the log has one line, no thread spins, and the server
         recovers."""
-        server = self.serve(SITE, nofile=64)
-        with server.connect() as conn:
-            self.assertEqual(conn.get("/").text, "root")
+        server = self.serve(HOLDS, nofile=64)
+        first = self.connect(server=server)
+        first.get("/hold/0")
         mark = server.mark()
-        conns = [self.connect(server=server) for _ in range(100)]
-        self.eventually(lambda: server.fds() >= 64, "all descriptors are in use")
+        conns = [self.connect(server=server) for _ in range(20)]
         server.wait_log(OUT_OF_DESCRIPTORS, mark)
-        conns[0].send(request("GET", "/n/1"))
-        self.assertEqual(conns[0].response().text, "1")
+        self.assertEqual(first.get("/").text, "root")
         before = server.cpu()
-        conns[99].send(request("GET", "/n/99"))
-        self.assertTrue(conns[99].silent(0.6))
+        conns[0].send(request("GET", "/"))
+        self.assertTrue(conns[0].silent(0.6))
         if not SANITIZER:
             self.assertLess(server.cpu() - before, 0.3, "it spins")
-        for conn in conns[:80]:
-            conn.close()
-        self.assertEqual(conns[99].response().text, "99")
-        for conn in conns[80:99]:
+        first.get("/free")
+        self.assertEqual(conns[0].response().text, "root")
+        for conn in conns[1:]:
             self.assertEqual(conn.get("/").text, "root")
         self.assertLessEqual(len(server.logged(OUT_OF_DESCRIPTORS, mark)), 2, server.log())
 
-    @not_on_windows("Windows has no limit of handles")
+    def test_connections_leave_descriptors_for_handlers(self):
+        server = self.serve(HOLDS, nofile=100)
+        conns = [self.connect(server=server) for _ in range(150)]
+        self.assertEqual(conns[0].get("/").text, "root")
+        self.assertTrue(conns[149].silent(0.1))
+        self.assertGreaterEqual(int(conns[0].get("/hold/0").text), 10)
+        for conn in conns[:120]:
+            conn.close()
+        self.assertEqual(conns[149].get("/").text, "root")
+
     def test_the_log_is_not_flooded(self):
         """At the limit for long, while connections close and others are accepted: the log does not get a line for
         each."""
-        server = self.serve(SITE, nofile=64)
-        conns = [self.connect(server=server) for _ in range(80)]
-        self.eventually(lambda: server.fds() >= 64, "all descriptors are in use")
+        server = self.serve(HOLDS, nofile=64)
+        with server.connect() as conn:
+            conn.get("/hold/5")
+        conns = [self.connect(server=server) for _ in range(20)]
         server.wait_log(OUT_OF_DESCRIPTORS)
         for _ in range(30):
             conns.pop(0).close()
