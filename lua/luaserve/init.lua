@@ -26,6 +26,7 @@ local crypto -- luaserve.crypto
 -- nearest one.
 -- ls.version: string - the version of luaserve, such as `"0.1.0"`
 -- ls.dir: string - the directory of the site, an absolute path; for a site that is no file the working directory
+-- ls.data: string - where the site may write, an absolute path: the state directory of its service, else `ls.dir`
 -- ls.json: Json - encodes and decodes JSON
 -- ls.html: Html - text for HTML pages
 -- ls.url: Url - URLs, percent-encoding and query strings
@@ -38,6 +39,7 @@ local crypto -- luaserve.crypto
 local ls = {
   version = core.version,
   dir = core.dir,
+  data = os.getenv "LUASERVE_ENV" ~= "test" and (os.getenv "STATE_DIRECTORY" or ""):match "^[^:]+" or core.dir,
   app = later("luaserve.app", "new"),
   json = usage.strict("ls.json", json),
   html = usage.strict("ls.html", { escape = core.html_escape }),

@@ -69,6 +69,10 @@ class Files(E2E):
         """nil, message, code"""
         self.assertEqual(self.run_lua(code), [True, False, message, name], code)
 
+    def place(self, name):
+        """A path in the message of a refusal."""
+        return "%s (%s/%s)" % (name, self.dir, name)
+
     def raises(self, code, pattern):
         fine, message = self.run_lua(code)[:2]
         self.assertFalse(fine, code)
@@ -157,13 +161,13 @@ class Functions(Files):
     def test_what_is_forbidden(self):
         user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         self.start(prefix=user, files={"secret": b"x", "open": b"old"}, modes={".": 0o755, "secret": 0o600, "open": 0o666})
-        self.fails("return ls.file.read('secret')", "secret: permission denied", "EACCES")
-        self.fails("return ls.file.write('secret', 'x', { atomic = false })", "secret: permission denied", "EACCES")
-        self.fails("return ls.file.write('secret', 'x', { append = true })", "secret: permission denied", "EACCES")
-        self.fails("return ls.file.remove('secret')", "secret: permission denied", "EACCES")
-        self.fails("return ls.file.rename('secret', 'b')", "secret: to b: permission denied", "EACCES")
-        self.fails("return ls.file.mkdir('new')", "new: permission denied", "EACCES")
-        self.fails("return ls.file.write('open', 'new')", "open: permission denied for a new file in its directory; "
+        self.fails("return ls.file.read('secret')", self.place("secret") + ": permission denied", "EACCES")
+        self.fails("return ls.file.write('secret', 'x', { atomic = false })", self.place("secret") + ": permission denied", "EACCES")
+        self.fails("return ls.file.write('secret', 'x', { append = true })", self.place("secret") + ": permission denied", "EACCES")
+        self.fails("return ls.file.remove('secret')", self.place("secret") + ": permission denied", "EACCES")
+        self.fails("return ls.file.rename('secret', 'b')", self.place("secret") + ": to b: permission denied", "EACCES")
+        self.fails("return ls.file.mkdir('new')", self.place("new") + ": permission denied", "EACCES")
+        self.fails("return ls.file.write('open', 'new')", self.place("open") + ": permission denied for a new file in its directory; "
                    "atomic = false writes to the file itself", "EACCES")
         self.returns("return ls.file.write('open', 'new', { atomic = false })", True)
         self.assertEqual(self.content("open"), b"new")

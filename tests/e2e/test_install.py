@@ -2,7 +2,6 @@
 # sanitizers: none; installs files
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -151,18 +150,38 @@ class Install(E2E):
         unit = self.path("lib/systemd/system/luaserve@.service")
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
-        self.assertIn("ExecStart=%s --control %%t/luaserve/%%i/control /etc/luaserve/%%i.lua\n" % self.path("bin/luaserve"),
-                      self.read("lib/systemd/system/luaserve@.service"))
-
-    def test_the_unit_checks_the_site_first(self):
-        """The command of ExecStartPre, as systemd runs it, and only the error is printed."""
         text = self.read("lib/systemd/system/luaserve@.service")
-        command = re.search("(?m)^ExecStartPre=(.*)$", text).group(1).replace("$$", "$")
-        with scratch(site_lua=SITE, bad_lua="x =") as folder:
-            for name, status, says in (("site", 0, ""), ("bad", 1, "bad.lua:1: ")):
-                words = shlex.split(command.replace("/etc/luaserve/%i.lua", os.path.join(folder, name + ".lua")))
-                done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT, check=False)
-                self.assertEqual((done.returncode, done.stdout, says in done.stderr), (status, "", True), done.stderr)
+        self.assertIn("ExecStart=%s --control %%t/luaserve/%%i/control /etc/luaserve/%%i/site.lua\n" % self.path("bin/luaserve"), text)
+        self.assertIn("\nDynamicUser=yes\nUser=ls-%i\nStateDirectory=luaserve/%i\nStateDirectoryMode=0700\n", text)
+
+    def test_a_new_site_in_the_folders_of_the_unit(self):
+        """The files of the site belong to another user, and only the state directory can be written; with root's rights
+        the user is changed as the unit does it."""
+        prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"] if os.geteuid() == 0 else []
+        with scratch() as folder:
+            os.chmod(folder, 0o755)
+            site, state = os.path.join(folder, "etc"), os.path.join(folder, "state")
+            run([self.path("bin/luaserve"), "new", "--template", "api", site])
+            run(["chmod", "-R", "a-w,a+rX", site])
+            os.mkdir(state)
+            os.chmod(state, 0o700)
+            if prefix:
+                os.chown(state, 65534, 65534)
+            env = {"STATE_DIRECTORY": state, "API_TOKEN": "t" * 16, "LUASERVE_ENV": "production"}
+            server = self.serve(None, site_path=os.path.join(site, "site.lua"), args=["0"], program=[*prefix, LUASERVE], env=env, cwd=state)
+            with server.connect() as conn:
+                answer = conn.ask("POST", "/items", [("Authorization", "Bearer " + "t" * 16), ("Content-Type", "application/json")], b'{"title":"x"}')
+            self.assertEqual(answer.status, 201, answer.text)
+            server.stop()
+            self.assertEqual(os.listdir(os.path.join(state, "data"))[:1], ["site.db"])
+            for code in "ls.dict('d', { file = 'd.db' })", "ls.sqlite 'd.db'", "assert(ls.file.mkdir 'd.db')":
+                lua = os.path.join(folder, "site.lua")
+                write_text(lua, "local ls = require 'luaserve' " + code)
+                os.chmod(lua, 0o644)
+                done = subprocess.run([*prefix, LUASERVE, lua], env=dict(os.environ, **env), capture_output=True, text=True, check=False, timeout=WAIT)
+                self.assertEqual(done.returncode, 1)
+                if prefix:
+                    self.assertIn("d.db (%s/d.db, outside of ls.data, %s): " % (folder, state), done.stderr)
 
     def test_the_hook_for_certbot(self):
         """Copies for the owner of the folder only; a link that the site has put there is not followed with root's rights."""

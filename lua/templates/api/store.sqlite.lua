@@ -5,8 +5,8 @@ local ls = require "luaserve"
 -- Tests have a database of their own, in memory.
 local path = ":memory:"
 if ls.env "LUASERVE_ENV" ~= "test" then
-  assert(ls.file.mkdir("data", { parents = true }))
-  path = "data/site.db"
+  assert(ls.file.mkdir(ls.data .. "/data", { parents = true }))
+  path = ls.data .. "/data/site.db"
 end
 
 local db = ls.sqlite(path)

@@ -7,7 +7,7 @@ local ls = require "luaserve"
 
 local ENTRIES_MAX = 100 -- notes, and files, of an account
 
-local store = { folder = ls.env "LUASERVE_ENV" == "test" and "data/test" or "data" }
+local store = { folder = ls.data .. (ls.env "LUASERVE_ENV" == "test" and "/data/test" or "/data") }
 assert(ls.file.mkdir(store.folder .. "/files", { parents = true }))
 
 store.sessions = ls.dict("sessions")

@@ -8,10 +8,10 @@ local ENTRIES_MAX = 100 -- notes, and files, of an account
 
 -- Tests have a database of their own, in memory.
 local test = ls.env "LUASERVE_ENV" == "test"
-local store = { folder = test and "data/test" or "data" }
+local store = { folder = ls.data .. (test and "/data/test" or "/data") }
 assert(ls.file.mkdir(store.folder .. "/files", { parents = true }))
 
-local db = ls.sqlite(test and ":memory:" or "data/site.db")
+local db = ls.sqlite(test and ":memory:" or store.folder .. "/site.db")
 db:migrate { -- add further ones at the end: each runs once
   [[create table user (id integer primary key, name text not null unique, hash text not null);
     create table note (id integer primary key, user integer not null references user, title text not null,
@@ -21,7 +21,7 @@ db:migrate { -- add further ones at the end: each runs once
       bytes integer not null, time integer not null);
     create index file_user on file(user)]],
 }
-store.sessions = ls.dict("sessions", { file = not test and "data/site.db" or nil })
+store.sessions = ls.dict("sessions", { file = not test and store.folder .. "/site.db" or nil })
 
 -- add_user(name, hash of the password) -> whether the name was free
 function store.add_user(name, hash)

@@ -2,6 +2,7 @@
 #include "script/bind/bind_aux.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -113,6 +114,17 @@ const char *ls_push_site_path(lua_State *L, int index)
         lua_concat(L, 2);
     }
     return lua_tostring(L, -1);
+}
+
+const char *ls_push_refused_path(lua_State *L, const char *given)
+{
+    const char *state = getenv("STATE_DIRECTORY"); /* ls.data */
+    if (ls_file_is_absolute(given)) return lua_pushstring(L, given);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "luaserve.core");
+    lua_getfield(L, -1, "dir");
+    return lua_pushfstring(L, state != NULL ? "%s (%s/%s, outside of ls.data, %s)" : "%s (%s/%s)", given,
+                           lua_tostring(L, -1), given, state);
 }
 
 void ls_refuse_arguments(lua_State *L, int most, const char *call)

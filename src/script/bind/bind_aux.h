@@ -46,6 +46,10 @@ int ls_unpack(lua_State *L, const char *what);
  * `require`. Returns the string on the stack. */
 const char *ls_push_site_path(lua_State *L, int index);
 
+/* Push the path for the message of a refusal: `given` by the site, and, if it is relative to the directory of the
+ * site, the complete one, and where a service may write. Uses up to 4 slots of the stack. */
+const char *ls_push_refused_path(lua_State *L, const char *given);
+
 /* Raise if an argument above stack index `most` is not nil: it would be ignored. `call` shows
  * the right call, such as "res:send(body)". The second result of `require` is ignored: res:json(require "data"). */
 void ls_refuse_arguments(lua_State *L, int most, const char *call);

@@ -528,7 +528,9 @@ static int core_sqlite(lua_State *L)
     const int err =
         ls_shared_get(ls_state_runtime(state)->shared, &ls_db_kind, options.path, where, &options, &found, before);
     if (err == LS_EEXIST) return ls_push_false_text(L, before);
-    if (err < 0) return ls_push_failure_text(L, err, "%s: %s", path, error < 0 ? message : "not enough memory");
+    if (err < 0)
+        return ls_push_failure_text(L, err, "%s: %s", memory ? path : ls_push_refused_path(L, path),
+                                    error < 0 ? message : "not enough memory");
     database->db = ls_db_of(found);
     return 1;
 }

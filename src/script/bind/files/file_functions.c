@@ -118,7 +118,9 @@ static int64_t changed(const call *c, int result)
 /* nil, "path: why", code */
 static int fail(lua_State *L, call *c, int err, const char *why)
 {
-    const int count = ls_push_failure_text(L, err, "%s: %s", lua_tostring(L, 1), why != NULL ? why : ls_err_text(err));
+    const char *path = lua_tostring(L, 1);
+    if (err == LS_EACCES) path = ls_push_refused_path(L, path);
+    const int count = ls_push_failure_text(L, err, "%s: %s", path, why != NULL ? why : ls_err_text(err));
     return finish(c, count);
 }
 

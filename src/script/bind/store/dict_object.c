@@ -745,8 +745,7 @@ static int core_dict(lua_State *L)
         return 6;
     }
     if (error < 0)
-        return ls_push_failure_text(L, error, "%s: %s", lua_tostring(L, 6),
-                                    message);
+        return ls_push_failure_text(L, error, "%s: %s", ls_push_refused_path(L, lua_tostring(L, 6)), message);
     if (err < 0) return luaL_error(L, "not enough memory");
     ls_dict *dict = (ls_dict *)(void *)found;
     *object = (dict_object){.tag = &dict_tag, .dict = dict, .sync = ls_dict_options_get(dict).sync};
