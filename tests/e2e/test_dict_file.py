@@ -146,6 +146,7 @@ class DictFile(Chunks):
             server.wait_log('the dict "sync" cannot be written to its file, which is tried again; its changes wait in memory: database is locked')
             other.execute("rollback")
         self.assertEqual(self.run_lua(server, "return sync:set('b', 3), sync.a"), [True, 2])
+        server.wait_log('the dict "sync" is written to its file again')
         self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 2), ("b", 3)])
 
     def test_while_the_file_cannot_be_written_each_key_waits_once(self):

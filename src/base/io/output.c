@@ -55,7 +55,7 @@ static void report(output *o)
     if (dropped == 0 || o->first != NULL) return;
     o->dropped = 0;
     ls_mutex_unlock(&o->lock);
-    ls_log(LS_LOG_WARN, "%lu %s%s dropped: standard %s was not read", dropped, o->texts, dropped == 1 ? "" : "s",
+    ls_log(LS_LOG_WARN, "%lu %s%s dropped: standard %s took no more", dropped, o->texts, dropped == 1 ? "" : "s",
            o->file);
     ls_mutex_lock(&o->lock);
 }

@@ -1,7 +1,7 @@
 /* output.h - standard output and standard error, whose reader must not stop the server.
  *
  * A text is written by the caller while the file takes it without blocking. The rest, and what follows it, is queued,
- * and a thread writes it when the reader continues. It starts at the first text that is queued. A text that exceeds
+ * and a thread writes it when the reader continues, or the disk has space again. It starts at the first text that is queued. A text that exceeds
  * the queue is dropped, and so are all after it until the queue is empty; then the log tells their number.
  *
  * Any thread. output.c has the queue; output_posix.c and output_win32.c write. */

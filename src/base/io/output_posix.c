@@ -22,6 +22,8 @@
 #include "base/clock.h"
 #include "base/os/signals.h"
 
+enum { FULL_MS = 50 }; /* between two attempts to write to a full disk */
+
 typedef struct target {
     int fd;
     bool is_socket, is_pipe; /* pipe: or a terminal; not one with room for the text */
@@ -74,12 +76,16 @@ static size_t put_all(const target *t, const char *text, size_t len, uint32_t ms
         const ssize_t n = put(t, text + at, len - at);
         if (n >= 0) {
             at += (size_t)n;
-        } else if (errno != EAGAIN && errno != EINTR) {
+        } else if (errno != EAGAIN && errno != EINTR && (errno != ENOSPC || ls_output_waits())) {
             return len; /* there is no reader, and no other place for the text */
-        } else if (errno == EAGAIN) {
+        } else if (errno != EINTR) {
+            const bool full = errno == ENOSPC;
             const uint64_t now_ns = ls_clock_ns();
             if (now_ns >= until_ns) break;
-            if (has_room(t->fd, (uint32_t)((until_ns - now_ns) / 1000000u))) ls_clock_sleep_ms(1); /* too little */
+            if (full)
+                ls_clock_sleep_ms(FULL_MS);
+            else if (has_room(t->fd, (uint32_t)((until_ns - now_ns) / 1000000u)))
+                ls_clock_sleep_ms(1); /* too little */
         }
     }
     return at;

@@ -637,6 +637,8 @@ static int write_changes(dict_file *file)
         if (sqlite3_get_autocommit(file->handle) == 0) (void)sqlite3_exec(file->handle, "rollback", NULL, NULL, NULL);
         return code_of(result);
     }
+    if (file->failures > 0)
+        ls_log(LS_LOG_INFO, "the dict \"%s\" is written to its file again", file->first->store->name);
     file->failures = 0;
     for (change *c = file->first, *next; c != NULL; c = next) {
         next = c->next;

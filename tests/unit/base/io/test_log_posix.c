@@ -1,11 +1,25 @@
-/* test_log_posix.c - the stderr sink with a reader that has stopped, or with none. */
+/* test_log_posix.c - the stderr sink with a reader that has stopped, or with none, and on a full disk. */
 #define _GNU_SOURCE
 #include "support.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/io/log.h"
+#include "base/io/output.h"
+
+static _Atomic bool is_full; /* the disk of standard error */
+
+/* Replaces the function of the C library in this process. */
+ssize_t write(int fd, const void *bytes, size_t n)
+{
+    if (!is_full || fd != STDERR_FILENO) return (ssize_t)syscall(SYS_write, fd, bytes, n);
+    errno = ENOSPC;
+    return -1;
+}
 
 /* Standard error as a pipe; its other end. */
 typedef struct captured {
@@ -46,7 +60,7 @@ static void take_until(int fd, char *out, size_t room, const char *text)
 TEST(a_stalled_reader_stops_nobody)
 {
     enum { ROOM = 4 << 20, COUNT = 3000 };
-    static const char end[] = " log lines dropped: standard error was not read\n";
+    static const char end[] = " log lines dropped: standard error took no more\n";
     captured c;
     char text[1000];
     char *out = malloc(ROOM);
@@ -72,6 +86,23 @@ TEST(a_stalled_reader_stops_nobody)
     assert_null(strstr(out, "dropped")); /* reported once */
     release(&c);
     free(out);
+}
+
+TEST(lines_wait_for_space_on_the_disk)
+{
+    captured c;
+    char out[1000];
+    ls_output_serve();
+    capture(&c);
+    is_full = true;
+    ls_log(LS_LOG_INFO, "first");
+    ls_log(LS_LOG_INFO, "second");
+    is_full = false;
+    ls_log(LS_LOG_INFO, "third");
+    take_until(c.read_fd, out, sizeof out, "info third\n");
+    const char *first = strstr(out, "info first\n"), *second = strstr(out, "info second\n");
+    assert_true(first != NULL && second > first);
+    release(&c);
 }
 
 TEST(a_pipe_without_a_reader_and_a_closed_stderr_are_ignored)
