@@ -11,8 +11,8 @@
  * 0.1.0; what later versions add says "since".
  *
  * The header needs no other one. A program that defines Lua functions in options.open includes the headers of Lua 5.4
- * and links the Lua that the library uses: with libluaserve.so the shared Lua of the system (-llua5.4); libluaserve.a
- * contains no Lua and takes whichever the program links. */
+ * and links the Lua that the library uses, as pkg-config luaserve-lua and the CMake target luaserve::lua do: with
+ * libluaserve.so the shared Lua of the system; libluaserve.a contains no Lua and takes whichever the program links. */
 #ifndef LUASERVE_H
 #define LUASERVE_H
 

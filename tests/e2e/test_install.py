@@ -56,7 +56,7 @@ class Install(E2E):
             "share/doc/luaserve/README.md", "share/doc/luaserve/LICENSE", "share/doc/luaserve/lua/docs/reference/server.md",
             "share/doc/luaserve/examples/hello.lua", "share/doc/luaserve/examples/stress/hello.lua",
             "share/doc/luaserve/examples/c/embed.c", "share/doc/luaserve/examples/c/pool.c", self.lib + "/libluaserve.a", self.lib + "/libluaserve.so",
-            self.lib + "/libluaserve.so.0.1", self.lib + "/pkgconfig/luaserve.pc",
+            self.lib + "/libluaserve.so.0.1", self.lib + "/pkgconfig/luaserve.pc", self.lib + "/pkgconfig/luaserve-lua.pc",
             self.lib + "/cmake/luaserve/luaserveConfig.cmake"}, files)
         for name in files:
             self.assertRegex(name, r"^(bin/luaserve$|include/luaserve\.h$|lib/systemd/system/luaserve@\.service$|%s/.*luaserve|"

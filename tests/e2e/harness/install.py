@@ -30,13 +30,28 @@ int main(int argc, char **argv)
 }
 """
 
+# The same with a function of Lua's headers.
+OPEN = HOST.replace("#include <stdio.h>", "#include <stdio.h>\n\n#include <lauxlib.h>").replace("int main", """
+static int open_state(lua_State *L, void *user)
+{
+    (void)user;
+    luaL_checkstack(L, 1, "open");
+    return 0;
+}
+
+int main""").replace(".signals = 1", ".signals = 1, .open = open_state")
+
 PROJECT = """cmake_minimum_required(VERSION 3.16)
 project(host LANGUAGES C)
-find_package(luaserve 0.1 CONFIG REQUIRED)
+find_package(luaserve 0.1 CONFIG REQUIRED COMPONENTS lua)
 add_executable(shared host.c)
 target_link_libraries(shared PRIVATE luaserve::luaserve)
 add_executable(static host.c)
 target_link_libraries(static PRIVATE luaserve::static)
+add_executable(shared-open open.c)
+target_link_libraries(shared-open PRIVATE luaserve::luaserve luaserve::lua)
+add_executable(static-open open.c)
+target_link_libraries(static-open PRIVATE luaserve::static luaserve::lua)
 """
 
 
@@ -79,14 +94,14 @@ class Installation:
         lines = self.run(["readelf", "-d", path]).splitlines()
         return [line.split("[")[1].rstrip("]") for line in lines if "(NEEDED)" in line and "luaserve" in line]
 
-    def compile(self, name, flags):
-        source = self.write("host.c", HOST)
+    def compile(self, name, flags, text=HOST):
+        source = self.write("host.c", text)
         path = os.path.join(self.where, name)
         self.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", source, "-o", path, *flags])
         return path
 
-    def pkg_config(self, *options):
-        return self.run(["pkg-config", *options, "luaserve"]).split()
+    def pkg_config(self, *options, module="luaserve"):
+        return self.run(["pkg-config", *options, module]).split()
 
     def check_pkg_config(self, test):
         """Host programs with the flags of pkg-config: shared; static in a dynamic program; completely static."""
@@ -97,14 +112,18 @@ class Installation:
         static = self.compile("pc-static", ["-l:libluaserve.a" if flag == "-lluaserve" else flag for flag in flags])
         test.assertEqual(self.needed(static), [])
         self.check_program(test, [static])
+        for options in (), ("--static",):
+            flags = self.pkg_config("--cflags", "--libs", *options, module="luaserve-lua")
+            self.check_program(test, [self.compile("pc-open" + "".join(options), [*options[:1], *flags, "-Wl,--no-warnings"], OPEN)])
 
     def check_cmake(self, test):
         """Host programs with the targets of find_package(luaserve)."""
         self.write("project/host.c", HOST)
+        self.write("project/open.c", OPEN)
         project = os.path.dirname(self.write("project/CMakeLists.txt", PROJECT))
         self.run(["cmake", "-S", project, "-B", project + "/build", "-DCMAKE_C_FLAGS=-Wall -Werror"])
         self.run(["cmake", "--build", project + "/build"])
-        for target, libraries in ("shared", ["libluaserve.so.0.1"]), ("static", []):
+        for target in "shared", "static", "shared-open", "static-open":
             path = os.path.join(project, "build", target)
-            test.assertEqual(self.needed(path), libraries)
+            test.assertEqual(self.needed(path), ["libluaserve.so.0.1"] if target.startswith("shared") else [])
             self.check_program(test, [path])
