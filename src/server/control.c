@@ -86,14 +86,18 @@ typedef struct reloading {
     char reply[REASON_BYTES_MAX];
 } reloading;
 
+static void reply_at_last(ls_thread_ctx *ctx, ls_stream *s, const char *text)
+{
+    (void)ls_stream_put(ctx, s, text, strlen(text)); /* without memory the connection closes */
+    ls_stream_send_within(s, REPLY_MS_MAX);
+    if (ls_stream_flush(ctx, s) != LS_PENDING) ls_stream_close(ctx, s);
+}
+
 static void reply_reloaded(ls_thread_ctx *ctx, ls_op *op)
 {
     reloading *r = LS_CONTAINER(op, reloading, op);
-    ls_stream *s = r->stream;
-    (void)ls_stream_put(ctx, s, r->reply, strlen(r->reply)); /* without memory the connection closes */
+    reply_at_last(ctx, r->stream, r->reply);
     free(r);
-    ls_stream_send_within(s, REPLY_MS_MAX);
-    if (ls_stream_flush(ctx, s) != LS_PENDING) ls_stream_close(ctx, s);
 }
 
 static void reload_ended(ls_reload_wait *wait, int result, const char *message)
@@ -170,13 +174,16 @@ static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     ls_stream_close(ctx, s);
 }
 
-static bool is_owner(const ls_stream *s)
+static bool is_owner(ls_thread_ctx *ctx, ls_stream *s)
 {
-    uint32_t user;
+    char reply[32];
+    uint32_t user = 0;
     const int err = ls_stream_peer_user(s, &user);
     if (err == LS_ENOTSUP) return true; /* Windows: the permissions of the path decide */
     if (err == LS_OK && (user == 0 || ls_user_is_self(user))) return true;
-    ls_log(LS_LOG_WARN, "the control socket: refused a connection of user %" PRIu32, err == LS_OK ? user : 0);
+    ls_log(LS_LOG_WARN, "the control socket: refused a connection of user %" PRIu32, user);
+    (void)snprintf(reply, sizeof reply, "refused %" PRIu32, user);
+    reply_at_last(ctx, s, reply);
     return false;
 }
 
@@ -185,10 +192,7 @@ static void accepted(ls_thread_ctx *ctx, ls_stream *s, void *user)
     int64_t result;
     ls_stream_handover(s, &handler);
     ((connection *)ls_stream_user(s))->control = user;
-    if (!is_owner(s)) {
-        ls_stream_close(ctx, s);
-        return;
-    }
+    if (!is_owner(ctx, s)) return;
     ls_stream_recv_within(s, FIRST_LINE_MS_MAX);
     const int err = ls_stream_recv(ctx, s, NULL, LS_BLOCK_SMALL, &result);
     if (err == LS_PENDING) return;

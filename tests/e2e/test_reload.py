@@ -739,8 +739,8 @@ local part = io.open("part.lua")
 if part then part:close() dofile("part.lua") end
 """
 
-    def waits(self, server):
-        return subprocess.Popen([LUASERVE, "reload", "--wait", "--control", os.path.join(server.dir, "c")],
+    def waits(self, server, *prefix):
+        return subprocess.Popen([*prefix, LUASERVE, "reload", "--wait", "--control", os.path.join(server.dir, "c")],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def ends(self, process, status, out, err):
@@ -774,6 +774,15 @@ if part then part:close() dofile("part.lua") end
         self.ends(second, 0, "the new site is served\n", "^$")
         server.stop()
         self.ends(self.waits(server), 1, "", "^luaserve reload: cannot connect to .*c: ")
+
+    @unittest.skipIf(not hasattr(os, "getuid") or os.getuid() != 0, "only root can run the command as another user")
+    def test_another_user_is_refused(self):
+        server = self.serve(self.WAITING, listeners=2, flags=("--control", "c"))
+        os.chmod(server.dir, 0o755)
+        os.chmod(server.dir + "/c", 0o666)  # its mode is 0600
+        self.ends(self.waits(server, "setpriv", "--reuid=65534", "--clear-groups"), 1, "",
+                  "^luaserve reload: the server refuses user 65534: run it as the user of the server, or as root\n$")
+        self.assertTrue(server.logged("the control socket: refused a connection of user 65534"))
 
     def test_waiting_needs_the_control_socket(self):
         for words, what in ((("--wait",), "--wait needs --control PATH, .*"), (("--control", "c"), "--control belongs to --wait; .*")):

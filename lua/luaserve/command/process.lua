@@ -37,7 +37,7 @@ function actions.reload(program, _, id)
   return 0
 end
 
--- The reply at the control socket is "ok", or "failed" and the reason.
+-- The reply at the control socket is "ok", "failed" and the reason, or "refused" and the number of the user.
 local function reload_and_wait(program, path)
   local link, why = program.repl.connect(path)
   if not link then return command.fail(reload, string.format("cannot connect to %s: %s", path, why), 1) end
@@ -47,6 +47,10 @@ local function reload_and_wait(program, path)
   if reply == "ok" then
     io.stdout:write("the new site is served\n")
     return 0
+  end
+  local user = reply:match("^refused (%d+)")
+  if user then
+    return command.fail(reload, "the server refuses user " .. user .. ": run it as the user of the server, or as root", 1)
   end
   why = reply:match("^failed (.*)")
   return command.fail(reload, why and why .. "; the previous site continues" or "the server ended before the result", 1)
