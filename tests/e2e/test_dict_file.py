@@ -149,6 +149,15 @@ class DictFile(Chunks):
         server.wait_log('the dict "sync" is written to its file again')
         self.assertEqual(self.rows('select key, value from "dict sync" order by key'), [("a", 2), ("b", 3)])
 
+    def test_a_backup_while_the_server_writes(self):
+        server = self.serve(self.site)
+        self.run_lua(server, "for n = 1, 500 do sync[n] = n end")
+        with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db")) as live:
+            with contextlib.closing(sqlite3.connect(self.folder + "/copy.db")) as copy:
+                live.backup(copy)
+                self.assertEqual(copy.execute('select count(*), max(value) from "dict sync"').fetchone(), (500, 500))
+        self.assertEqual(self.run_lua(server, "return sync:set(501, 1)"), [True])
+
     def test_while_the_file_cannot_be_written_each_key_waits_once(self):
         server = self.serve(self.site)
         self.run_lua(server, "sync.a, sync.gone = 1, 1")
