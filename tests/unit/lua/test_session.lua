@@ -207,55 +207,35 @@ function tests.a_response_that_streams_is_private_too()
   end)
 end
 
-function tests.an_unused_session_ends_after_max_age()
+-- A session of ada, visited after these seconds: { seconds, user of the session or false, max_age of a new cookie or false }.
+local function visited(more, steps)
   each(function(options)
-    local visitor = browser(with(options, { max_age = 100 }))
+    local visitor = browser(with(options, more))
     visitor.visit(set_user "ada")
-    now = now + 99
-    check.equal(visitor.visit(user).result, "ada") -- begins the 100 s anew
-    now = now + 99
-    check.equal(visitor.visit(user).result, "ada")
-    now = now + 100
-    check.equal(visitor.visit(user).result, nil)
+    for n, step in ipairs(steps) do
+      now = now + step[1]
+      local got = visitor.visit(step.change or user)
+      if step[2] ~= nil then check.equal({ n, got.result or false }, { n, step[2] }) end
+      if step[3] ~= nil then check.equal({ n, got.set and got.set.options.max_age or false }, { n, step[3] }) end
+    end
   end)
+end
+
+function tests.an_unused_session_ends_after_max_age()
+  visited({ max_age = 100 }, { { 99, "ada" }, { 99, "ada" }, { 100, false } }) -- each use begins the 100 s anew
 end
 
 function tests.a_use_extends_the_session_once_a_tenth_of_max_age_is_over()
-  each(function(options)
-    local visitor = browser(with(options, { max_age = 100 }))
-    visitor.visit(set_user "ada")
-    now = now + 9
-    check.equal(visitor.visit(user).set, nil)
-    now = now + 1
-    check.equal(visitor.visit(user).set.options.max_age, 100)
-    check.equal(visitor.visit(user).set, nil)
-  end)
+  visited({ max_age = 100 }, { { 9, "ada", false }, { 1, "ada", 100 }, { 0, "ada", false } })
 end
 
 function tests.a_fixed_end()
-  each(function(options)
-    local visitor = browser(with(options, { max_age = 100, sliding = false }))
-    visitor.visit(set_user "ada")
-    now = now + 60
-    check.equal(visitor.visit(function(session) session.x = 1 end).set.options.max_age, 40)
-    now = now + 39
-    check.equal(visitor.visit(user).result, "ada")
-    now = now + 1
-    check.equal(visitor.visit(user).result, nil)
-  end)
+  visited({ max_age = 100, sliding = false },
+    { { 60, nil, 40, change = function(session) session.x = 1 end }, { 39, "ada" }, { 1, false } })
 end
 
 function tests.a_lifetime_ends_a_session_that_is_used()
-  each(function(options)
-    local visitor = browser(with(options, { max_age = 100, lifetime = 150 }))
-    visitor.visit(set_user "ada")
-    now = now + 90
-    check.equal(visitor.visit(user).set.options.max_age, 60)
-    now = now + 59
-    check.equal(visitor.visit(user).result, "ada")
-    now = now + 1
-    check.equal(visitor.visit(user).result, nil)
-  end)
+  visited({ max_age = 100, lifetime = 150 }, { { 90, "ada", 60 }, { 59, "ada" }, { 1, false } })
 end
 
 function tests.a_login_begins_a_new_session_of_the_same_data()
