@@ -113,10 +113,8 @@ class Bursts(E2E):
         site = SITE.replace("@THREADS@", str(threads)).replace("@LIMIT@", str(limit)).replace("@CONFIG@", config)
         self.server = self.serve(site, listeners=3)
 
-        self.connections = []
-
     def stop(self):
-        for conn in self.connections:
+        for conn in self.own_connections:
             conn.close()
         server, self.server = self.server, None
         server.stop()
@@ -126,7 +124,8 @@ class Bursts(E2E):
 
     def subscribe(self, kind, count=FEW):
         subscribers = in_parallel([lambda: Subscriber(self.server, kind) for _ in range(count)])
-        self.connections += [one.conn for one in subscribers]
+        for one in subscribers:
+            self.owns(one.conn)
         return subscribers
 
     def burst(self, count, name="x", pad=0):
@@ -136,7 +135,7 @@ class Bursts(E2E):
 
     def open(self, path):
         ws = WebSocket(self.server.at(), path)
-        self.connections.append(ws.conn)
+        self.owns(ws.conn)
         return ws
 
     def expect_sends(self, most, everyone, publish):

@@ -239,7 +239,7 @@ ls.dict("sent")
 class Case(E2E):
     def open(self, path="/co", server=None, **options):
         ws = WebSocket((server or self.server).at(), path, **options)
-        self.addCleanup(ws.conn.close)
+        self.owns(ws.conn)
         return ws
 
     def end(self, pattern):

@@ -19,7 +19,7 @@ class E2E(unittest.TestCase):
     LISTENERS = 1
     ENV = None
     server = None
-    own_servers = ()
+    own_servers = own_connections = ()
 
     @classmethod
     def setUpClass(cls):
@@ -41,6 +41,8 @@ class E2E(unittest.TestCase):
         shared = type(self).server
         if shared is not None and not shared.alive():
             shared.stop()
+        for conn in self.own_connections:  # else the end of a server waits for those that do not answer its Close frames
+            conn.close()
         if self._outcome.success:  # else the first failure says more
             for server in self.own_servers:
                 server.stop()
@@ -60,8 +62,12 @@ class E2E(unittest.TestCase):
         return folder
 
     def connect(self, index=0, server=None, **kw):
-        conn = (server or self.server).connect(index, **kw)
-        self.addCleanup(conn.close)
+        return self.owns((server or self.server).connect(index, **kw))
+
+    def owns(self, conn):
+        """The test closes it before its servers end."""
+        self.own_connections = [*self.own_connections, conn]
+        self.addCleanup(conn.close)  # when the test does not get to its end
         return conn
 
     def get(self, target, headers=(), index=0):

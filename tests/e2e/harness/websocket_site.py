@@ -114,7 +114,7 @@ class Hostile(E2E):
 
     def open(self, path="/echo", **options):
         ws = WebSocket(self.server.at(), path, **options)
-        self.addCleanup(ws.conn.close)
+        self.owns(ws.conn)
         return ws
 
     def end(self):
