@@ -6,7 +6,6 @@
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
-usage.mark_internal()
 
 local require = require -- a site may replace the global
 

@@ -1,8 +1,6 @@
 -- cache_rules.lua - what a shared cache may store, and for how long (RFC 9111, RFC 5861): rules without state.
 
 local date = require "luaserve.date"
-local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local max, min, tonumber = math.max, math.min, tonumber
 

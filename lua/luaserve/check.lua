@@ -8,7 +8,6 @@ local core = require "luaserve.core"
 local json = require "luaserve.json"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local concat, find, format, sort = table.concat, string.find, string.format, table.sort

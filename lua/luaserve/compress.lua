@@ -4,7 +4,6 @@
 local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local concat, find, lower, type = table.concat, string.find, string.lower, type
 local begin, decode = core.encode_response, core.decode_request

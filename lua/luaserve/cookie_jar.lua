@@ -7,7 +7,6 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local rules = require "luaserve.fetch_rules"
 local days_of = require("luaserve.date").days_of
-usage.mark_internal()
 
 local concat, find, lower, match, sort = table.concat, string.find, string.lower, string.match, table.sort
 local ipairs, setmetatable, time, tonumber, type = ipairs, setmetatable, os.time, tonumber, type

@@ -3,7 +3,6 @@
 
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local concat, find, format, lower, type = table.concat, string.find, string.format, string.lower, type
 

@@ -4,7 +4,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local seal = require "luaserve.seal"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local format, match, math_type, rep, sub = string.format, string.match, math.type, string.rep, string.sub

@@ -9,7 +9,6 @@ local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 local guard = require("luaserve.router").guard
-usage.mark_internal()
 
 local find, lower, match, sub = string.find, string.lower, string.match, string.sub
 local tonumber, type = tonumber, type

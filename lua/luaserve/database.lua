@@ -3,7 +3,6 @@
 local core = require "luaserve.core"
 local failure = require "luaserve.failure"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local error, pack, rawget, unpack, setmetatable, type = error, table.pack, rawget, table.unpack, setmetatable, type

@@ -2,7 +2,6 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local format, match = string.format, string.match
 local floor, select, time, tonumber, type = math.floor, select, os.time, tonumber, type -- a site may replace the globals

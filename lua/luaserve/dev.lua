@@ -3,10 +3,8 @@
 -- nothing of this module is loaded.
 
 local core = require "luaserve.core"
-local usage = require "luaserve.usage"
 local page = require "luaserve.dev_page"
 local state = require "luaserve.dev_state"
-usage.mark_internal()
 
 local dev = {}
 

@@ -3,8 +3,6 @@
 -- adds to every page of the site.
 
 local core = require "luaserve.core"
-local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local page = {}
 

@@ -22,7 +22,6 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local getupvalue, upvalueid, getinfo, getlocal = debug.getupvalue, debug.upvalueid, debug.getinfo, debug.getlocal
 local getmetatable_of = debug.getmetatable

@@ -4,7 +4,6 @@ local core = require "luaserve.core"
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local find, getenv, math_type, pcall, tostring, type = string.find, os.getenv, math.type, pcall, tostring, type

@@ -1,7 +1,6 @@
 -- env.lua - ls.env: variables of the environment.
 
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local getenv, select, type = os.getenv, select, type -- a site may replace the globals
 

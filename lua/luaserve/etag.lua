@@ -3,7 +3,6 @@
 local core = require "luaserve.core"
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local tostring, type = tostring, type
 local tag_of, is_buffer = core.etag, core.is_buffer

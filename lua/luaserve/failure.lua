@@ -6,7 +6,6 @@
 -- not catch it is answered with 503 if `unreached`, else with 500, and the log has a line per place and minute.
 
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local error, getmetatable, pcall, setmetatable, tostring, type = error, getmetatable, pcall, setmetatable, tostring, type

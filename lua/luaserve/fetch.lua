@@ -11,7 +11,6 @@ local reply = require "luaserve.reply"
 local proxies = require "luaserve.fetch_proxy"
 local rules = require "luaserve.fetch_rules"
 local tcp = require "luaserve.tcp"
-usage.mark_internal()
 
 local concat, format, next, setmetatable, tostring, type = table.concat, string.format, next, setmetatable, tostring, type
 local now = core.now

@@ -3,7 +3,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 local ipairs, pairs, tostring, type = ipairs, pairs, tostring, type
 

@@ -4,8 +4,6 @@
 
 local core = require "luaserve.core"
 local rules = require "luaserve.fetch_rules"
-local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local proxy = {}
 

@@ -2,7 +2,6 @@
 -- a site may not set, and redirects (RFC 9110 section 15.4).
 
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local concat, tonumber, tostring = table.concat, tonumber, tostring
 

@@ -4,7 +4,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local byte, concat, find, sub = string.byte, table.concat, string.find, string.sub

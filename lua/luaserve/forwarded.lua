@@ -4,8 +4,6 @@
 -- Each proxy adds the address of its client at the right. So the walk begins there, passes over trusted proxies, and ends
 -- at the first other address, which is that of the client: what stands left of it was written by the client.
 
-local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local forwarded = {}
 

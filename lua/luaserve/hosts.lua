@@ -3,7 +3,6 @@
 local app = require "luaserve.app"
 local router = require "luaserve.router"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local find, sub, lower, match = string.find, string.sub, string.lower, string.match -- a site may replace the globals
 

@@ -7,7 +7,6 @@ local core = require "luaserve.core"
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 -- later(module, name) -> a function that loads `module` at the first call and calls module[name]. Each Lua state loads
 -- its own copy of a module, and a site of one protocol needs half of them.

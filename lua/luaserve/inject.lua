@@ -4,7 +4,6 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local reply = require "luaserve.reply"
-usage.mark_internal()
 
 local inject = {}
 

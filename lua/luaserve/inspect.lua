@@ -2,7 +2,6 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local inspect = {}
 

@@ -5,7 +5,6 @@
 
 local cjson = require "cjson"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local error, getmetatable, next, pcall, setmetatable, type =
   error, getmetatable, next, pcall, setmetatable, type -- a site may replace the globals

@@ -9,7 +9,6 @@ local usage = require "luaserve.usage"
 local once = require "luaserve.once"
 local options = require "luaserve.options"
 local reply = require "luaserve.reply"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local concat, find, format, match, sub = table.concat, string.find, string.format, string.match, string.sub

@@ -1,7 +1,6 @@
 -- names.lua - what the site has probably meant, for messages about an unknown name and about an argument too many.
 
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local names = {}
 

@@ -6,7 +6,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 
-usage.mark_internal()
 
 local running = core.task -- the function of a body may be a coroutine
 local format, pcall, setmetatable = string.format, pcall, setmetatable

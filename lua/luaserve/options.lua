@@ -13,7 +13,6 @@
 -- lua/docs/reference, tests/e2e/test_options.py with the core.
 
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local options = {}
 

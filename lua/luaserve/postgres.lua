@@ -7,7 +7,6 @@ local options = require "luaserve.options"
 local database = require "luaserve.database"
 local values = require "luaserve.postgres_values"
 local json = require "luaserve.json"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local rawget, select, setmetatable, type = rawget, select, setmetatable, type

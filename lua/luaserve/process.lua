@@ -4,7 +4,6 @@ local core = require "luaserve.core"
 local names = require "luaserve.names"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local find, ipairs, pairs, sort, tostring, type = string.find, ipairs, pairs, table.sort, tostring, type

@@ -7,7 +7,6 @@ local options = require "luaserve.options"
 local rules = require "luaserve.fetch_rules"
 local fetch = require "luaserve.fetch"
 local proxy_cache = require "luaserve.proxy_cache"
-usage.mark_internal()
 
 local send, concat, type, log = core.proxy_send, table.concat, type, math.log
 

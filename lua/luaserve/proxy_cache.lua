@@ -5,7 +5,6 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local rules = require "luaserve.cache_rules"
-usage.mark_internal()
 
 local concat, type, time, max = table.concat, type, os.time, math.max
 

@@ -10,7 +10,6 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 local dicts = require "luaserve.dict"
 local guard = require("luaserve.router").guard
-usage.mark_internal()
 
 local ceil, format, match, sub = math.ceil, string.format, string.match, string.sub
 local error, pcall, type = error, pcall, type

@@ -7,7 +7,6 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local failure = require "luaserve.failure"
 local nodes = require "luaserve.redis_node"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local ipairs, next, pairs, pack, select, setmetatable, type = ipairs, next, pairs, table.pack, select, setmetatable, type

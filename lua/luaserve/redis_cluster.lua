@@ -4,7 +4,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local nodes = require "luaserve.redis_node"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local ipairs, next, pairs, pcall, setmetatable, type, unpack = ipairs, next, pairs, pcall, setmetatable, type, table.unpack

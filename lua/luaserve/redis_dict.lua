@@ -10,7 +10,6 @@ local dict = require "luaserve.dict"
 local json = require "luaserve.json"
 local redis = require "luaserve.redis"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local ceil, floor, format, math_type = math.ceil, math.floor, string.format, math.type

@@ -8,7 +8,6 @@
 local core = require "luaserve.core"
 local redis = require "luaserve.redis"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local gsub, format, min, max, remove = string.gsub, string.format, math.min, math.max, table.remove

@@ -3,9 +3,7 @@
 -- the messages that its function has not got yet, and a task that calls it.
 
 local core = require "luaserve.core"
-local usage = require "luaserve.usage"
 local nodes = require "luaserve.redis_node"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local ipairs, next, pack, pairs, pcall, setmetatable = ipairs, next, table.pack, pairs, pcall, setmetatable

@@ -8,7 +8,6 @@
 local core = require "luaserve.core"
 local seal = require "luaserve.seal"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local concat, ipairs, time, type = table.concat, ipairs, os.time, type

@@ -12,7 +12,6 @@
 local core = require "luaserve.core"
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local ipairs, pairs, pcall, tostring, type = ipairs, pairs, pcall, tostring, type

@@ -7,10 +7,8 @@
 -- Client and server exchange messages: a line "kind N [number]", then N bytes. src/cli/repl.h describes them.
 
 local core = require "luaserve.core"
-local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local inspect = require "luaserve.inspect"
-usage.mark_internal()
 
 local repl = {}
 

@@ -2,7 +2,6 @@
 
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local reply = {}
 

@@ -5,7 +5,6 @@ local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 local guard = require("luaserve.router").guard
-usage.mark_internal()
 
 local lower = string.lower
 local name_request = core.request_id

@@ -1,7 +1,6 @@
 -- result.lua - what is wrong with the results of a handler or middleware, for the message. http_result.c finds them wrong.
 
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local getmetatable, concat = debug.getmetatable, table.concat -- a site may replace the globals
 

@@ -21,7 +21,6 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- Functions that run for a request are locals: a site may replace the globals.
 local find, sub, byte, concat, ipairs = string.find, string.sub, string.byte, table.concat, ipairs

@@ -4,7 +4,6 @@
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 local guard = require("luaserve.router").guard
-usage.mark_internal()
 
 local find, format, gsub, type = string.find, string.format, string.gsub, type
 

@@ -21,7 +21,6 @@ local options = require "luaserve.options"
 local seal = require "luaserve.seal"
 local usage = require "luaserve.usage"
 local dicts = require "luaserve.dict"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local find, format, pack, sub, unpack = string.find, string.format, string.pack, string.sub, string.unpack

@@ -8,7 +8,6 @@ local core = require "luaserve.core"
 local json = require "luaserve.json"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local byte, find, format, match, sub = string.byte, string.find, string.format, string.match, string.sub
 local time, type, unpack = os.time, type, string.unpack

@@ -6,7 +6,6 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local database = require "luaserve.database"
-usage.mark_internal()
 
 local string_unpack, setmetatable, type = string.unpack, setmetatable, type -- a site may replace the globals
 local strict, check_call, sure = database.strict, database.check_call, database.sure

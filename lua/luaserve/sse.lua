@@ -2,7 +2,6 @@
 
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 local sse = {}
 

@@ -4,7 +4,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 local html_escape, url_encode, percent_decode = core.html_escape, core.url_encode, core.percent_decode
 local get, list_folder, concat, format, date = core.static_get, core.file_list, table.concat, string.format, os.date

@@ -13,7 +13,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local concat, find, format, gsub, match, rep, sub = table.concat, string.find, string.format, string.gsub, string.match,

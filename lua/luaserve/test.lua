@@ -5,7 +5,6 @@ local clock = require "luaserve.test.clock"
 local diff = require "luaserve.test.diff"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- test is a Test: the table that `require "luaserve.test"` returns in a test file.
 -- test.describe: TestDescribe - defines a block of tests

@@ -2,7 +2,6 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local pairs, type = pairs, type -- a site may replace the globals
 local no_more = usage.no_more

@@ -4,7 +4,6 @@
 
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 local tls = {}
 

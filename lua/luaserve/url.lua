@@ -2,7 +2,6 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 -- A site may replace the globals.
 local concat, find, match, sort = table.concat, string.find, string.match, table.sort

@@ -1,23 +1,17 @@
 -- usage.lua - errors in calls of luaserve: a message with the file and line of the caller and a suggestion.
 --
--- The message must point into the site's file, not into luaserve. So every module of luaserve calls mark_internal(),
--- and the caller is the innermost Lua function outside these modules.
+-- The message must point into the site's file, not into luaserve: the caller is the innermost Lua function outside of
+-- the modules of luaserve.
 
-local require = require -- a site may replace the global
+local require, preload = require, package.preload -- a site may replace the globals
 
 local usage = {}
 
-local internal_sources = {}
-
--- mark_internal(): usage.caller skips the functions of the calling file. Each module of luaserve calls it once.
-function usage.mark_internal()
-  internal_sources[debug.getinfo(2, "S").source] = true
+-- is_internal(source) -> whether `source`, of debug.getinfo, is a module of luaserve: those are in package.preload.
+function usage.is_internal(source)
+  local name = source:match("^@luaserve/(.*)%.lua$")
+  return name ~= nil and preload[name == "init" and "luaserve" or "luaserve." .. name:gsub("/", ".")] ~= nil
 end
-
--- is_internal(source) -> whether `source`, of debug.getinfo, is a module of luaserve that called mark_internal.
-function usage.is_internal(source) return internal_sources[source] == true end
-
-usage.mark_internal()
 
 -- caller() -> "site.lua:12", the line of the site that called luaserve, or nil when the stack has no Lua function of
 -- the site (a tail call may have replaced it).
@@ -26,7 +20,7 @@ function usage.caller()
   while true do
     local info = debug.getinfo(level, "Sl")
     if not info then return nil end
-    if info.what ~= "C" and info.currentline > 0 and not internal_sources[info.source] then
+    if info.what ~= "C" and info.currentline > 0 and not usage.is_internal(info.source) then
       return info.short_src .. ":" .. info.currentline
     end
     level = level + 1

@@ -3,7 +3,6 @@
 local core = require "luaserve.core"
 local file = require "luaserve.file"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local ipairs, max, select, type = ipairs, math.max, select, type -- a site may replace the globals
 

@@ -5,7 +5,6 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
-usage.mark_internal()
 
 local ws = {}
 

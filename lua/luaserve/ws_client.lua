@@ -7,7 +7,6 @@ local options = require "luaserve.options"
 local tcp = require "luaserve.tcp"
 local tls = require "luaserve.tls"
 local ws = require "luaserve.ws"
-usage.mark_internal()
 
 local client = {}
 

@@ -12,7 +12,6 @@ local function strict(title, t)
 end
 
 local function open()
-  require("luaserve.usage").mark_internal()
   local url = require "luaserve.url"
   return strict("ls", {
     json = require("luaserve.usage").strict("ls.json", require "luaserve.json"),

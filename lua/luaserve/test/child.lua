@@ -3,8 +3,6 @@
 
 local core = require "luaserve.core"
 local system = require "luaserve.test.system"
-local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local child = {}
 local methods = {}

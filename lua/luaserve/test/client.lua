@@ -5,7 +5,6 @@ local reply = require "luaserve.reply"
 local usage = require "luaserve.usage"
 local options_of = require "luaserve.options"
 local form_query = require("luaserve.url").query
-usage.mark_internal()
 
 local client = {}
 

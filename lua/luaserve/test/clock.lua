@@ -5,7 +5,6 @@
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local date, floor, real_time, type = os.date, math.floor, os.time, type
 

@@ -5,7 +5,6 @@ local fetch = require "luaserve.fetch"
 local json = require "luaserve.json"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local fake = {}
 

@@ -8,7 +8,6 @@ local system = require "luaserve.test.system"
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local clock = require "luaserve.test.clock"
-usage.mark_internal()
 
 local file = {}
 

@@ -8,7 +8,6 @@ local system = require "luaserve.test.system"
 local core = require "luaserve.core"
 local options = require "luaserve.test.options"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local run = {}
 

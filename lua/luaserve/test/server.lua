@@ -9,7 +9,6 @@ local client = require "luaserve.test.client"
 local system = require "luaserve.test.system"
 local tcp = require "luaserve.tcp"
 local usage = require "luaserve.usage"
-usage.mark_internal()
 
 local server = {}
 

@@ -5,6 +5,11 @@
 local here = arg[0]:match("^(.*)/[^/]*$") or "."
 local modules = here .. "/../../../lua/"
 package.path = here .. "/?.lua;" .. modules .. "?.lua;" .. modules .. "?/init.lua;" .. package.path
+setmetatable(package.preload, { __index = function(_, name) -- as the program names its modules
+  local path = name:find("^luaserve%f[.\0]") and package.searchpath(name, package.path)
+  local file = path and io.open(path)
+  return file and load(file:read("a"), "@luaserve/" .. (name:match("^luaserve%.(.*)") or "init"):gsub("%.", "/") .. ".lua")
+end })
 package.loaded["luaserve.core"] = require "fake_core"
 package.loaded["luaserve.json"] = {
   encode = function(value) if type(value) == "function" then error("value is a function", 0) end end,
