@@ -7,7 +7,7 @@ local options = require "luaserve.options"
 
 -- A site may replace the globals.
 local byte, concat, find, sub = string.byte, table.concat, string.find, string.sub
-local pcall, tostring, type = pcall, tostring, type
+local tostring, type = tostring, type
 
 -- ls.file is a File: reads and writes files. Its functions wait.
 -- info is a FileInfo: what ls.file.stat returns, and ls.file.list with `details`.
@@ -45,27 +45,11 @@ local function check_path(call, path, what)
     '%s: %s must be a string, such as "data/page.html"', call, what or "path")
 end
 
--- check_max(call, max) -> the number of bytes.
-local function check_max(call, max)
-  if max == nil then return max_default end
-  local bytes = options.bytes(max)
-  usage.refuse(not bytes, max, '%s: max must be a number of bytes or a string such as "10m"', call)
-  return bytes
-end
-
 local function check_options(call, given)
   if given == nil then return {} end
   usage.check(given, "table", "%s: options must be a table, such as { %s = true }", call, next(file.calls[call][1]))
   return options.take(call, given, file.calls[call], {})
 end
-
-local function finish(call, fine, result, ...)
-  if not fine then usage.error("%s: %s", call, tostring(result)) end -- it cannot wait, or has no memory
-  return result, ...
-end
-
--- core_call(call, fn, ...) -> the results of the core's function; what it raises is raised at the line of the site.
-local function core_call(call, fn, ...) return finish(call, pcall(fn, ...)) end
 
 -- In dev mode, the site is reloaded when a file changes that it has read while it was loaded; but not for a file that it
 -- writes itself. `use`: "data" or "own".
@@ -77,10 +61,10 @@ end
 -- The content of a regular file. ELIMIT: it has more than `max` bytes, 64m unless given.
 function file.read(path, max, ...)
   check_path("ls.file.read", path)
-  max = check_max("ls.file.read", max)
+  max = options.max("ls.file.read", max, max_default)
   usage.no_more("ls.file.read(path, max)", max, ...)
   watch(path, "data")
-  return core_call("ls.file.read", core.file_read, path, max)
+  return usage.call("ls.file.read", core.file_read, path, max)
 end
 
 -- ls.file.write(path, data: string|number|Buffer [, options: FileWriteOptions]) -> true | nil, message, code
@@ -89,7 +73,7 @@ function file.write(path, data, given, ...)
   check_path("ls.file.write", path)
   if type(data) == "number" then
     data = tostring(data)
-  elseif type(data) ~= "string" and not core_call("ls.file.write", core.is_buffer, data) then
+  elseif type(data) ~= "string" and not usage.call("ls.file.write", core.is_buffer, data) then
     usage.error("ls.file.write: data must be a string, a number or a buffer; got %s", usage.quote(data))
   end
   usage.no_more("ls.file.write(path, data, options)", given, ...)
@@ -101,7 +85,7 @@ function file.write(path, data, given, ...)
   local sync = o.sync
   if sync == nil then sync = atomic end
   watch(path, "own")
-  return core_call("ls.file.write", core.file_write, path, data, o.append, not atomic, sync)
+  return usage.call("ls.file.write", core.file_write, path, data, o.append, not atomic, sync)
 end
 
 -- ls.file.stat(path) -> info: FileInfo | nil, message, code
@@ -109,7 +93,7 @@ end
 function file.stat(path, ...)
   check_path("ls.file.stat", path)
   usage.no_more("ls.file.stat(path)", path, ...)
-  return core_call("ls.file.stat", core.file_stat, path)
+  return usage.call("ls.file.stat", core.file_stat, path)
 end
 
 -- ls.file.list(path [, options: FileListOptions]) -> names: (string|FileInfo)[] | nil, message, code
@@ -117,7 +101,7 @@ end
 function file.list(path, given, ...)
   check_path("ls.file.list", path)
   usage.no_more("ls.file.list(path, options)", given, ...)
-  return core_call("ls.file.list", core.file_list, path, check_options("ls.file.list", given).details)
+  return usage.call("ls.file.list", core.file_list, path, check_options("ls.file.list", given).details)
 end
 
 -- ls.file.mkdir(path [, options: FileMkdirOptions]) -> true | nil, message, code
@@ -125,7 +109,7 @@ end
 function file.mkdir(path, given, ...)
   check_path("ls.file.mkdir", path)
   usage.no_more("ls.file.mkdir(path, options)", given, ...)
-  local ok, message, code = core_call("ls.file.mkdir", core.file_mkdir, path, check_options("ls.file.mkdir", given).parents)
+  local ok, message, code = usage.call("ls.file.mkdir", core.file_mkdir, path, check_options("ls.file.mkdir", given).parents)
   if ok then return true end
   if code == "ENOENT" then message = path .. ": no directory above it; parents = true makes them" end
   return nil, message, code
@@ -133,17 +117,17 @@ end
 
 -- A link is removed itself: only a directory that is not empty is read.
 local function remove_all(path)
-  local ok, message, code = core_call("ls.file.remove", core.file_remove, path)
+  local ok, message, code = usage.call("ls.file.remove", core.file_remove, path)
   if ok then return true end
   if code ~= "ENOTEMPTY" then return nil, message, code end
   local names
-  names, message, code = core_call("ls.file.list", core.file_list, path)
+  names, message, code = usage.call("ls.file.list", core.file_list, path)
   if not names then return nil, message, code end
   for _, name in ipairs(names) do
     ok, message, code = remove_all(path .. "/" .. name)
     if not ok and code ~= "ENOENT" then return nil, message, code end
   end
-  return core_call("ls.file.remove", core.file_remove, path)
+  return usage.call("ls.file.remove", core.file_remove, path)
 end
 
 -- ls.file.remove(path [, options: FileRemoveOptions]) -> true | nil, message, code
@@ -152,7 +136,7 @@ function file.remove(path, given, ...)
   check_path("ls.file.remove", path)
   usage.no_more("ls.file.remove(path, options)", given, ...)
   if check_options("ls.file.remove", given).recursive then return remove_all(path) end
-  return core_call("ls.file.remove", core.file_remove, path)
+  return usage.call("ls.file.remove", core.file_remove, path)
 end
 
 -- ls.file.rename(from: string, to: string) -> true | nil, message, code
@@ -162,7 +146,7 @@ function file.rename(from, to, ...)
   check_path("ls.file.rename", to, "the second path")
   usage.no_more("ls.file.rename(from, to)", to, ...)
   watch(to, "own")
-  return core_call("ls.file.rename", core.file_rename, from, to)
+  return usage.call("ls.file.rename", core.file_rename, from, to)
 end
 
 -- ls.file.lines(path [, max: Size]) -> iterator: fun(): string?
@@ -170,10 +154,10 @@ end
 -- line of more than `max` bytes, 64m unless given.
 function file.lines(path, max, ...)
   check_path("ls.file.lines", path)
-  max = check_max("ls.file.lines", max)
+  max = options.max("ls.file.lines", max, max_default)
   usage.no_more("ls.file.lines(path, max)", max, ...)
   watch(path, "data")
-  local opened, failure = core_call("ls.file.lines", core.file_open, path)
+  local opened, failure = usage.call("ls.file.lines", core.file_open, path)
   if not opened then usage.error("ls.file.lines: %s", failure) end
   local text, at = "", 1
   local parts, parts_bytes = {}, 0 -- the beginning of a line that ends in a later chunk
@@ -203,7 +187,7 @@ function file.lines(path, max, ...)
         return line
       end
       if at <= #text then joined(sub(text, at), true) end
-      local more, message = core_call("ls.file.lines", core.file_more, path, opened)
+      local more, message = usage.call("ls.file.lines", core.file_more, path, opened)
       if not more then usage.error("ls.file.lines: %s", message) end
       text, at = more ~= "" and more or nil, 1
     end

@@ -19,6 +19,12 @@ local function later(module, name)
   end
 end
 
+-- group(title, module, own, names...) -> the table `own` with these functions of the module, as `later` makes them.
+local function group(title, module, own, ...)
+  for _, name in ipairs { ... } do own[name] = later(module, name) end
+  return usage.strict(title, own)
+end
+
 local crypto -- luaserve.crypto
 
 -- ls is a Module: the table that `require "luaserve"` returns. Reading an unknown name raises an error that suggests the
@@ -42,19 +48,9 @@ local ls = {
   app = later("luaserve.app", "new"),
   json = usage.strict("ls.json", json),
   html = usage.strict("ls.html", { escape = core.html_escape }),
-  url = usage.strict("ls.url", {
-    encode = core.url_encode,
-    decode = later("luaserve.url", "decode"),
-    parse = later("luaserve.url", "parse"),
-    build = later("luaserve.url", "build"),
-    query = later("luaserve.url", "query"),
-  }),
+  url = group("ls.url", "luaserve.url", { encode = core.url_encode }, "decode", "parse", "build", "query"),
   check = later("luaserve.check", "new"), -- values that must have a given form
-  date = usage.strict("ls.date", {
-    http = later("luaserve.date", "http"),
-    iso = later("luaserve.date", "iso"),
-    parse = later("luaserve.date", "parse"),
-  }),
+  date = group("ls.date", "luaserve.date", {}, "http", "iso", "parse"),
   env = later("luaserve.env", "read"),
   now = core.now,
   sleep = core.sleep,
@@ -82,16 +78,7 @@ local ls = {
   publish = core.publish, -- to all subscribers of a topic, in all states
   subscribe = core.subscribe,
   topics = core.topics,
-  file = usage.strict("ls.file", {
-    read = later("luaserve.file", "read"),
-    write = later("luaserve.file", "write"),
-    stat = later("luaserve.file", "stat"),
-    list = later("luaserve.file", "list"),
-    mkdir = later("luaserve.file", "mkdir"),
-    remove = later("luaserve.file", "remove"),
-    rename = later("luaserve.file", "rename"),
-    lines = later("luaserve.file", "lines"),
-  }),
+  file = group("ls.file", "luaserve.file", {}, "read", "write", "stat", "list", "mkdir", "remove", "rename", "lines"),
   crypto = setmetatable({}, { -- loaded when a name is first read; empty, since `luaserve dev` reports tables that change
     __index = function(_, name)
       crypto = crypto or require "luaserve.crypto"
@@ -156,8 +143,7 @@ function ls.listen(at, served, given, ...)
       usage.quote(served))
   end
   settings.dispatch, settings.failed, settings.routes = dispatcher.dispatch, dispatcher.failed, dispatcher.routes
-  local ok, err = pcall(core.listen, settings)
-  if not ok then usage.error("ls.listen: %s", tostring(err)) end
+  usage.call("ls.listen", core.listen, settings)
   listeners[#listeners + 1] = { given = given or type(at) == "table" and at or {}, out = settings }
 end
 
@@ -168,10 +154,7 @@ function ls.config(given, ...)
   usage.no_more("ls.config{ ... }", given, ...)
   local settings, http = options.config(given, listeners)
   for name, value in pairs(http) do http_defaults[name] = value end
-  if next(settings) ~= nil then
-    local ok, err = pcall(core.config, settings)
-    if not ok then usage.error("ls.config: %s", tostring(err)) end
-  end
+  if next(settings) ~= nil then usage.call("ls.config", core.config, settings) end
 end
 
 local events = { start = true, drain = true, log = true, host = true }
@@ -190,9 +173,7 @@ function ls.on(name, fn, ...)
   end
   usage.check(fn, "function", "ls.on: %s needs a function", name)
   usage.no_more("ls.on(event, fn)", fn, ...)
-  local ok, err
-  if name == "host" then ok, err = pcall(core.on_host, fn) else ok, err = pcall(core.on, name, fn) end
-  if not ok then usage.error("ls.on: %s", tostring(err)) end
+  if name == "host" then usage.call("ls.on", core.on_host, fn) else usage.call("ls.on", core.on, name, fn) end
 end
 
 -- ls.log is a Log: writes lines to the log.

@@ -246,8 +246,7 @@ end
 -- limit(part, req, call, max, default) -> a function that adds a number of bytes and refuses the request when there are too
 -- many; it returns the sum, and how many may follow, nil: any number
 local function limit(part, req, call, max, default)
-  local most = max == nil and default or options.bytes(max)
-  usage.refuse(max ~= nil and not most, max, 'part:%s: max must be a number of bytes or a string such as "10m"', call)
+  local most = options.max("part:" .. call, max, default)
   local count = 0
   return function(bytes)
     count = count + bytes

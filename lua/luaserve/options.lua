@@ -33,6 +33,13 @@ function options.bytes(value)
   return math.tointeger(value) or math.ceil(value)
 end
 
+-- max(call, value, default) -> the bytes of an argument `max`, or the default for nil. Raises.
+function options.max(call, value, default)
+  local bytes = value == nil and default or options.bytes(value)
+  usage.refuse(value ~= nil and not bytes, value, '%s: max must be a number of bytes or a string such as "10m"', call)
+  return bytes
+end
+
 local function show_whole(n) return string.format("%.0f", n) end
 
 local kinds = {

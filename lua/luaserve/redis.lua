@@ -338,9 +338,8 @@ end
 local function check_call(self, call, fn, form)
   if type(self) ~= "table" or not self.node then
     usage.error("%s: call it with a colon, as in %s; got %s", call, form, usage.quote(self))
-  elseif type(fn) ~= "function" then
-    usage.error("%s: the function is missing: %s; got %s", call, form, usage.quote(fn))
   end
+  usage.check(fn, "function", "%s: the function is missing: %s", call, form)
   usage.check_waits(call)
 end
 

@@ -64,8 +64,7 @@ function tcp.listen(at, handler, given, ...)
       .. "ls.tcp({ port = 7000, ... }, fn)")
   usage.check(handler, "function", "ls.tcp: the function is missing: ls.tcp(7000, function(sock) ... end)")
   out.serve = handler
-  local ok, err = pcall(core.tcp, out)
-  if not ok then usage.error("ls.tcp: %s", tostring(err)) end
+  usage.call("ls.tcp", core.tcp, out)
 end
 
 -- client_text("host:port" | "[::1]:port" | "unix:/path") -> host, port. Raises.

@@ -105,9 +105,7 @@ function udp.listen(at, handler, given, ...)
   usage.refuse(not setup.host, at, "ls.udp: the first argument must be an address: %s", listen_forms)
   usage.check(handler, "function", "ls.udp: the handler is missing: %s, with fn(data, peer)", listen_forms)
   setup.where = usage.where()
-  local ok, sock = pcall(core.udp, setup, handler)
-  if not ok then usage.error("ls.udp: %s", tostring(sock)) end
-  return sock
+  return usage.call("ls.udp", core.udp, setup, handler)
 end
 
 -- ls.udp_connect(host, port: integer|string [, options: UdpConnectOptions]) -> client | nil, message, code
@@ -123,9 +121,7 @@ function udp.connect(host, port, given, ...)
   usage.check(given, "table?", "ls.udp_connect: options must be a table")
   local setup = read("ls.udp_connect", given or {}, { gather = true })
   if setup.groups then usage.error("ls.udp_connect: multicast.group is an option of ls.udp only") end
-  local ok, sock, message, code = pcall(core.udp_connect, host:match("^%[(.*)%]$") or host, port, setup)
-  if not ok then usage.error("ls.udp_connect: %s", tostring(sock)) end
-  return sock, message, code
+  return usage.call("ls.udp_connect", core.udp_connect, host:match("^%[(.*)%]$") or host, port, setup)
 end
 
 return udp

@@ -3,7 +3,7 @@
 -- The message must point into the site's file, not into luaserve: the caller is the innermost Lua function outside of
 -- the modules of luaserve.
 
-local require, preload = require, package.preload -- a site may replace the globals
+local pcall, require, preload = pcall, require, package.preload -- a site may replace the globals
 
 local usage = {}
 
@@ -108,5 +108,14 @@ function usage.check(value, kind, ...)
   if type(value) == kind or value == nil and kind:sub(-1) == "?" or type(value) .. "?" == kind then return end
   usage.refuse(true, value, ...)
 end
+
+local function finish(call, fine, result, ...)
+  if not fine then usage.error("%s: %s", call, tostring(result)) end
+  return result, ...
+end
+
+-- call(name, fn, ...) -> the results of fn(...), a function of the core. What it raises is raised at the line of the site,
+-- after the name.
+function usage.call(call, fn, ...) return finish(call, pcall(fn, ...)) end
 
 return usage
