@@ -215,11 +215,9 @@ local function converted(node, value)
   return value
 end
 
-local names = { table = "an object or list", string = "a string", number = "a number", boolean = "a boolean" }
-
 local function kind_of(value)
   if type(value) == "table" then return rawget(value, 1) ~= nil and "a list" or "an object" end
-  return names[type(value)] or "a " .. type(value)
+  return "a " .. type(value)
 end
 
 local function add(state, path, text)

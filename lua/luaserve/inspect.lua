@@ -135,6 +135,6 @@ function inspect.show_all(n, ...)
   return table.concat(parts, "\t", 1, n)
 end
 
-inspect.describe, inspect.keywords = describe, keywords
+inspect.describe, inspect.keywords, inspect.key_before = describe, keywords, key_before
 
 return inspect

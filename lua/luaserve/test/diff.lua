@@ -2,6 +2,8 @@
 
 local content = require "luaserve.core".dict_content -- the fields of a table; a value of a dict hides them from next
 
+local key_before = require("luaserve.inspect").key_before
+
 local diff = {}
 
 diff.differences_max = 10 -- lines of a comparison of tables
@@ -16,13 +18,7 @@ local function is_nan(value) return value ~= value end
 local function sorted_keys(t)
   local keys = {}
   for key in next, t do keys[#keys + 1] = key end
-  local rank = { number = 1, string = 2 }
-  table.sort(keys, function(a, b)
-    local ra, rb = rank[type(a)] or 3, rank[type(b)] or 3
-    if ra ~= rb then return ra < rb end
-    if ra < 3 then return a < b end
-    return type(a) .. tostring(a) < type(b) .. tostring(b)
-  end)
+  table.sort(keys, key_before)
   return keys
 end
 
