@@ -31,6 +31,7 @@ typedef struct ls_module_common ls_module_common; /* runtime.h */
 typedef struct ls_module {
     const char *name;
     size_t bytes;              /* of the data in each state */
+    bool lists;                /* the data begins with an ls_node, the head of a list, which is empty at first */
     const luaL_Reg *functions; /* for the table `luaserve.core`; ends with a NULL name */
 
     /* Before the libraries are open: an object with a finalizer that is made here is finalized last. May raise. */

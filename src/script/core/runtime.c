@@ -93,11 +93,9 @@ void ls_runtime_add(ls_runtime *runtime, ls_generation *generation)
 void ls_runtime_remove(ls_runtime *runtime, ls_generation *generation)
 {
     ls_mutex_lock(&runtime->mutex);
-    for (ls_generation **at = &runtime->generations; *at != NULL; at = &(*at)->next) {
-        if (*at != generation) continue;
-        *at = generation->next;
-        break;
-    }
+    ls_generation **at = &runtime->generations;
+    while (*at != NULL && *at != generation) at = &(*at)->next;
+    if (*at != NULL) *at = generation->next;
     ls_mutex_unlock(&runtime->mutex);
 }
 

@@ -266,7 +266,7 @@ static size_t aligned(size_t bytes)
     return (bytes + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
 }
 
-/* The data of the modules is zero. */
+/* The data of the modules is zero, but for the heads of lists. */
 static bool state_add_data(ls_state *state)
 {
     const ls_generation *generation = state->generation;
@@ -276,6 +276,7 @@ static bool state_add_data(ls_state *state)
     for (unsigned n = 0; n < generation->module_count && at != NULL; n++) {
         state->defined[n] = 0;
         state->data[n] = at;
+        if (generation->modules[n]->lists) ls_node_init(state->data[n]);
         at += aligned(generation->modules[n]->bytes);
     }
     return at != NULL;
@@ -313,6 +314,7 @@ int ls_state_open(ls_state *state, ls_thread_ctx *ctx, char *message, size_t mes
     ls_node_init(&state->tasks_free);
     ls_node_init(&state->tasks_live);
     ls_node_init(&state->tasks_held);
+    ls_node_init(&state->waits);
     ls_alloc_open(&state->alloc);
     ls_strings_open(&state->strings);
     state->loading = true;
@@ -358,17 +360,22 @@ void ls_state_loaded(ls_state *state)
     state->strings.port = state->port;
 }
 
-static int collect(lua_State *L)
+static int collect_protected(lua_State *L)
 {
     (void)lua_gc(L, LUA_GCCOLLECT);
     return 0;
+}
+
+void ls_state_collect(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ls_state_protected(state, ctx, collect_protected, NULL);
 }
 
 void ls_state_count_ended(ls_thread_ctx *ctx, ls_state *state, unsigned *ended, unsigned left)
 {
     if (++*ended < LS_COLLECT_AFTER || *ended < left) return;
     *ended = 0;
-    (void)ls_state_protected(state, ctx, collect, NULL);
+    ls_state_collect(ctx, state);
 }
 
 /* ---- the phases of the life -------------------------------------------------------------------------------- */
@@ -527,8 +534,7 @@ static void end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
     ls_tasks_begin_held(ctx, state, why);
     ls_tasks_cancel(state, why);
     ls_tasks_end(ctx, state);
-    if (why == LS_END_STOP)
-        (void)ls_state_protected(state, ctx, collect, NULL); /* sockets of tasks that were ended are still open */
+    if (why == LS_END_STOP) ls_state_collect(ctx, state); /* sockets of tasks that were ended are still open */
     for (unsigned n = 0; n < generation->module_count; n++)
         if (modules[n]->end != NULL) modules[n]->end(ctx, state, why);
 }

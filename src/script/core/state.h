@@ -259,6 +259,9 @@ ls_pool *ls_state_pool(const ls_state *state);
  * Raises if there is still no block. */
 ls_block *ls_state_block(lua_State *L, size_t size);
 
+/* A full collection. No task runs. */
+void ls_state_collect(ls_thread_ctx *ctx, ls_state *state);
+
 /* A connection with a coroutine or an object has ended: count it in *ended; `left` are open. Coroutines and objects of
  * ended connections belong to the old generation, which the collector visits rarely, so they can pile up. Therefore a
  * full collection runs once as many connections have ended as are open, and at least LS_COLLECT_AFTER. No task

@@ -176,21 +176,6 @@ static void task_run_ends(ls_task *task, const ls_task_end *until)
     }
 }
 
-static int collect_protected(lua_State *L)
-{
-    lua_gc(L, LUA_GCCOLLECT);
-    return 0;
-}
-
-/* Free what a task has left that reached the limit of memory. Lua would collect it only when it makes many small
- * objects: a luaL_Buffer, such as that of string.rep, raises without a collection. */
-static void collect_after_refusal(ls_thread_ctx *ctx, ls_state *state)
-{
-    (void)ls_state_protected(state, ctx, collect_protected, NULL);
-    state->refused = false;
-    state->refused_at[0] = '\0';
-}
-
 void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
 {
     ls_state *state = task->state;
@@ -227,7 +212,12 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
         if (task->bare && !well && !task->cpu_exceeded) (void)ls_state_protected(state, ctx, task_close, task);
         task_free(task);
     }
-    if (state->refused) collect_after_refusal(ctx, state);
+    if (!state->refused) return;
+    /* Free what the task has left. Lua would collect it only when it makes many small objects: a luaL_Buffer, such as
+     * that of string.rep, raises without a collection. */
+    ls_state_collect(ctx, state);
+    state->refused = false;
+    state->refused_at[0] = '\0';
 }
 
 void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until)
@@ -525,18 +515,16 @@ bool ls_tasks_wait(const ls_state *state)
 uint64_t ls_task_alarms_next(const ls_state *state)
 {
     uint64_t next = UINT64_MAX;
-    for (const ls_alarm *alarm = state->alarms; alarm != NULL; alarm = alarm->all_next) {
+    for (const ls_alarm *alarm = state->alarms; alarm != NULL; alarm = alarm->all_next)
         if (alarm->task != NULL && !alarm->task->of_test && alarm->timer.at_ns < next) next = alarm->timer.at_ns;
-    }
     return next;
 }
 
 void ls_task_alarms_move(ls_state *state, uint64_t ns)
 {
-    for (ls_alarm *alarm = state->alarms; alarm != NULL; alarm = alarm->all_next) {
+    for (ls_alarm *alarm = state->alarms; alarm != NULL; alarm = alarm->all_next)
         if (alarm->task != NULL && !alarm->task->of_test)
             (void)ls_timer_move(state->ctx->port, &alarm->timer, alarm->timer.at_ns - ns); /* or it has expired */
-    }
 }
 
 void ls_task_alarm(lua_State *L, ls_task *task, double seconds)
@@ -664,8 +652,7 @@ static void tasks_free(ls_node *head)
 
 void ls_tasks_run_ends(ls_state *state)
 {
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
-        task_run_ends(LS_CONTAINER(node, ls_task, node), NULL);
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) task_run_ends(task, NULL);
 }
 
 void ls_task_free_all(ls_state *state)

@@ -88,9 +88,8 @@ int ls_wait_suspend(lua_State *L, ls_wait *wait, double timeout, bool idle, lua_
 
 void ls_wait_describe(const ls_task *task, char *out, size_t out_bytes)
 {
-    const ls_node *const list = &task->state->waits;
     out[0] = '\0';
-    LS_LIST_EACH (const ls_wait, wait, list, node) {
+    LS_LIST_EACH (const ls_wait, wait, &task->state->waits, node) {
         if (wait->task != task) continue;
         const ls_shared_object *object = wait->kind->waits_for != NULL ? wait->object : NULL;
         if (object != NULL) (void)snprintf(out, out_bytes, " for %s \"%s\"", wait->kind->waits_for, object->name);
@@ -117,11 +116,6 @@ int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message)
 
 /* ---- the module --------------------------------------------------------------------------------------------- */
 
-static void waits_define(lua_State *L, ls_state *state)
-{
-    ls_node_init(&state->waits);
-}
-
 /* The live close of a state ends its tasks, and with them their waits; what is left waits for its operation. */
 static bool waits_closed(ls_state *state)
 {
@@ -137,12 +131,10 @@ static void waits_disconnect(ls_thread_ctx *ctx, ls_state *state)
 
 static void waits_free(ls_state *state)
 {
-    while (state->waits.next != NULL && !ls_list_empty(&state->waits))
-        wait_free(LS_CONTAINER(state->waits.next, ls_wait, node));
+    LS_LIST_EACH_DROP (ls_wait, wait, &state->waits, node) wait_free(wait);
 }
 
 const ls_module ls_wait_module = {.name = "wait",
-                                  .define = waits_define,
                                   .closed = waits_closed,
                                   .disconnect = waits_disconnect,
                                   .free = waits_free};

@@ -233,18 +233,15 @@ static bool waits_for(const ls_topic_inbox *inbox, const ls_subscription *subscr
 static bool has_waiting(const ls_topic_inbox *inbox, const ls_subscriber *subscriber, const ls_topic_entry *entry,
                         bool in_run)
 {
-    const ls_node *const end = &subscriber->subscriptions;
-    for (const ls_node *node = end->next; node != end; node = node->next)
-        if (waits_for(inbox, LS_CONTAINER(node, ls_subscription, node), entry, in_run)) return true;
+    LS_LIST_EACH (const ls_subscription, subscription, &subscriber->subscriptions, node)
+        if (waits_for(inbox, subscription, entry, in_run)) return true;
     return false;
 }
 
 static bool any_waiting(const ls_subscriber *subscriber)
 {
-    for (const ls_node *node = subscriber->subscriptions.next; node != &subscriber->subscriptions; node = node->next)
-        if (atomic_load_explicit(&LS_CONTAINER(node, ls_subscription, node)->member->pending, memory_order_relaxed) >
-            0)
-            return true;
+    LS_LIST_EACH (const ls_subscription, subscription, &subscriber->subscriptions, node)
+        if (atomic_load_explicit(&subscription->member->pending, memory_order_relaxed) > 0) return true;
     return false;
 }
 

@@ -425,15 +425,10 @@ static int proxy_hash(lua_State *L)
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */
 
-static void proxy_define(lua_State *L, ls_state *state)
-{
-    ls_node_init(&data_of(state)->open);
-}
-
 static void proxy_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    for (ls_node *node = data_of(state)->open.next; node != &data_of(state)->open; node = node->next)
-        ls_proxy_drop(ctx, LS_CONTAINER(node, proxy_call, node)->p); /* its task ends when it runs next */
+    LS_LIST_EACH (const proxy_call, call, &data_of(state)->open, node)
+        ls_proxy_drop(ctx, call->p); /* its task ends when it runs next */
 }
 
 static bool proxy_closed(ls_state *state)
@@ -443,8 +438,7 @@ static bool proxy_closed(ls_state *state)
 
 static void proxy_abandon(ls_state *state)
 {
-    for (ls_node *node = data_of(state)->open.next; node != &data_of(state)->open; node = node->next)
-        ls_proxy_abandon(LS_CONTAINER(node, proxy_call, node)->p);
+    LS_LIST_EACH (const proxy_call, call, &data_of(state)->open, node) ls_proxy_abandon(call->p);
 }
 
 static const luaL_Reg functions[] = {{"proxy_send", proxy_send},
@@ -461,8 +455,8 @@ static const luaL_Reg functions[] = {{"proxy_send", proxy_send},
 
 const ls_module ls_proxy_module = {.name = "proxy",
                                    .bytes = sizeof(proxy_data),
+                                   .lists = true,
                                    .functions = functions,
-                                   .define = proxy_define,
                                    .close = proxy_close,
                                    .closed = proxy_closed,
                                    .abandon = proxy_abandon};

@@ -235,11 +235,6 @@ static int core_connect(lua_State *L)
 
 /* ---- the module -------------------------------------------------------------------------------------------- */
 
-static void connect_define(lua_State *L, ls_state *state)
-{
-    ls_node_init(&data_of(state)->dialling);
-}
-
 /* Returns whether none is left. */
 static bool end_resolver(ls_thread_ctx *ctx, connect_data *data)
 {
@@ -304,8 +299,8 @@ static const ls_module_common common = {
 
 const ls_module ls_connect_module = {.name = "connect",
                                      .bytes = sizeof(connect_data),
+                                     .lists = true,
                                      .functions = functions,
-                                     .define = connect_define,
                                      .close = connect_close,
                                      .closed = connect_closed,
                                      .unused = connect_unused,

@@ -507,7 +507,6 @@ static int core_environment(lua_State *L)
 static void process_define(lua_State *L, ls_state *state)
 {
     processes *all = processes_of(state);
-    ls_node_init(&all->all);
     all->state = state;
     all->timer.op.done = tick;
     all->timer.op.actor = &state->actor;
@@ -529,8 +528,7 @@ static void process_close(ls_thread_ctx *ctx, ls_state *state)
 /* Reap those that are killed, and free those without an object. */
 static void reap_all(ls_state *state, int ms)
 {
-    processes *all = processes_of(state);
-    LS_LIST_EACH_DROP (process, p, &all->all, node)
+    LS_LIST_EACH_DROP (process, p, &processes_of(state)->all, node)
         if (reap(p, ms) && p->object == NULL) process_free(p);
 }
 
@@ -550,11 +548,7 @@ static void process_disconnect(ls_thread_ctx *ctx, ls_state *state)
 /* Processes whose tasks were ended when Lua was closed, or that the system does not end. */
 static void process_free_all(ls_state *state)
 {
-    processes *all = processes_of(state);
-    while (all->all.next != NULL && !ls_list_empty(&all->all)) {
-        process *p = LS_CONTAINER(all->all.next, process, node);
-        process_free(p);
-    }
+    LS_LIST_EACH_DROP (process, p, &processes_of(state)->all, node) process_free(p);
 }
 
 static const luaL_Reg functions[] = {{"child", core_child}, {"environment", core_environment}, {NULL, NULL}};
@@ -574,6 +568,7 @@ static const ls_module_common common = {.bytes = sizeof(groups), .open = groups_
 
 const ls_module ls_process_module = {.name = "process",
                                      .bytes = sizeof(processes),
+                                     .lists = true,
                                      .functions = functions,
                                      .define = process_define,
                                      .close = process_close,

@@ -404,17 +404,14 @@ static int core_clock_step(lua_State *L)
 
 static void timer_start(ls_thread_ctx *ctx, ls_state *state)
 {
-    const ls_node *all = &timers_of(state)->all;
-    LS_LIST_EACH (script_timer, t, all, node) {
+    LS_LIST_EACH (script_timer, t, &timers_of(state)->all, node)
         if (!t->stopped && t->due_ns == 0 && timer_arm(ctx->port, t, ls_task_deadline(t->delay)) < 0)
             ls_log(LS_LOG_ERROR, "not enough memory to start a timer");
-    }
 }
 
 static void timer_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
-    const ls_node *all = &timers_of(state)->all;
-    LS_LIST_EACH_DROP (script_timer, t, all, node) {
+    LS_LIST_EACH_DROP (script_timer, t, &timers_of(state)->all, node) {
         const enum ls_scope scope = ls_state_scope(state, (enum ls_scope)t->scope);
         const enum ls_wait_for wait = t->period_ns > 0 ? LS_WAIT_REPEAT : LS_WAIT_ONCE;
         if (t->stopped || (ls_scope_ends(why, scope, wait) == LS_ENDS_NEVER && !is_canceled(t))) continue;
@@ -432,16 +429,14 @@ static void timer_close(ls_thread_ctx *ctx, ls_state *state)
 
 static bool timer_closed(ls_state *state)
 {
-    const ls_node *all = &timers_of(state)->all;
-    LS_LIST_EACH (const script_timer, t, all, node)
+    LS_LIST_EACH (const script_timer, t, &timers_of(state)->all, node)
         if (t->packet_coming || t->running) return false;
     return true; /* their handles free them */
 }
 
 static void timer_abandon(ls_state *state)
 {
-    const ls_node *all = &timers_of(state)->all;
-    LS_LIST_EACH_DROP (script_timer, t, all, node) {
+    LS_LIST_EACH_DROP (script_timer, t, &timers_of(state)->all, node) {
         timers_of(state)->dropped += is_awaited(t);
         t->stopped = true;
         t->packet_coming = t->running = false; /* no packet or task follows */
@@ -455,11 +450,6 @@ static const luaL_Reg methods[] = {{"timer:cancel()", handle_cancel}, {NULL, NUL
 static const luaL_Reg meta[] = {{"__gc", handle_gc}, {NULL, NULL}};
 static const ls_object_type timer_type = {.name = "timer", .methods = methods, .meta = meta};
 
-static void timer_define(lua_State *L, ls_state *state)
-{
-    ls_node_init(&timers_of(state)->all);
-}
-
 static const luaL_Reg functions[] = {{"sleep", core_sleep},           {"after", core_after},
                                      {"every", core_every},           {"clock_moved", core_clock_moved},
                                      {"clock_real", core_clock_real}, {"clock_step", core_clock_step},
@@ -467,10 +457,10 @@ static const luaL_Reg functions[] = {{"sleep", core_sleep},           {"after", 
 
 const ls_module ls_timer_module = {.name = "timer",
                                    .bytes = sizeof(timers),
+                                   .lists = true,
                                    .functions = functions,
                                    .defines = "timers at the top of the file (each runs once for the server)",
                                    .definitions_max = DEFINITIONS_MAX,
-                                   .define = timer_define,
                                    .start = timer_start,
                                    .end = timer_end,
                                    .close = timer_close,
