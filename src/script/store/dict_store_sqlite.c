@@ -323,19 +323,9 @@ static int lock_file(dict_file *file)
     return result == SQLITE_OK ? sqlite3_exec(file->locked, "begin exclusive", NULL, NULL, NULL) : result;
 }
 
-/* Close a file without stores. The lock of all files is held. */
-static void file_close(dict_file *file)
+/* Its thread does not run. */
+static void file_free(dict_file *file)
 {
-    for (dict_file **at = &files; *at != NULL; at = &(*at)->next) {
-        if (*at != file) continue;
-        *at = file->next;
-        break;
-    }
-    ls_mutex_lock(&file->lock);
-    file->closing = true;
-    ls_cond_signal(&file->wake);
-    ls_mutex_unlock(&file->lock);
-    ls_thread_join(&file->thread);
     (void)sqlite3_close(file->handle);
     (void)sqlite3_close(file->locked);
     ls_cond_close(&file->done);
@@ -343,6 +333,20 @@ static void file_close(dict_file *file)
     ls_mutex_close(&file->lock);
     ls_mutex_close(&file->using);
     free(file);
+}
+
+/* Close a file without stores. The lock of all files is held. */
+static void file_close(dict_file *file)
+{
+    dict_file **at = &files;
+    while (*at != file) at = &(*at)->next;
+    *at = file->next;
+    ls_mutex_lock(&file->lock);
+    file->closing = true;
+    ls_cond_signal(&file->wake);
+    ls_mutex_unlock(&file->lock);
+    ls_thread_join(&file->thread);
+    file_free(file);
 }
 
 /* Open the file at the path: `path` complete, `options` as the user has given it. The lock of all files is held.
@@ -378,13 +382,7 @@ static int file_open(const char *path, const ls_dict_options *options, dict_file
     return LS_OK;
 
 fail:
-    (void)sqlite3_close(file->handle);
-    (void)sqlite3_close(file->locked);
-    ls_cond_close(&file->done);
-    ls_cond_close(&file->wake);
-    ls_mutex_close(&file->lock);
-    ls_mutex_close(&file->using);
-    free(file);
+    file_free(file);
     return err;
 }
 

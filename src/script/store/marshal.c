@@ -158,10 +158,15 @@ static bool too_long(packer *pack)
 {
     char reason[64];
     (void)snprintf(reason, sizeof reason, " needs more than %zu bytes", pack->bytes_max + sizeof(ls_value));
-    pack->error = LS_EMSGSIZE;
-    say_path(pack, NULL, false);
-    say(pack, reason);
-    return false;
+    return refuse(pack, LS_EMSGSIZE, NULL, reason);
+}
+
+/* `type`: LUA_T*. */
+static bool refuse_type(packer *pack, const level *in, int type)
+{
+    char reason[80];
+    (void)snprintf(reason, sizeof reason, " is a %s, which cannot be shared", lua_typename(pack->L, type));
+    return refuse(pack, LS_EINVAL, in, reason);
 }
 
 /* ---- pack -------------------------------------------------------------------------------------------------- */
@@ -277,10 +282,7 @@ static bool pack_any(packer *pack, int index, const level *in, unsigned depth)
         break;
     default: break;
     }
-    char reason[80];
-    (void)snprintf(reason, sizeof reason, " is a %s, which cannot be shared",
-                   lua_typename(L, type == LUA_TLIGHTUSERDATA ? LUA_TUSERDATA : type));
-    return refuse(pack, LS_EINVAL, in, reason);
+    return refuse_type(pack, in, type == LUA_TLIGHTUSERDATA ? LUA_TUSERDATA : type);
 }
 
 /* Note the key at `index` for the path of its value. */
@@ -326,14 +328,11 @@ static bool pack_fields(packer *pack, int table, level *in, unsigned depth, enum
             if (integer >= 1 && (lua_Unsigned)integer <= elements) continue;
         }
         const int key_type = lua_type(L, key);
-        if (key_type == LUA_TSTRING || key_type == LUA_TNUMBER || key_type == LUA_TBOOLEAN) {
-            if (!pack_any(pack, key, in, depth)) return false;
-        } else {
-            char reason[80];
+        if (key_type != LUA_TSTRING && key_type != LUA_TNUMBER && key_type != LUA_TBOOLEAN) {
             in->key_type = LUA_TNIL;
-            (void)snprintf(reason, sizeof reason, " is a %s, which cannot be shared", lua_typename(L, key_type));
-            return refuse(pack, LS_EINVAL, in, reason);
+            return refuse_type(pack, in, key_type);
         }
+        if (!pack_any(pack, key, in, depth)) return false;
         note_key(L, key, in);
         if (!pack_any(pack, key + 1, in, depth)) return false;
         fields++;
@@ -349,12 +348,7 @@ static bool pack_table(packer *pack, int table, const level *up, unsigned depth)
     lua_State *L = pack->L;
     level in = {.up = up};
     enum code_type type = CODE_TABLE;
-    if (depth == LS_VALUE_DEPTH_MAX) {
-        pack->error = LS_ELIMIT;
-        say_path(pack, NULL, false);
-        say(pack, " has more than 100 levels of tables");
-        return false;
-    }
+    if (depth == LS_VALUE_DEPTH_MAX) return refuse(pack, LS_ELIMIT, NULL, " has more than 100 levels of tables");
     if (!lua_checkstack(L, SLOTS_PER_LEVEL + 3)) return fail(pack, LS_ENOMEM, "not enough memory");
     const int top = lua_gettop(L);
     if (ls_copy_content(L, table)) table = lua_gettop(L);
