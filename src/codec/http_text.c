@@ -158,70 +158,24 @@ bool ls_text_same(const char *a, size_t a_len, const char *b, size_t b_len)
 /* RFC 9110 15, and other registered statuses in common use: RFC 2518, 2774, 5842, 6585, 7725, 8297, 8470. */
 const char *ls_status_text(int status)
 {
-    switch (status) {
-    case 100: return "Continue";
-    case 101: return "Switching Protocols";
-    case 102: return "Processing";
-    case 103: return "Early Hints";
-    case 200: return "OK";
-    case 201: return "Created";
-    case 202: return "Accepted";
-    case 203: return "Non-Authoritative Information";
-    case 204: return "No Content";
-    case 205: return "Reset Content";
-    case 206: return "Partial Content";
-    case 207: return "Multi-Status";
-    case 208: return "Already Reported";
-    case 226: return "IM Used";
-    case 300: return "Multiple Choices";
-    case 301: return "Moved Permanently";
-    case 302: return "Found";
-    case 303: return "See Other";
-    case 304: return "Not Modified";
-    case 305: return "Use Proxy";
-    case 307: return "Temporary Redirect";
-    case 308: return "Permanent Redirect";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 402: return "Payment Required";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 406: return "Not Acceptable";
-    case 407: return "Proxy Authentication Required";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 410: return "Gone";
-    case 411: return "Length Required";
-    case 412: return "Precondition Failed";
-    case 413: return "Content Too Large";
-    case 414: return "URI Too Long";
-    case 415: return "Unsupported Media Type";
-    case 416: return "Range Not Satisfiable";
-    case 417: return "Expectation Failed";
-    case 418: return "I'm a teapot";
-    case 421: return "Misdirected Request";
-    case 422: return "Unprocessable Content";
-    case 423: return "Locked";
-    case 424: return "Failed Dependency";
-    case 425: return "Too Early";
-    case 426: return "Upgrade Required";
-    case 428: return "Precondition Required";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 451: return "Unavailable For Legal Reasons";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    case 505: return "HTTP Version Not Supported";
-    case 506: return "Variant Also Negotiates";
-    case 507: return "Insufficient Storage";
-    case 508: return "Loop Detected";
-    case 511: return "Network Authentication Required";
-    default: return "";
-    }
+    static const char *const texts[6][52] = {
+        [1] = {"Continue", "Switching Protocols", "Processing", "Early Hints"},
+        [2] = {"OK", "Created", "Accepted", "Non-Authoritative Information", "No Content", "Reset Content",
+               "Partial Content", "Multi-Status", "Already Reported", [26] = "IM Used"},
+        [3] = {"Multiple Choices", "Moved Permanently", "Found", "See Other", "Not Modified", "Use Proxy",
+               [7] = "Temporary Redirect", "Permanent Redirect"},
+        [4] = {"Bad Request", "Unauthorized", "Payment Required", "Forbidden", "Not Found", "Method Not Allowed",
+               "Not Acceptable", "Proxy Authentication Required", "Request Timeout", "Conflict", "Gone",
+               "Length Required", "Precondition Failed", "Content Too Large", "URI Too Long",
+               "Unsupported Media Type", "Range Not Satisfiable", "Expectation Failed", "I'm a teapot",
+               [21] = "Misdirected Request", "Unprocessable Content", "Locked", "Failed Dependency", "Too Early",
+               "Upgrade Required", [28] = "Precondition Required", "Too Many Requests",
+               [31] = "Request Header Fields Too Large", [51] = "Unavailable For Legal Reasons"},
+        [5] = {"Internal Server Error", "Not Implemented", "Bad Gateway", "Service Unavailable", "Gateway Timeout",
+               "HTTP Version Not Supported", "Variant Also Negotiates", "Insufficient Storage", "Loop Detected",
+               [11] = "Network Authentication Required"}};
+    const char *text = status >= 100 && status < 600 && status % 100 < 52 ? texts[status / 100][status % 100] : NULL;
+    return text != NULL ? text : "";
 }
 
 static void put_digits(char *out, unsigned value, unsigned digits)

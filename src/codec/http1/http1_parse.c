@@ -333,18 +333,9 @@ static void connection_field(parse *p, const char *at, const char *end)
 {
     const char *from, *to;
     while (ls_list_next(&at, end, &from, &to)) {
-        switch (to - from) {
-        case 5:
-            if (spells(from, "close", 5)) p->saw |= SAW_CLOSE;
-            break;
-        case 7:
-            if (spells(from, "upgrade", 7)) p->saw |= SAW_CONNECTION_UPGRADE;
-            break;
-        case 10:
-            if (spells(from, "keep-alive", 10)) p->saw |= SAW_KEEP_ALIVE;
-            break;
-        default: break; /* an option that the parser does not evaluate */
-        }
+        if (to - from == 10 && spells(from, "keep-alive", 10)) p->saw |= SAW_KEEP_ALIVE;
+        if (to - from == 5 && spells(from, "close", 5)) p->saw |= SAW_CLOSE;
+        if (to - from == 7 && spells(from, "upgrade", 7)) p->saw |= SAW_CONNECTION_UPGRADE;
     }
 }
 

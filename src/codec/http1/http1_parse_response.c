@@ -99,24 +99,13 @@ static void encoding_field(response_parse *p, const char *at, const char *end)
     p->saw |= SAW_ENCODING;
 }
 
-/* Evaluate a field that the parser knows. The length of the name excludes almost all other fields. */
+/* Evaluate a field that the parser knows. */
 static int known_field(response_parse *p, const char *name, const char *name_end, const char *value, const char *end)
 {
-    switch (name_end - name) {
-    case 10:
-        if (is_name(name, name_end, "connection", 10)) connection_field(p, value, end);
-        break;
-    case 14:
-        if (is_name(name, name_end, "content-length", 14)) return length_field(p, value, end);
-        break;
-    case 16:
-        if (is_name(name, name_end, "content-encoding", 16)) encoding_field(p, value, end);
-        break;
-    case 17:
-        if (is_name(name, name_end, "transfer-encoding", 17)) return transfer_field(p, value, end);
-        break;
-    default: break;
-    }
+    if (is_name(name, name_end, "content-length", 14)) return length_field(p, value, end);
+    if (is_name(name, name_end, "transfer-encoding", 17)) return transfer_field(p, value, end);
+    if (is_name(name, name_end, "connection", 10)) connection_field(p, value, end);
+    if (is_name(name, name_end, "content-encoding", 16)) encoding_field(p, value, end);
     return STEP_DONE;
 }
 
