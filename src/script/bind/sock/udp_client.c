@@ -14,11 +14,8 @@
 
 static const ls_object_type client_type;
 
-typedef struct clients { /* of a state */
-    ls_node all;         /* including closed ones whose last packet is outstanding */
-} clients;
-
-static clients *clients_of(const ls_state *state)
+/* The list of a state, including closed ones whose last packet is outstanding. */
+static ls_node *clients_of(const ls_state *state)
 {
     return ls_state_data(state, LS_SLOT_udp_client);
 }
@@ -70,9 +67,9 @@ static void client_free(udp_client *client)
 }
 
 /* Free clients without a handle whose last packet has arrived. */
-static void clients_sweep(const clients *list)
+static void clients_sweep(const ls_node *all)
 {
-    LS_LIST_EACH_DROP (udp_client, client, &list->all, node) {
+    LS_LIST_EACH_DROP (udp_client, client, all, node) {
         if (client->handle || !ls_udp_idle(client->udp)) continue;
         ls_list_remove(&client->node);
         client_free(client);
@@ -111,8 +108,7 @@ static int client_send(lua_State *L)
     const udp_client *client = client_check(L);
     const ls_sockaddr connected = {.len = 0}; /* no address: the connected peer */
     ls_datagrams *batch;
-    size_t len;
-    ls_udp_check_data(L, 2, &len);
+    (void)ls_udp_check_data(L, 2);
     if (client->closed) return ls_push_failure(L, LS_ECLOSED);
     int err = ls_udp_compose_value(L, 2, &connected, &batch);
     if (err == LS_OK) err = ls_udp_send(ls_state_of(L)->ctx, client->udp, batch, 1);
@@ -230,11 +226,6 @@ static int client_tostring(lua_State *L)
     return 1;
 }
 
-static int open_client(ls_state *state, const ls_udp_setup *setup, const ls_addr *to, udp_client *client)
-{
-    return ls_udp_connect(state->port, setup, to, &state->actor, client_batch_received, client, &client->udp);
-}
-
 /* core.udp_connect(host, port, setup) -> sock | nil, message, code */
 static int core_udp_connect(lua_State *L)
 {
@@ -255,8 +246,9 @@ static int core_udp_connect(lua_State *L)
     clients_sweep(clients_of(state));
     udp_client *client = calloc(1, sizeof *client);
     if (client == NULL) return luaL_error(L, "not enough memory");
-    int err = open_client(state, &setup, &to, client);
-    if (ls_sockets_collect(L, err)) err = open_client(state, &setup, &to, client);
+    int err;
+    do err = ls_udp_connect(state->port, &setup, &to, &state->actor, client_batch_received, client, &client->udp);
+    while (ls_sockets_collect(L, err));
     if (err < 0) {
         free(client);
         return ls_push_failure(L, err);
@@ -266,7 +258,7 @@ static int core_udp_connect(lua_State *L)
     client->handle = true;
     client->state = state;
     client->remote = to;
-    ls_list_push(&clients_of(state)->all, &client->node);
+    ls_list_push(clients_of(state), &client->node);
     handle->client = client;
     return 1;
 }
@@ -281,35 +273,27 @@ static const luaL_Reg meta[] = {
 static const ls_object_type client_type = {
     .name = "connected UDP socket", .methods = methods, .meta = meta, .fields = fields, .index = client_index};
 
-static void client_define(lua_State *L, ls_state *state)
-{
-    ls_node_init(&clients_of(state)->all);
-}
-
 static void clients_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    const clients *list = clients_of(state);
-    LS_LIST_EACH_DROP (udp_client, client, &list->all, node)
+    LS_LIST_EACH_DROP (udp_client, client, clients_of(state), node)
         client_close(ctx, client); /* may wake a task, which only ends */
 }
 
 static bool clients_closed(ls_state *state)
 {
-    const clients *list = clients_of(state);
-    for (ls_node *node = list->all.next; node != &list->all; node = node->next)
-        if (!ls_udp_idle(LS_CONTAINER(node, udp_client, node)->udp)) return false;
+    LS_LIST_EACH (const udp_client, client, clients_of(state), node)
+        if (!ls_udp_idle(client->udp)) return false;
     return true;
 }
 
 static bool clients_unused(ls_state *state)
 {
-    return ls_list_empty(&clients_of(state)->all);
+    return ls_list_empty(clients_of(state));
 }
 
 static void clients_disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
-    const clients *list = clients_of(state);
-    LS_LIST_EACH (udp_client, client, &list->all, node) {
+    LS_LIST_EACH (udp_client, client, clients_of(state), node) {
         ls_node_init(&client->waiters); /* no task runs */
         client_close(ctx, client);
     }
@@ -317,17 +301,15 @@ static void clients_disconnect(ls_thread_ctx *ctx, ls_state *state)
 
 static void clients_free(ls_state *state)
 {
-    const clients *list = clients_of(state);
-    if (list->all.next == NULL) return; /* its functions were not defined */
-    LS_LIST_EACH_DROP (udp_client, client, &list->all, node) client_free(client);
+    LS_LIST_EACH_DROP (udp_client, client, clients_of(state), node) client_free(client);
 }
 
 static const luaL_Reg functions[] = {{"udp_connect", core_udp_connect}, {NULL, NULL}};
 
 const ls_module ls_udp_client_module = {.name = "udp_client",
-                                        .bytes = sizeof(clients),
+                                        .bytes = sizeof(ls_node),
+                                        .lists = true,
                                         .functions = functions,
-                                        .define = client_define,
                                         .close = clients_close,
                                         .closed = clients_closed,
                                         .unused = clients_unused,

@@ -120,16 +120,15 @@ static int peer_eq(lua_State *L)
 
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
-void ls_udp_check_data(lua_State *L, int index, size_t *len)
+size_t ls_udp_check_data(lua_State *L, int index)
 {
     const ls_buffer *buffer = ls_buffer_test(L, index);
     const int type = lua_type(L, index);
-    if (buffer != NULL)
-        *len = buffer->len;
-    else if (type == LUA_TSTRING || type == LUA_TNUMBER)
-        (void)ls_number_tolstring(L, index, len);
-    else
-        luaL_typeerror(L, index, "string or buffer");
+    size_t len;
+    if (buffer != NULL) return buffer->len;
+    if (type != LUA_TSTRING && type != LUA_TNUMBER) luaL_typeerror(L, index, "string or buffer");
+    (void)ls_number_tolstring(L, index, &len);
+    return len;
 }
 
 int ls_udp_compose_value(lua_State *L, int index, const ls_sockaddr *to, ls_datagrams **out)
@@ -163,8 +162,7 @@ static int send_value(lua_State *L, ls_udp *udp, const ls_sockaddr *to, int inde
 static int peer_send(lua_State *L)
 {
     const udp_peer *peer = peer_check(L);
-    size_t len;
-    ls_udp_check_data(L, 2, &len);
+    (void)ls_udp_check_data(L, 2);
     return send_value(L, peer->udp, &peer->addr, 2);
 }
 
@@ -197,7 +195,8 @@ int ls_udp_check_port(lua_State *L, int index)
     return (int)port;
 }
 
-int ls_udp_parse(const char *host, uint16_t port, ls_addr *out)
+/* Parse a numeric IPv4 or IPv6 address or "localhost". LS_OK or an LS_E* code. */
+static int parse_host(const char *host, uint16_t port, ls_addr *out)
 {
     if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
     if (strcmp(host, "*") == 0) return LS_EINVAL;
@@ -208,7 +207,7 @@ int ls_udp_parse(const char *host, uint16_t port, ls_addr *out)
 bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out)
 {
     const ls_text host = ls_check_text(L, index);
-    return strlen(host.ptr) == host.len && ls_udp_parse(host.ptr, port, out) == LS_OK;
+    return strlen(host.ptr) == host.len && parse_host(host.ptr, port, out) == LS_OK;
 }
 
 int ls_udp_push_bad_host(lua_State *L, int index)
@@ -224,8 +223,7 @@ int ls_udp_push_bad_host(lua_State *L, int index)
 static int sock_sendto(lua_State *L)
 {
     const ls_site_udp_entry *entry = sock_check(L)->entry;
-    size_t len;
-    ls_udp_check_data(L, 2, &len);
+    (void)ls_udp_check_data(L, 2);
     (void)luaL_checkstring(L, 3);
     const uint16_t port = (uint16_t)ls_udp_check_port(L, 4);
     int err = LS_ECLOSED;
@@ -338,9 +336,8 @@ enum { RUN_FN = 1, RUN_CACHE, RUN_PEER, RUN_REPLY }; /* stack of udp_main */
 static int udp_late_reply(lua_State *L, int status, lua_KContext context)
 {
     const udp_peer *peer = lua_touserdata(L, RUN_PEER);
-    size_t len = 0;
     if (!is_reply(L, RUN_REPLY)) return 0;
-    ls_udp_check_data(L, RUN_REPLY, &len);
+    const size_t len = ls_udp_check_data(L, RUN_REPLY);
     if (len > LS_UDP_PAYLOAD_MAX) return raise_too_long(L, len);
     (void)send_value(L, peer->udp, &peer->addr, RUN_REPLY); /* the socket counts failures, as for other replies */
     return 0;
@@ -494,7 +491,7 @@ void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup)
         for (lua_Unsigned n = 0; n < groups && n < LS_UDP_GROUPS_MAX; n++) {
             lua_rawgeti(L, -1, (lua_Integer)n + 1);
             const char *group = luaL_checkstring(L, -1);
-            if (ls_udp_parse(group, 0, &setup->groups[n]) < 0) luaL_error(L, "invalid multicast group \"%s\"", group);
+            if (parse_host(group, 0, &setup->groups[n]) < 0) luaL_error(L, "invalid multicast group \"%s\"", group);
             if (setup->groups[n].family != setup->groups[0].family)
                 luaL_error(L, "multicast groups must be all IPv4 or all IPv6; use one socket for each");
             lua_pop(L, 1);

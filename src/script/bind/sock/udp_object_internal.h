@@ -37,8 +37,8 @@ static inline ls_udp_script *ls_udp_script_of(const ls_state *state)
 /* Read the options in the table at `index` (option.h). Raises. */
 void ls_udp_check_setup(lua_State *L, int index, ls_udp_setup *setup);
 
-/* *len receives the length of the string, number or buffer at `index`. Raises for any other value. */
-void ls_udp_check_data(lua_State *L, int index, size_t *len);
+/* The length of the string, number or buffer at `index`. Raises for any other value. */
+size_t ls_udp_check_data(lua_State *L, int index);
 
 /* Make a batch of one datagram from the value at `index`, which ls_udp_check_data accepted. LS_OK, LS_EMSGSIZE,
  * LS_ENOMEM. */
@@ -47,10 +47,8 @@ int ls_udp_compose_value(lua_State *L, int index, const ls_sockaddr *to, ls_data
 /* The destination port at `index`, from 1 to 65535. Raises. */
 int ls_udp_check_port(lua_State *L, int index);
 
-/* Parse a numeric IPv4 or IPv6 address or "localhost". LS_OK or an LS_E* code. */
-int ls_udp_parse(const char *host, uint16_t port, ls_addr *out);
-
-/* Parse the string at `index` as ls_udp_parse does; false for an invalid address. Raises unless it is a string. */
+/* Parse the numeric IPv4 or IPv6 address, or "localhost", at `index`; false for an invalid address. Raises unless it is
+ * a string. */
 bool ls_udp_check_host(lua_State *L, int index, uint16_t port, ls_addr *out);
 
 /* Push nil, message, code for the invalid address at `index`; returns 3. */

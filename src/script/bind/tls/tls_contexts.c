@@ -21,71 +21,58 @@ struct ls_tls_contexts {
     unsigned count;
 };
 
-static tls_context *context_new(const ls_tls_options *options)
-{
-    tls_context *context = calloc(1, sizeof *context);
-    if (context == NULL) return NULL;
-    ls_node_init(&context->node);
-    if ((context->key = ls_tls_options_key(options)) != NULL) return context;
-    free(context);
-    return NULL;
-}
-
-static void context_free(tls_context *context)
-{
-    free(context->key);
-    free(context);
-}
-
 static void context_remove(ls_tls_contexts *contexts, tls_context *context)
 {
     ls_list_remove(&context->node);
     contexts->count--;
     ls_tls_drop(context->tls);
-    context_free(context);
+    free(context->key);
+    free(context);
 }
 
-static tls_context *context_find(ls_tls_contexts *contexts, const tls_context *like)
+static tls_context *context_find(const ls_tls_contexts *contexts, const char *key)
 {
-    LS_LIST_EACH (tls_context, context, &contexts->list, node) {
-        if (strcmp(context->key, like->key) == 0) return context;
-    }
+    LS_LIST_EACH (tls_context, context, &contexts->list, node)
+        if (strcmp(context->key, key) == 0) return context;
     return NULL;
 }
 
-/* The mutex is held: two tasks that begin at the same time share the context. Takes `context`. */
-static int find_or_open(ls_tls_contexts *contexts, tls_context *context, const ls_tls_options *options, ls_tls **out,
+/* Open a context in place of the oldest one, if there are too many. Takes `key` with success. */
+static int context_open(ls_tls_contexts *contexts, const ls_tls_options *options, char *key, tls_context **out,
                         char *why, size_t why_bytes)
 {
-    tls_context *found = context_find(contexts, context);
-    if (found != NULL) {
-        context_free(context);
-        if (options->ca != NULL || options->cert_count > 0) ls_handshake_refresh(found->tls);
-        *out = ls_tls_hold(found->tls);
-        return LS_OK;
-    }
-    const int err = ls_tls_open(options, &context->tls, why, why_bytes);
+    tls_context *context = calloc(1, sizeof *context);
+    const int err = context != NULL ? ls_tls_open(options, &context->tls, why, why_bytes) : LS_ENOMEM;
     if (err < 0) {
-        context_free(context);
+        free(context);
         return err;
     }
     if (contexts->count == LS_TLS_CONTEXTS_MAX)
         context_remove(contexts, LS_CONTAINER(contexts->list.next, tls_context, node));
+    context->key = key;
     ls_list_push(&contexts->list, &context->node);
     contexts->count++;
-    *out = ls_tls_hold(context->tls);
+    *out = context;
     return LS_OK;
 }
 
 int ls_tls_contexts_get(ls_tls_contexts *contexts, const ls_tls_options *options, ls_tls **out, char *why,
                         size_t why_bytes)
 {
-    tls_context *context = context_new(options);
+    char *key = ls_tls_options_key(options);
+    int err = LS_OK;
     if (why_bytes > 0) why[0] = '\0';
-    if (context == NULL) return LS_ENOMEM;
-    ls_mutex_lock(&contexts->mutex);
-    const int err = find_or_open(contexts, context, options, out, why, why_bytes);
+    if (key == NULL) return LS_ENOMEM;
+    ls_mutex_lock(&contexts->mutex); /* also while one is opened: two tasks that begin at the same time share it */
+    tls_context *context = context_find(contexts, key);
+    if (context == NULL) {
+        if ((err = context_open(contexts, options, key, &context, why, why_bytes)) == LS_OK) key = NULL;
+    } else if (options->ca != NULL || options->cert_count > 0) {
+        ls_handshake_refresh(context->tls);
+    }
+    if (err == LS_OK) *out = ls_tls_hold(context->tls);
     ls_mutex_unlock(&contexts->mutex);
+    free(key);
     return err;
 }
 

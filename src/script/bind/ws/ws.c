@@ -492,11 +492,9 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
 /* Those whose handshake continues close in ls_ws_serve. */
 static void close_all(ls_thread_ctx *ctx, ls_state *state, unsigned code)
 {
-    const ls_wss *wss = ls_wss_of(state);
-    LS_LIST_EACH (ls_ws_link, link, &wss->open, node) {
+    LS_LIST_EACH (ls_ws_link, link, &ls_wss_of(state)->open, node)
         if (link->object != NULL && link->object->route != NULL && link->object->begun)
             ls_ws_close(ctx, ls_ws_of(link), code, NULL, 0);
-    }
 }
 
 static void ws_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
@@ -507,8 +505,7 @@ static void ws_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    for (ls_node *node = ls_wss_of(state)->open.next; node != &ls_wss_of(state)->open; node = node->next)
-        ls_ws_abort(ctx, ls_ws_of(LS_CONTAINER(node, ls_ws_link, node)));
+    LS_LIST_EACH (ls_ws_link, link, &ls_wss_of(state)->open, node) ls_ws_abort(ctx, ls_ws_of(link));
 }
 
 static bool ws_closed(ls_state *state)
@@ -518,9 +515,7 @@ static bool ws_closed(ls_state *state)
 
 static void ws_abandon(ls_state *state)
 {
-    const ls_wss *wss = ls_wss_of(state);
-    while (!ls_list_empty(&wss->open)) {
-        ls_ws_link *link = LS_CONTAINER(wss->open.next, ls_ws_link, node);
+    LS_LIST_EACH_DROP (ls_ws_link, link, &ls_wss_of(state)->open, node) {
         if (link->object != NULL) link->object->ws = NULL;
         ls_list_remove(&link->node);
         ls_ws_free(ls_ws_of(link));

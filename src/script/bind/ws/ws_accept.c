@@ -81,13 +81,12 @@ int ls_core_ws(lua_State *L)
     const int err = ls_digest_start(); /* for the handshakes */
     if (err < 0) return luaL_error(L, "%s", ls_err_text(err));
     const unsigned protocols = push_names(L, "protocols"), origins = push_names(L, "origins"); /* at 2 and 3 */
-    const char **names;
-    ls_ws_route *route =
-        ls_object_push(L, sizeof *route + (protocols + origins) * sizeof *names, ROUTE_SLOTS - 1, &route_type);
+    const size_t bytes = sizeof(ls_ws_route) + (protocols + origins) * sizeof(char *);
+    ls_ws_route *route = ls_object_push(L, bytes, ROUTE_SLOTS - 1, &route_type);
+    const char **names = (const char **)(void *)(route + 1);
     route->serve_ref = route->open_ref = route->message_ref = route->close_ref = LUA_NOREF;
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, ROUTE_TABLE);
-    names = (const char **)(void *)(route + 1);
     if (protocols > 0) route->policy.protocols = (ls_ws_names){names, ls_ws_read_names(L, 2, names)};
     names += protocols;
     if (origins > 0) route->policy.origins = (ls_ws_names){names, ls_ws_read_names(L, 3, names)};
@@ -114,10 +113,8 @@ int ls_core_ws_origin(lua_State *L)
 static int route_gc(lua_State *L)
 {
     const ls_ws_route *route = lua_touserdata(L, 1);
-    luaL_unref(L, LUA_REGISTRYINDEX, route->serve_ref);
-    luaL_unref(L, LUA_REGISTRYINDEX, route->open_ref);
-    luaL_unref(L, LUA_REGISTRYINDEX, route->message_ref);
-    luaL_unref(L, LUA_REGISTRYINDEX, route->close_ref);
+    const int refs[] = {route->serve_ref, route->open_ref, route->message_ref, route->close_ref};
+    for (int n = 0; n < 4; n++) luaL_unref(L, LUA_REGISTRYINDEX, refs[n]);
     return 0;
 }
 
@@ -294,8 +291,6 @@ static int upgrade(ls_request *r, ls_ws_object *o, handover *h, ls_ws_deflate *d
     ls_ws_flush_later(o); /* if the task waits before it ends */
     return LS_OK;
 }
-
-static int ws_accept(lua_State *L);
 
 static int accept_again(lua_State *L, int status, lua_KContext context)
 {
