@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "codec/http_disposition.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 #include "script/bind/bind_aux.h"
@@ -17,14 +16,24 @@ enum { LINES_BYTES = 64 };
 
 #define NOT_GIVEN UINT64_MAX
 
-#define FILE_NAME_EXPECTED "the name of a file in UTF-8, at most %d bytes without / and \\, such as \"report.pdf\""
-
 #define MAX_AGE_MOST INT64_C(2147483648) /* RFC 9111 1.2.2: greater values mean this one */
+
+/* Replace the name of a file on top of the stack by the value of Content-Disposition for it. `what` is for the message
+ * about a wrong name. */
+static const char *push_disposition(lua_State *L, const char *what)
+{
+    ls_push_function(L, "luaserve.disposition", "value");
+    lua_pushstring(L, what);
+    lua_pushvalue(L, -3);
+    lua_call(L, 2, 1);
+    lua_replace(L, -2);
+    return lua_tostring(L, -1);
+}
 
 /* ---- the options ------------------------------------------------------------------------------------------------ */
 
 typedef struct file_options {
-    const char *type, *download; /* NULL: not given; else in the user values */
+    const char *type, *download; /* download: the field; NULL: not given; else in the user values */
     uint64_t offset, length;     /* NOT_GIVEN: the whole file, from its beginning, to its end */
     int64_t max_age;             /* in seconds; negative: not given */
     bool etag;
@@ -42,18 +51,15 @@ static void take_options(lua_State *L)
                                       LS_OPTION_MAX(file_options, max_age, MAX_AGE_MOST),
                                       LS_OPTION(file_options, etag),
                                       LS_OPTIONS_END};
-    char line[LS_DISPOSITION_BYTES];
     if (lua_isnil(L, OPTIONS)) return;
     file_options *o = lua_newuserdatauv(L, sizeof *o, 2);
     *o = no_options;
     ls_options_take(L, OPTIONS, "res:file", names, o);
     if (o->type != NULL && !ls_is_field_value(o->type, strlen(o->type)))
         luaL_error(L, "res:file: type must be a media type, such as \"text/plain\"");
-    if (o->download != NULL && ls_disposition(o->download, strlen(o->download), line) == 0)
-        luaL_error(L, "res:file: download must be " FILE_NAME_EXPECTED, LS_DISPOSITION_NAME_MAX);
     o->type = lua_pushstring(L, o->type);
     lua_setiuservalue(L, -2, 1);
-    o->download = lua_pushstring(L, o->download);
+    if (lua_pushstring(L, o->download) != NULL) o->download = push_disposition(L, "res:file: download");
     lua_setiuservalue(L, -2, 2);
     lua_replace(L, OPTIONS);
 }
@@ -66,10 +72,9 @@ static int set_header(ls_request *r, const char *name, const char *value, size_t
 /* Set the fields that the options name, and write the lines of the others to `lines`. */
 static int apply_options(ls_request *r, const file_options *o, char lines[LINES_BYTES])
 {
-    char value[LS_DISPOSITION_BYTES];
     int err = o->type != NULL ? set_header(r, "Content-Type", o->type, strlen(o->type)) : LS_OK;
     if (err == LS_OK && o->download != NULL)
-        err = set_header(r, "Content-Disposition", value, ls_disposition(o->download, strlen(o->download), value));
+        err = set_header(r, "Content-Disposition", o->download, strlen(o->download));
     lines[0] = '\0';
     if (o->max_age == 0)
         (void)snprintf(lines, LINES_BYTES, "Cache-Control: no-cache\r\n");
@@ -162,15 +167,12 @@ static int res_file(lua_State *L)
  * set. */
 static int res_attachment(lua_State *L)
 {
-    char value[LS_DISPOSITION_BYTES];
-    size_t len;
     ls_request *r = ls_res_check_open(L);
-    const char *name = luaL_checklstring(L, 2, &len), *dot = strrchr(name, '.');
-    const size_t value_len = ls_disposition(name, len, value);
-    if (value_len == 0)
-        return luaL_error(L, "res:attachment: name must be " FILE_NAME_EXPECTED, LS_DISPOSITION_NAME_MAX);
+    const char *name = luaL_checkstring(L, 2), *dot = strrchr(name, '.');
+    lua_pushvalue(L, 2);
+    const char *value = push_disposition(L, "res:attachment: name");
     const char *type = dot != NULL ? ls_http_type_of_extension(dot + 1) : NULL;
-    int err = set_header(r, "Content-Disposition", value, value_len);
+    int err = set_header(r, "Content-Disposition", value, strlen(value));
     if (err == LS_OK && type != NULL && !ls_exchange_has_field(r->x, "content-type", 12))
         err = set_header(r, "Content-Type", type, strlen(type));
     if (err < 0) return luaL_error(L, "res:attachment: %s", ls_err_text(err));

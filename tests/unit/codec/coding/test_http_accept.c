@@ -1,9 +1,8 @@
-/* test_http_accept.c - Accept-Encoding and Accept, and the Content-Disposition of downloads. */
+/* test_http_accept.c - Accept-Encoding and Accept. */
 /* sanitizers: asan; no thread starts */
 #include "codec/coding/http_accept.h"
 #include "codec/http1/http1_parse.h"
 
-#include "codec/http_disposition.h"
 #include "support.h"
 
 static const ls_http_limits limits = {65536, 8192, LS_HTTP_FIELDS_MAX};
@@ -135,30 +134,4 @@ TEST(the_weight_of_a_type)
         free(type);
         free(copy);
     }
-}
-
-TEST(names_of_downloads)
-{
-    static const char *const cases[][2] = {
-        {"report.pdf", "attachment; filename=\"report.pdf\""},
-        {"two words.txt", "attachment; filename=\"two words.txt\""},
-        {"a\"b", "attachment; filename=\"a\\\"b\""},
-        {"na\xc3\xafve.txt", "attachment; filename=\"na_ve.txt\"; filename*=UTF-8''na%C3%AFve.txt"},
-        {"\xe2\x82\xac '*%", "attachment; filename=\"_ '*%\"; filename*=UTF-8''%E2%82%AC%20%27%2A%25"},
-        {"100%", "attachment; filename=\"100%\"; filename*=UTF-8''100%25"},
-    };
-    static const char *const invalid[] = {"", "a/b", "a\\b", "a\nb", "a\x7f", "\xff", "\xc3"};
-    char out[LS_DISPOSITION_BYTES + 1], name[LS_DISPOSITION_NAME_MAX + 1];
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const size_t len = strlen(cases[i][0]);
-        char *copy = test_copy_exact(cases[i][0], len);
-        out[ls_disposition(copy, len, out)] = '\0';
-        assert_string_equal(out, cases[i][1]);
-        free(copy);
-    }
-    for (size_t i = 0; i < sizeof invalid / sizeof invalid[0]; i++)
-        assert_int_equal(ls_disposition(invalid[i], strlen(invalid[i]), out), 0);
-    memset(name, '%', sizeof name); /* the longest text */
-    assert_in_range(ls_disposition(name, LS_DISPOSITION_NAME_MAX, out), 1, LS_DISPOSITION_BYTES);
-    assert_int_equal(ls_disposition(name, LS_DISPOSITION_NAME_MAX + 1, out), 0);
 }
