@@ -347,7 +347,7 @@ local function read_options(sources)
   for _, module in ipairs(modules) do
     local calls, done = require("luaserve." .. module).calls, {}
     for line in sources["lua/luaserve/" .. module .. ".lua"]:gmatch("[^\n]+") do
-      local call, names, class_name = line:match('^  %["([^"]+)"%] = { ([%w_., =]+) }, %-%- (%u%w*)$')
+      local call, names, class_name = line:match('%["([^"]+)"%] = { ([%w_., =]+) },? ?}? %-%- (%u%w*)$')
       local class = call and class_named(class_name)
       names = (names or ""):gsub(", %w+ = true", "")
       local count = 0

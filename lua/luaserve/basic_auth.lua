@@ -16,9 +16,7 @@ local basic_options = {
   check = true, -- fun(name: string, password: string, req: Request): any - in place of users: what becomes req.user, or nil
   realm = true, -- string - what the browser shows; default "site"
 }
-basic_auth.calls = {
-  ["basic_auth"] = { basic_options, listed = true }, -- BasicAuthOptions
-}
+basic_auth.calls = { ["basic_auth"] = { basic_options, listed = true } } -- BasicAuthOptions
 
 local base64, sha256 = 2, 2
 local verified_max = 1000

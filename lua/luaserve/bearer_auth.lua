@@ -21,9 +21,7 @@ local bearer_options = {
   check = true, -- fun(token: string, req: Request): any - what becomes req.user, or nil
   realm = true, -- string - in the answer 401; default "site"
 }
-bearer_auth.calls = {
-  ["bearer_auth"] = { bearer_options, listed = true }, -- BearerAuthOptions
-}
+bearer_auth.calls = { ["bearer_auth"] = { bearer_options, listed = true } } -- BearerAuthOptions
 
 local sha256, token_bytes_min = 2, 16
 local characters = "[%w._~+/=-]+" -- of a token, RFC 6750 section 2.1

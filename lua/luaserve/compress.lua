@@ -18,9 +18,7 @@ local compress_options = {
   level = true, -- integer|table<string, integer> - from fast (1) to small (9), for all codings or by name
   cache = { "cache_bytes", "size", 0, 1 << 30, "1m", none = 0 }, -- for bodies that come again, in each Lua state
 }
-compress.calls = {
-  ["compress"] = { compress_options, listed = true, optional = true }, -- CompressOptions
-}
+compress.calls = { ["compress"] = { compress_options, listed = true, optional = true } } -- CompressOptions
 
 local names = { gzip = true, br = true, zstd = true }
 

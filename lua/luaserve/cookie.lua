@@ -20,9 +20,7 @@ local attributes = {
   http_only = { "http_only", "flag" }, -- not for scripts of the page; default true
   same_site = true, -- "lax"|"strict"|"none"|"Lax"|"Strict"|"None"|false - with requests of other sites; default "Lax"
 }
-cookie.calls = {
-  ["res:cookie"] = { attributes, listed = true }, -- CookieOptions
-}
+cookie.calls = { ["res:cookie"] = { attributes, listed = true } } -- CookieOptions
 
 -- The option, nil for false.
 local function text(given, name)

@@ -17,9 +17,7 @@ local cors_options = {
   expose = true, -- string[] - response headers that scripts may read besides the usual ones
   max_age = { "max_age_ms", "seconds", 0, 86400000, 600 }, -- seconds that browsers keep the answer to a preflight request
 }
-cors.calls = {
-  ["cors"] = { cors_options, listed = true }, -- CorsOptions
-}
+cors.calls = { ["cors"] = { cors_options, listed = true } } -- CorsOptions
 
 -- names(given, option, default) -> the names of a list, separated by commas. Raises.
 local function names(given, option, default)

@@ -19,9 +19,7 @@ local csrf = {}
 local csrf_options = {
   origins = true, -- string[] - other sites that may send requests, such as "https://app.example"
 }
-csrf.calls = {
-  ["csrf"] = { csrf_options, listed = true, optional = true }, -- CsrfOptions
-}
+csrf.calls = { ["csrf"] = { csrf_options, listed = true, optional = true } } -- CsrfOptions
 
 local safe = { GET = true, HEAD = true, OPTIONS = true, TRACE = true } -- RFC 9110 section 9.2.1
 local default_ports = { http = ":80", https = ":443" }

@@ -20,9 +20,7 @@ local dict_options = {
   redis = true, -- boolean|Redis - keep the entries in Redis: that of ls.config, or this client
   evict = { "evict", "flag", nil, nil, false }, -- remove the entries used least recently when it is full
 }
-dict.calls = {
-  ["ls.dict"] = { dict_options }, -- DictOptions
-}
+dict.calls = { ["ls.dict"] = { dict_options } } -- DictOptions
 
 local update_calls_max = 1000
 local key_bytes_max = 65535 -- LS_DICT_KEY_BYTES_MAX

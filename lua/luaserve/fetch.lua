@@ -43,9 +43,7 @@ local request_options = {
   public = { "public_only", "flag" }, -- refuse addresses of this machine and of private networks
 }
 
-fetch.calls = {
-  ["ls.fetch"] = { request_options }, -- FetchOptions
-}
+fetch.calls = { ["ls.fetch"] = { request_options } } -- FetchOptions
 
 -- ---- URLs ----------------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,7 @@ local part_options = {
   filename = true, -- string - makes the part a file
   type = true, -- string - of the content; default of a file: application/octet-stream
 }
-parts.calls = {
-  ["ls.fetch: parts"] = { part_options, listed = true }, -- FetchPart
-}
+parts.calls = { ["ls.fetch: parts"] = { part_options, listed = true } } -- FetchPart
 
 local form = 'parts must be a list such as { { name = "photo", filename = "a.png", type = "image/png", body = data } }'
 

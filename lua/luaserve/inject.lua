@@ -15,9 +15,7 @@ local request_fields = {
   json = true, -- any - in place of body: a value that is sent as JSON
   form = true, -- table - in place of body: fields that are sent as a form
 }
-inject.calls = {
-  ["app:inject"] = { request_fields }, -- InjectRequest
-}
+inject.calls = { ["app:inject"] = { request_fields } } -- InjectRequest
 
 -- What becomes a body, its Content-Type, and what encodes it.
 local encoded = {

@@ -12,9 +12,7 @@ local notify_options = {
   trigger = { "trigger", "choice", "level", "edge", "level" }, -- whether events are reported while they last, or once
   oneshot = { "oneshot", "flag", nil, nil, false }, -- after one report nothing is reported until n:rearm
 }
-notify.calls = {
-  ["ls.notify"] = { notify_options }, -- NotifyOptions
-}
+notify.calls = { ["ls.notify"] = { notify_options } } -- NotifyOptions
 
 -- filter_of(fname, "in|hangup" | { "in", "hangup" }) -> the bits of the core. Raises on an unknown name.
 function notify.filter_of(fname, events)

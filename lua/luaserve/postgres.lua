@@ -24,9 +24,7 @@ local postgres_options = {
   timeout = { "timeout_ms", "seconds", 1, 86400000, 30 }, -- a call waits so long for a connection, and for each answer
   connect_timeout = { "connect_timeout_ms", "seconds", 1, 3600000, 5 }, -- a new connection is given up then
 }
-postgres.calls = {
-  ["ls.postgres"] = { postgres_options }, -- PostgresOptions
-}
+postgres.calls = { ["ls.postgres"] = { postgres_options } } -- PostgresOptions
 
 -- ---- statements ----------------------------------------------------------------------------------------------------
 

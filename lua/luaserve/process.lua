@@ -28,9 +28,7 @@ local process_options = {
   max_err = { "err_bytes_max", "size", 0, bytes_max, "1m" }, -- bytes of its messages; then it is ended
   timeout = { "ms_max", "seconds", 1, 2 ^ 32 - 1, 60, none = 0 }, -- seconds; then it is ended
 }
-process.calls = {
-  ["ls.process"] = { process_options, listed = true }, -- ProcessOptions
-}
+process.calls = { ["ls.process"] = { process_options, listed = true } } -- ProcessOptions
 
 local function check_argv(argv)
   usage.check(argv, "table",

@@ -23,9 +23,7 @@ local cache_options = {
   folder_size = { "folder_bytes_max", "size", 1, math.maxinteger, "1g" }, -- bytes of the files in it
   key = true, -- fun(req: Request): string? - the key in place of path and query; nil: not from the cache
 }
-cache.calls = {
-  ["app:proxy: cache"] = { cache_options }, -- ProxyCache
-}
+cache.calls = { ["app:proxy: cache"] = { cache_options } } -- ProxyCache
 
 local function is_one_of(...)
   local out = {}

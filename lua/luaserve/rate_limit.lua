@@ -27,9 +27,7 @@ local rate_options = {
   dict = true, -- Dict - where the buckets are, with evict = true; default: a dict of 16 MiB that removes the oldest
   name = true, -- string - tells limits apart that are made on the same line with the same options
 }
-rate_limit.calls = {
-  ["rate_limit"] = { rate_options, listed = true }, -- RateLimitOptions
-}
+rate_limit.calls = { ["rate_limit"] = { rate_options, listed = true } } -- RateLimitOptions
 
 local tries_max, key_bytes_max = 100, 1024
 local warning_pause = 60 -- seconds

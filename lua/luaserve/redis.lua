@@ -28,9 +28,7 @@ local redis_options = {
   name = { "name", "text", "the name of the master" }, -- of sentinels
   database = { "database", "count", 0, 1000000 }, -- of sentinels; default 0
 }
-redis.calls = {
-  ["ls.redis"] = { redis_options }, -- RedisOptions
-}
+redis.calls = { ["ls.redis"] = { redis_options } } -- RedisOptions
 
 -- ---- commands ------------------------------------------------------------------------------------------------------
 

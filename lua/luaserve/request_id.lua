@@ -15,9 +15,7 @@ local request_id = {}
 local id_options = {
   header = true, -- string - the field of the request and of the response; default "X-Request-Id"
 }
-request_id.calls = {
-  ["request_id"] = { id_options, listed = true, optional = true }, -- RequestIdOptions
-}
+request_id.calls = { ["request_id"] = { id_options, listed = true, optional = true } } -- RequestIdOptions
 
 -- request_id([options: RequestIdOptions]) -> middleware: Middleware
 -- Makes middleware that sets req.request_id and a field of the response. The log names the request so.

@@ -52,9 +52,7 @@ local session_options = {
   same_site = true, -- "lax"|"strict"|"none" - as for res:cookie; default "lax"
   secure = { "secure", "flag" }, -- only over HTTPS; default: when the request came over HTTPS
 }
-session.calls = {
-  ["ls.session"] = { session_options, listed = true }, -- SessionOptions
-}
+session.calls = { ["ls.session"] = { session_options, listed = true } } -- SessionOptions
 
 local function log(record, text) core.log("debug", format("session: the cookie of %s %s", record.req.ip, text)) end
 

@@ -18,9 +18,7 @@ local sqlite_options = {
   readers = { "readers", "count", 1, 16, 2 }, -- statements that read at a time
   sync = { "sync", "flag", nil, nil, true }, -- a write waits until the device has it
 }
-sqlite.calls = {
-  ["ls.sqlite"] = { sqlite_options }, -- SqliteOptions
-}
+sqlite.calls = { ["ls.sqlite"] = { sqlite_options } } -- SqliteOptions
 
 -- db is a Database: an SQLite database that all Lua states share. Its methods wait.
 local methods = {}

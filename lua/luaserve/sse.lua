@@ -13,9 +13,7 @@ local stream_options = {
   overflow = { "overflow", "choice", "close", "skip", "close" }, -- the response ends, or the message is dropped
   headers = true, -- Headers - header fields of the response
 }
-sse.calls = {
-  ["res:sse"] = { stream_options }, -- SseOptions
-}
+sse.calls = { ["res:sse"] = { stream_options } } -- SseOptions
 
 local default_options
 

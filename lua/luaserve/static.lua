@@ -25,9 +25,7 @@ local folder_options = {
   dotfiles = { "dotfiles", "flag" }, -- serve names that begin with a dot
   headers = true, -- fun(path: string): Headers? - header fields for a file
 }
-static.calls = {
-  ["app:static"] = { folder_options }, -- StaticOptions
-}
+static.calls = { ["app:static"] = { folder_options } } -- StaticOptions
 
 -- file_name(name, value) -> the value, or "" for nil and false. Raises unless it is the path of a file in the folder.
 local function file_name(name, value)

@@ -32,9 +32,7 @@ local texts_max = 100 -- compiled texts of template.compile that are kept
 local template_options = {
   globals = true, -- table<string, any> - names for all templates, such as functions that format a date
 }
-template.calls = {
-  ["ls.templates"] = { template_options, listed = true }, -- TemplatesOptions
-}
+template.calls = { ["ls.templates"] = { template_options, listed = true } } -- TemplatesOptions
 
 -- ---- the compiler ----------------------------------------------------------------------------------------------------
 

@@ -20,9 +20,7 @@ local client_only = {
   tls = true, -- true|TlsClientOptions - for wss://
 }
 
-client.calls = {
-  ["ls.websocket"] = { ws.limits, client_only }, -- WebSocketClientOptions
-}
+client.calls = { ["ls.websocket"] = { ws.limits, client_only } } -- WebSocketClientOptions
 
 local default_ports = { ws = 80, wss = 443 }
 
