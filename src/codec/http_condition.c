@@ -5,8 +5,9 @@
 
 #include "codec/http_text.h"
 
-#define NAME_IS(field, bytes, literal) \
-    ls_text_same((bytes) + (field)->name.at, (field)->name.len, literal, sizeof(literal) - 1)
+#define NAME_IS(field, bytes, literal)           \
+    ((field)->name.len == sizeof(literal) - 1 && \
+     ls_text_same((bytes) + (field)->name.at, (field)->name.len, literal, sizeof(literal) - 1))
 
 /* ---- the fields ------------------------------------------------------------------------------------------------- */
 
@@ -26,28 +27,15 @@ void ls_conditions_of(const ls_http_head *head, const char *bytes, ls_conditions
         const ls_http_field *field = &head->fields[i];
         const char first = (char)(bytes[field->name.at] | 0x20);
         if (first != 'i' && first != 'r') continue;
-        switch (field->name.len) {
-        case 5:
-            if (NAME_IS(field, bytes, "range")) range_repeated = set_single(&out->range, field, range_repeated);
-            break;
-        case 8:
-            if (NAME_IS(field, bytes, "if-match")) out->match = true;
-            if (NAME_IS(field, bytes, "if-range"))
-                out->if_range_invalid = set_single(&out->if_range, field, out->if_range_invalid);
-            break;
-        case 13:
-            if (NAME_IS(field, bytes, "if-none-match")) out->none_match = true;
-            break;
-        case 17:
-            if (NAME_IS(field, bytes, "if-modified-since"))
-                modified_repeated = set_single(&out->modified_since, field, modified_repeated);
-            break;
-        case 19:
-            if (NAME_IS(field, bytes, "if-unmodified-since"))
-                unmodified_repeated = set_single(&out->unmodified_since, field, unmodified_repeated);
-            break;
-        default: break;
-        }
+        if (NAME_IS(field, bytes, "range")) range_repeated = set_single(&out->range, field, range_repeated);
+        if (NAME_IS(field, bytes, "if-match")) out->match = true;
+        if (NAME_IS(field, bytes, "if-range"))
+            out->if_range_invalid = set_single(&out->if_range, field, out->if_range_invalid);
+        if (NAME_IS(field, bytes, "if-none-match")) out->none_match = true;
+        if (NAME_IS(field, bytes, "if-modified-since"))
+            modified_repeated = set_single(&out->modified_since, field, modified_repeated);
+        if (NAME_IS(field, bytes, "if-unmodified-since"))
+            unmodified_repeated = set_single(&out->unmodified_since, field, unmodified_repeated);
     }
     out->any = out->match || out->none_match || out->modified_since != NULL || out->unmodified_since != NULL ||
                out->range != NULL;

@@ -4,14 +4,17 @@ local dict = require "luaserve.dict"
 
 local tests = {}
 
+local opened = 0
+
 -- The methods that dict.lua gives to the core.
 local function methods()
   local found
+  opened = opened + 1
   core.results.dict = function(_, _, given)
     found = given
     return {}
   end
-  dict.open("methods" .. tostring({}))
+  dict.open("methods" .. opened)
   core.results.dict = nil
   core.take_calls()
   return found

@@ -150,8 +150,9 @@ static int done(lua_State *L, int status, lua_KContext context)
 
 /* ---- read ----------------------------------------------------------------------------------------------------- */
 
-static int64_t open_file(call *c)
+static int64_t run_open(ls_work *work)
 {
+    call *c = call_of(work);
     return ls_shared_file_open(c->path, &c->file);
 }
 
@@ -159,7 +160,7 @@ static int64_t open_file(call *c)
 static int64_t read_first(ls_work *work)
 {
     call *c = call_of(work);
-    const int64_t err = open_file(c);
+    const int64_t err = run_open(work);
     if (err < 0) return err;
     const uint64_t size = c->file->info.bytes;
     if (size > c->max) {
@@ -221,11 +222,6 @@ static int core_file_read(lua_State *L)
 }
 
 /* ---- read in parts -------------------------------------------------------------------------------------------- */
-
-static int64_t run_open(ls_work *work)
-{
-    return open_file(call_of(work));
-}
 
 static int open_done(lua_State *L, int status, lua_KContext context)
 {
