@@ -11,6 +11,7 @@
 #include <lualib.h>
 
 #include "script/bind/value/json.h"
+#include "script/core/lua/lua_modules.h"
 
 enum { RANDOM = 100000, SUBNORMAL = 10000 };
 
@@ -342,8 +343,8 @@ TEST_IN(fixture, f, a_finalizer_may_encode)
 
 TEST_IN(fixture, f, the_lua_tests_pass)
 {
-    run(f->L, "local tree = '" TEST_TREE "/'\n"
-              "package.path = tree .. 'tests/unit/lua/?.lua;' .. tree .. 'lua/?.lua'\n"
+    ls_lua_modules_preload(f->L, "luaserve", NULL);
+    run(f->L, "package.path = '" TEST_TREE "/tests/unit/lua/?.lua'\n"
               "package.loaded['luaserve.core'] = require 'fake_core'\n"
               "for name, test in pairs(require 'test_json') do\n"
               "  local ok, message = xpcall(test, debug.traceback)\n"
