@@ -4,6 +4,7 @@
 -- A node that cannot be reached is tried again after a pause, by one task at a time. Meanwhile other calls fail at once.
 
 local core = require "luaserve.core"
+local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
 local ipairs, pack, pcall, setmetatable, type, unpack = ipairs, table.pack, pcall, setmetatable, type, table.unpack
