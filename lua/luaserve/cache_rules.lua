@@ -7,13 +7,13 @@ local max, min, tonumber = math.max, math.min, tonumber
 local rules = {}
 
 local seconds_max = 2147483647 -- RFC 9111 section 1.2.2
-local function set(...)
+function rules.set(...)
   local out = {}
   for _, name in ipairs { ... } do out[name] = true end
   return out
 end
-local storable = set(200, 203, 204, 300, 301, 302, 307, 308, 404, 405, 410, 414, 501)
-local by_default = set(200, 203, 204, 300, 301, 308) -- without a lifetime of the server
+local storable = rules.set(200, 203, 204, 300, 301, 302, 307, 308, 404, 405, 410, 414, 501)
+local by_default = rules.set(200, 203, 204, 300, 301, 308) -- without a lifetime of the server
 
 -- seconds(value) -> the number of seconds of a directive, or of Age; 0 of an invalid one, so that it counts as stale.
 local function seconds(value)

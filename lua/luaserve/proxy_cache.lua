@@ -25,16 +25,12 @@ local cache_options = {
 }
 cache.calls = { ["app:proxy: cache"] = { cache_options } } -- ProxyCache
 
-local function is_one_of(...)
-  local out = {}
-  for _, name in ipairs { ... } do out[name] = true end
-  return out
-end
+local is_one_of = rules.set
 local safe = is_one_of("GET", "HEAD", "OPTIONS", "TRACE")
 local own_error = is_one_of(500, 502, 503, 504) -- RFC 5861 section 4
--- Fields that a request that fills the cache does not have, and others that one made later does not repeat.
-local conditional = is_one_of("if-none-match", "if-modified-since", "if-range")
-local of_client = is_one_of("cache-control", "pragma", "upgrade", "expect", "transfer-encoding", "content-length")
+-- Fields that a request that is made later does not repeat.
+local of_client = is_one_of("cache-control", "pragma", "upgrade", "expect", "transfer-encoding", "content-length", "range",
+  "if-none-match", "if-modified-since", "if-range")
 
 -- ---- the second store ----------------------------------------------------------------------------------------------
 
@@ -296,13 +292,8 @@ end
 
 -- ---- a request -----------------------------------------------------------------------------------------------------
 
-local function field_list(names)
-  local out = {}
-  for name in pairs(names) do out[#out + 1] = name .. "," end
-  return concat(out)
-end
-local fill_drops, refresh_drops = field_list(conditional),
-  field_list { ["x-forwarded-for"] = true, ["x-forwarded-proto"] = true, ["x-forwarded-host"] = true }
+local fill_drops = "if-none-match,if-modified-since,if-range," -- fields that a request that fills the cache does not have
+local refresh_drops = "x-forwarded-for,x-forwarded-proto,x-forwarded-host,"
 
 -- Begin a fill for the plan. `again()`: another one has ended; whether the response is there now, or why not. -> whether it
 -- is.
@@ -343,9 +334,7 @@ local function refresh(self, req, key, run, ready)
   local fields, lines = {}, ("X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host: %s\r\n"):format(req.ip,
     req.scheme, req.host or "")
   for name, value in pairs(req.headers) do
-    if not conditional[name] and not of_client[name] and name ~= "range" then
-      fields[#fields + 1], fields[#fields + 2] = name, value
-    end
+    if not of_client[name] then fields[#fields + 1], fields[#fields + 2] = name, value end
   end
   pcall(core.spawn, core.inject, function(inner, res) -- unless there are too many: another request tries it later
     local plan = setmetatable({ cache = self, req = inner, reason = "stale", key = key, lines = lines,

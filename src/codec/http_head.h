@@ -43,6 +43,7 @@ typedef struct ls_http_head {
     uint8_t version; /* 10 or 11 */
     bool has_body;   /* with or without a known length */
     bool has_length;
+    bool lists;              /* Connection lists others than close, keep-alive and upgrade, such as names of fields */
     bool upgrade;            /* the client offers to change the protocol: Upgrade, in HTTP/1.1 with Connection */
     uint64_t content_length; /* 0 unless has_length */
     ls_span method_name;

@@ -44,7 +44,8 @@ enum {
     SAW_CONNECTION_UPGRADE = 1 << 6,
     SAW_UPGRADE = 1 << 7,
     SAW_CONTINUE = 1 << 8,
-    SAW_OTHER_EXPECTATION = 1 << 9
+    SAW_OTHER_EXPECTATION = 1 << 9,
+    SAW_LISTED = 1 << 10
 };
 
 typedef struct parse {
@@ -333,9 +334,15 @@ static void connection_field(parse *p, const char *at, const char *end)
 {
     const char *from, *to;
     while (ls_list_next(&at, end, &from, &to)) {
-        if (to - from == 10 && spells(from, "keep-alive", 10)) p->saw |= SAW_KEEP_ALIVE;
-        if (to - from == 5 && spells(from, "close", 5)) p->saw |= SAW_CLOSE;
-        if (to - from == 7 && spells(from, "upgrade", 7)) p->saw |= SAW_CONNECTION_UPGRADE;
+        const size_t len = (size_t)(to - from);
+        if (len == 5 && spells(from, "close", 5))
+            p->saw |= SAW_CLOSE;
+        else if (len == 7 && spells(from, "upgrade", 7))
+            p->saw |= SAW_CONNECTION_UPGRADE;
+        else if (len == 10 && spells(from, "keep-alive", 10))
+            p->saw |= SAW_KEEP_ALIVE;
+        else if (len > 0)
+            p->saw |= SAW_LISTED;
     }
 }
 
@@ -493,6 +500,7 @@ static inline int check_fields(parse *p)
     p->terms->keep_alive = !(saw & SAW_CLOSE) && (is_11 || (saw & SAW_KEEP_ALIVE));
     p->terms->expect_continue = is_11 && (saw & SAW_CONTINUE);
     head->upgrade = is_11 && (saw & SAW_UPGRADE) && (saw & SAW_CONNECTION_UPGRADE);
+    head->lists = (saw & SAW_LISTED) != 0;
     head->bytes = (uint32_t)(p->at - p->base);
     return STEP_DONE;
 }

@@ -122,19 +122,6 @@ static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
     return false;
 }
 
-bool ls_proxy_lists(const ls_exchange *x)
-{
-    const ls_http_field *field;
-    for (uint32_t n = 0; (field = ls_http_head_next(&x->head, x->bytes, "connection", 10, &n)) != NULL;) {
-        const char *at = x->bytes + field->value.at, *const end = at + field->value.len, *from, *to;
-        while (ls_list_next(&at, end, &from, &to)) {
-            const size_t len = (size_t)(to - from);
-            if (len > 0 && !SAME(from, len, "keep-alive") && !SAME(from, len, "close")) return true;
-        }
-    }
-    return false;
-}
-
 static bool drops(const ls_proxy_filter *filter, const char *name, size_t len)
 {
     if (filter->drops.len == 0) return false;
@@ -146,7 +133,7 @@ static bool drops(const ls_proxy_filter *filter, const char *name, size_t len)
 
 bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len)
 {
-    if (is_hop(name, len) || (filter->listed && connection_lists(x, name, len)) || drops(filter, name, len))
+    if (is_hop(name, len) || (x->head.lists && connection_lists(x, name, len)) || drops(filter, name, len))
         return false;
     const bool may_say = filter->trusted && memchr(name, '_', len) == NULL;
     if (begins(name, len, "x-forwarded-", 12)) return may_say && !SAME(name, len, "x-forwarded-for");

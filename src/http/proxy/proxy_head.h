@@ -25,11 +25,7 @@ typedef struct ls_proxy_filter {
     ls_text drops; /* the names of fields that are left out, between commas; len 0: none */
     bool trusted;  /* the client is a proxy of the site: see above */
     bool decoded;  /* the body has lost its content coding: so does the request */
-    bool listed;   /* false: !ls_proxy_lists(x) */
 } ls_proxy_filter;
-
-/* Whether Connection lists names of fields. */
-bool ls_proxy_lists(const ls_exchange *x);
 
 /* Whether the server gets a field or a trailer of that name as the client sends it. */
 bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len);

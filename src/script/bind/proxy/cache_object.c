@@ -57,6 +57,14 @@ static bool next_line(ls_text lines, size_t *at, ls_pair *out)
     return ls_lines_next(lines.ptr, lines.len, at, out);
 }
 
+static bool has_name(ls_text lines, const char *wanted)
+{
+    ls_pair line;
+    for (size_t at = 0; next_line(lines, &at, &line);)
+        if (ls_text_same(line.name, line.name_len, wanted, strlen(wanted))) return true;
+    return false;
+}
+
 static bool is_of_content(const ls_pair *field)
 {
     return field->name_len > 8 && ls_text_same(field->name, 8, "content-", 8);
@@ -242,31 +250,13 @@ static ls_text text_field(lua_State *L, int index, const char *name)
 static ls_selecting selecting(lua_State *L, int index, const ls_exchange *x, bool trusted)
 {
     return (ls_selecting){.x = x,
-                          .filter = {.drops = text_field(L, index, "drops"), .trusted = trusted, .listed = true},
+                          .filter = {.drops = text_field(L, index, "drops"), .trusted = trusted},
                           .lines = text_field(L, index, "lines")};
 }
 
-typedef struct asked { /* by the fields of a request */
-    bool control;      /* Cache-Control or Pragma */
-    bool authorized;
-} asked;
-
-static asked asked_by(const ls_exchange *x, ls_text lines)
+static bool has_field(const ls_exchange *x, const char *name)
 {
-    asked a = {false, false};
-    ls_pair line;
-    for (size_t at = 0; next_line(lines, &at, &line);) a.authorized |= IS(line.name, line.name_len, "authorization");
-    for (uint32_t n = 0; n < x->head.field_count; n++) {
-        const ls_http_field *field = &x->head.fields[n];
-        const char *const name = x->bytes + field->name.at;
-        if (field->name.len == 13) {
-            a.control |= IS(name, 13, "cache-control");
-            a.authorized |= IS(name, 13, "authorization");
-        } else if (field->name.len == 6) {
-            a.control |= IS(name, 6, "pragma");
-        }
-    }
-    return a;
+    return ls_http_head_find(&x->head, x->bytes, name, strlen(name)) != NULL;
 }
 
 /* The limit at `index`, in seconds, as milliseconds. */
@@ -307,18 +297,19 @@ static int cache_serve(lua_State *L)
     const cache_handle *handle = check_cache(L, 2);
     const ls_http_head *head = &r->x->head;
     const ls_selecting by = selecting(L, 4, r->x, ls_request_trusting(r) != NULL);
-    const asked a = asked_by(r->x, by.lines);
     ls_stored *entry;
     int (*done)(lua_State *, ls_request *);
     key k;
     bool refresh;
     if (head->method != LS_HTTP_GET && head->method != LS_HTTP_HEAD) return ls_push_nil_text(L, "method");
     if (head->has_body || head->upgrade || !take_key(L, 3, r, &k)) return ls_push_nil_text(L, "bypass");
-    if (a.control && lua_gettop(L) < 7) return ls_push_nil_text(L, "asks");
+    if (lua_gettop(L) < 7 && (has_field(r->x, "cache-control") || has_field(r->x, "pragma")))
+        return ls_push_nil_text(L, "asks");
     const limits of = {limit_ms(L, 5, no_limits.age_ms), limit_ms(L, 6, 0), limit_ms(L, 7, 0), !lua_isnoneornil(L, 6)};
     const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, &by, &entry);
     if (found != LS_OK) return ls_push_nil_text(L, found == LS_ECHANGED ? "vary-miss" : "uri-miss");
-    const bool usable = !a.authorized || entry->fresh.for_all;
+    const bool usable =
+        entry->fresh.for_all || !(has_field(r->x, "authorization") || has_name(by.lines, "authorization"));
     if (!usable || !may_serve(entry, &of, &refresh)) {
         ls_stored_drop(entry);
         return ls_push_nil_text(L, usable ? "stale" : "bypass");
@@ -454,14 +445,6 @@ static unsigned count_lines(ls_text lines, const ls_pair *field)
         count += ls_text_same(line.name, line.name_len, field->name, field->name_len) &&
                  line.value_len == field->value_len && memcmp(line.value, field->value, line.value_len) == 0;
     return count;
-}
-
-static bool has_name(ls_text lines, const char *wanted)
-{
-    ls_pair line;
-    for (size_t at = 0; next_line(lines, &at, &line);)
-        if (ls_text_same(line.name, line.name_len, wanted, strlen(wanted))) return true;
-    return false;
 }
 
 /* Whether the field of the response is one that it had before those of the server, which may have an equal one. */

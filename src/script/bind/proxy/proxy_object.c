@@ -260,9 +260,7 @@ static int proxy_send(lua_State *L)
                                 .live = &data_of(state)->live,
                                 .timeout_ms = u->timeout_ms,
                                 .pauses = u->pauses || lua_toboolean(L, 8),
-                                .filter = {.drops = check_text(L, 6),
-                                           .trusted = ls_request_trusting(r) != NULL,
-                                           .listed = ls_proxy_lists(r->x)},
+                                .filter = {.drops = check_text(L, 6), .trusted = ls_request_trusting(r) != NULL},
                                 .done = done};
     if (r->in.state == LS_BODY_WHOLE) {
         options.given = r->in.slices;

@@ -150,7 +150,7 @@ TEST(fields_of_the_request_to_the_server_select_an_entry)
     for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
         ask_with(&a, rows[n].fields);
         const ls_selecting by = {
-            .x = &a.x, .filter = {text(rows[n].drops), rows[n].trusted, false, true}, .lines = text(rows[n].lines)};
+            .x = &a.x, .filter = {text(rows[n].drops), rows[n].trusted, false}, .lines = text(rows[n].lines)};
         const size_t len = ls_select_make(&by, rows[n].vary, strlen(rows[n].vary), select, sizeof select - 1);
         assert_int_equal(len >= sizeof select, rows[n].select == NULL);
         if (rows[n].select == NULL) continue;
