@@ -812,9 +812,10 @@ int ls_server_start(ls_server *server)
 {
     int err = ls_event_open(&server->ended);
     if (err < 0) return err;
-    if ((err = ls_thread_start_parent(&server->run_thread, "ls-run", run_main, server)) < 0)
-        ls_event_close(&server->ended);
-    server->started = err == LS_OK;
+    server->started = true; /* before the thread: options.ended may have the program close the server */
+    if ((err = ls_thread_start_parent(&server->run_thread, "ls-run", run_main, server)) == LS_OK) return LS_OK;
+    server->started = false;
+    ls_event_close(&server->ended);
     return err;
 }
 
