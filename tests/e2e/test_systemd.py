@@ -1,8 +1,9 @@
 """What a service manager gives and is told: the socket of sd_notify(3), the stream of the
-journal; and the program as process 1 of a container."""
+journal; the program as process 1 of a container; and the unit of the package, run by systemd."""
 # sanitizers: none; no memory is shared
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import E2E, LUASERVE, WAIT, app_site, not_on_windows, read_text, write_text
+from harness import E2E, LUASERVE, ROOT, WAIT, app_site, not_on_windows, read_text, write_text
 
 SITE = """
 local ls = require "luaserve"
@@ -171,3 +172,128 @@ class ProcessOne(E2E):
     def test_the_status_of_an_error(self):
         done = subprocess.run([*UNSHARE, LUASERVE, "/none.lua"], capture_output=True, timeout=WAIT, check=False)
         self.assertEqual(done.returncode, 1)
+
+
+# Starts systemd as process 1 of a copy of this system, in namespaces of its own. $1: a folder, which it sees as /shared.
+SYSTEMD = """set -e
+ip link set lo up
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$1/t"
+mkdir "$1/t/up" "$1/t/work" "$1/t/root"
+mount -t overlay overlay -o lowerdir=/,upperdir="$1/t/up",workdir="$1/t/work" "$1/t/root"
+cd "$1/t/root"
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+for folder in run tmp dev; do mount -t tmpfs tmpfs $folder; done
+for node in null zero urandom random full tty; do cp -a /dev/$node dev/; done
+ln -s /proc/self/fd dev/fd
+mkdir dev/shm dev/pts
+touch dev/console
+rm -rf etc/systemd/system/* etc/luaserve etc/machine-id
+echo 0123456789abcdef0123456789abcdef >etc/machine-id
+mkdir -p shared old "etc/systemd/system/luaserve@.service.d" etc/luaserve
+mount --bind "$1" shared
+pivot_root . old
+umount -l /old
+cp -r /shared/one /shared/two /shared/*.env /etc/luaserve/
+chmod 600 /etc/luaserve/*.env
+cp /shared/program /usr/local/bin/luaserve
+cp /shared/luaserve@.service /shared/probe.service /etc/systemd/system/
+cp /shared/here.conf /etc/systemd/system/luaserve@.service.d/
+container=test exec chroot . /lib/systemd/systemd --unit=probe.service --show-status=0
+"""
+# What a system inside namespaces cannot have; the users, the folders and the results are those of the unit.
+HERE = "[Service]\n" + "".join(line + "\n" for line in (
+    "PrivateDevices=no", "ProtectProc=default", "ProtectKernelTunables=no", "ProtectControlGroups=no", "ProtectKernelLogs=no",
+    "ProtectHostname=no", "ProtectClock=no", "ProtectKernelModules=no"))
+PROBE = """[Service]
+Type=oneshot
+ExecStart=/bin/sh /shared/probe.sh
+ExecStopPost=/bin/systemctl --force --force poweroff
+"""
+IN_UNIT = """
+local ls = require "luaserve"
+local app, items = ls.app(), ls.dict("items", { file = ls.data .. "/items.db" })
+ls.config { drain_timeout = 0.2 }
+app:get("/", function()
+  items:incr("n")
+  return ls.data .. " " .. io.popen("id -un"):read()
+end)
+app:get("/run", function(req) return io.popen(req.query.c .. " 2>&1"):read("a") end)
+app:get("/slow", function()
+  ls.file.write(ls.data .. "/slow", "")
+  ls.sleep(60)
+end)
+ls.listen(tonumber(ls.env "PORT"), app)
+"""
+STEPS = r"""exec >/shared/out 2>&1
+step() { printf '\n== %s\n' "$1"; shift; "$@"; }
+step start systemctl start luaserve@one luaserve@two
+step one curl -s http://127.0.0.1:18401/
+step two curl -s http://127.0.0.1:18402/
+two=$(systemctl show -p MainPID --value luaserve@two)
+for command in "cat /proc/$two/environ" "ls /proc/$two/root/var/lib/private/luaserve/two" "sh -c 'kill -9 $two'" \
+    "luaserve reload --wait --control /run/luaserve/two/control" "cat /etc/luaserve/two.env" "cat /var/lib/luaserve/two/items.db"; do
+  step "refused ${command%% *}" curl -s -G --data-urlencode "c=$command" http://127.0.0.1:18401/run
+done
+step reload systemctl reload luaserve@one
+curl -s -o /shared/slow -w '%{http_code}' http://127.0.0.1:18401/slow >/shared/status &
+until [ -e /var/lib/private/luaserve/one/slow ]; do sleep 0.01; done
+step stop systemctl stop luaserve@one
+wait $!
+step ended systemctl show -p Result,ActiveState luaserve@one
+echo 'error "broken"' >>/etc/luaserve/one/site.lua
+step broken systemctl start luaserve@one
+step end true
+"""
+
+
+def has_systemd():
+    """Whether a mount of an overlay in a namespace works here, and there is a systemd to start."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or not os.path.exists("/lib/systemd/systemd") or not has_namespaces():
+        return False
+    with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
+        script = "mount -t tmpfs t %s && cd %s && mkdir a b c && mount -t overlay o -o lowerdir=/,upperdir=a,workdir=b c" % (folder, folder)
+        return subprocess.run(["unshare", "--mount", "--net", "sh", "-c", script], capture_output=True, check=False).returncode == 0
+
+
+@not_on_windows("it has no systemd")
+class Units(E2E):
+    """The unit of the package, run by systemd itself."""
+
+    def setUp(self):
+        super().setUp()
+        if not has_systemd():
+            self.skipTest("systemd cannot be started in namespaces here")
+
+    def run_steps(self):
+        folder = self.new_folder()
+        unit = read_text(os.path.join(ROOT, "src/install/luaserve@.service.in")).replace("@prefix@/@CMAKE_INSTALL_BINDIR@", "/usr/local/bin")
+        texts = {"luaserve@.service": unit, "probe.service": PROBE, "probe.sh": STEPS, "here.conf": HERE, "start.sh": SYSTEMD}
+        for name, port in (("one", 18401), ("two", 18402)):
+            os.mkdir(os.path.join(folder, name))
+            texts[name + "/site.lua"] = IN_UNIT
+            texts[name + ".env"] = "PORT=%d\nSECRET=of %s\n" % (port, name)
+        for name, text in texts.items():
+            write_text(os.path.join(folder, name), text)
+        os.mkdir(os.path.join(folder, "t"))
+        shutil.copy(LUASERVE, os.path.join(folder, "program"))
+        command = ["unshare", "--mount", "--pid", "--net", "--cgroup", "--fork", "--kill-child", "sh", os.path.join(folder, "start.sh"), folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=4 * WAIT, check=False)
+        out = os.path.join(folder, "out")
+        self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
+        parts = re.split(r"(?m)^== (.*)\n", read_text(out))
+        return parts[1::2], [text.strip() for text in parts[2::2]], read_text(os.path.join(folder, "status"))
+
+    def test_two_sites_cannot_reach_each_other(self):
+        names, texts, status = self.run_steps()
+        said = dict(zip(names, texts))
+        self.assertEqual(names[-1], "end", said)
+        self.assertEqual((said["start"], said["one"], said["two"]), ("", "/var/lib/luaserve/one ls-one", "/var/lib/luaserve/two ls-two"))
+        for name, text in zip(names, texts):
+            if name.startswith("refused"):
+                self.assertRegex(text, "[Pp]ermission denied|not permitted|No such file", name)
+        self.assertEqual((said["reload"], said["stop"], status), ("", "", "503"))
+        self.assertEqual(said["ended"], "Result=success\nActiveState=inactive")
+        self.assertIn("failed", said["broken"])
