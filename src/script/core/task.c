@@ -35,7 +35,8 @@ static ls_task *task_new(lua_State *L, ls_state *state)
         luaL_error(L, "not enough memory");
         return NULL;
     }
-    lua_sethook(co, lua_gethook(state->L), lua_gethookmask(state->L), 0); /* not that of its creator */
+    /* Not the hook of its creator, but the one for returns that dev mode gives to the state. */
+    lua_sethook(co, lua_gethook(state->L), lua_gethookmask(state->L) & LUA_MASKRET, 0);
     task->state = state;
     task->co = co;
     task->ref = ref;
