@@ -209,8 +209,7 @@ def interim(count):
 
 
 RESPONSES = [
-    ("nothing", "GET", b"", "close", "502"),
-    ("a reset", "GET", b"", "reset", "502"),
+    ("nothing", "GET", b"", "close", "502"), ("a reset", "GET", b"", "reset", "502"),
     ("another protocol", "GET", b"SSH-2.0-x\r\n\r\n", "close", "502"),
     ("a body without a head (HTTP/0.9)", "GET", b"hello", "close", "502"),
     ("`HTTP/2.0`", "GET", b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n", "close", "502"),

@@ -78,8 +78,7 @@ class SitesFromText(unittest.TestCase):
 class Scripts(E2E):
     def test_nothing_to_do(self):
         for text in ("", "local x = 1", 'require "luaserve"', 'require("luaserve").app()',
-                     'require("luaserve").on("drain", function() end)',
-                     'require("luaserve").after(3600, print):cancel()'):
+                     'require("luaserve").on("drain", function() end)', 'require("luaserve").after(3600, print):cancel()'):
             for flags in ((), ("--check",)):
                 status, _, err = run(*flags, "-e", text)
                 self.assertEqual((status, err), (1, "luaserve: (command line) defines no listener, timer or job: nothing "
@@ -262,8 +261,7 @@ class Suggestions(unittest.TestCase):
 class Ports(unittest.TestCase):
     def test_a_port_from_the_environment(self):
         for call in ('ls.listen{ port = os.getenv "PORT", handler = ls.app() }', 'ls.listen(os.getenv "PORT", ls.app())',
-                     'ls.tcp({ port = os.getenv "PORT" }, function() end)',
-                     'ls.udp({ port = os.getenv "PORT" }, function() end)'):
+                     'ls.tcp({ port = os.getenv "PORT" }, function() end)', 'ls.udp({ port = os.getenv "PORT" }, function() end)'):
             for port, status, says in (("8113", 0, "loopback port 8113"), ("0", 0, "port 0"), ("65535", 0, "port 65535"),
                                        ("65536", 1, "65535; got"), ("80x", 1, "80x")):
                 got = run("--check", "-e", 'local ls = require "luaserve" ' + call, env={"PORT": port})

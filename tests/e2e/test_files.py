@@ -244,9 +244,8 @@ class Files(E2E):
             ("offset", "res:file: offset must be a whole number from 0 to 9223372036854775807; got -1"),
             ("length", "res:file: length must be a whole number from 0 to 9223372036854775807; got 1.5"),
             ("max_age", "res:file: max_age must be a whole number from 0 to 2147483648; got 1h"),
-            ("download", "res:file: download must be the name of a file in UTF-8"),
-            ("etag", "res:file: etag must be true or false"), ("nul", "path contains NUL"),
-            ("path", "string expected, got table"),
+            ("download", "res:file: download must be the name of a file in UTF-8"), ("etag", "res:file: etag must be true or false"),
+            ("nul", "path contains NUL"), ("path", "string expected, got table"),
         ):
             with self.subTest(what):
                 told = json.loads(server.get("/misuse/" + what).text)

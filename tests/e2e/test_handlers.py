@@ -211,8 +211,7 @@ app:get("/", function() local function deeper() return 1 + deeper() end return d
 
     def test_writes_after_the_end(self):
         for target, status, text in (
-            ("/write-after-send", 500, "Internal Server Error\n"),
-            ("/send-twice", 500, "Internal Server Error\n"),
+            ("/write-after-send", 500, "Internal Server Error\n"), ("/send-twice", 500, "Internal Server Error\n"),
             ("/error-after-send", 500, "Internal Server Error\n"),
         ):
             with self.subTest(target):

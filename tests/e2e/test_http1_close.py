@@ -42,8 +42,7 @@ class Close(Http1):
             ("in the method", (b"GE", False)), ("in the head", (b"GET / HTTP/1.1\r\nHost: h\r\n", False)),
             ("before the last LF", (b"GET /evil HTTP/1.1\r\nHost: h\r\n\r", False)), ("nothing", (b"", False)),
             ("in a body", (request("POST", "/log-body?tag=cut", {"Content-Length": "10"}) + b"hello", True)),
-            ("in a chunk", (chunked + b"5\r\nhel", True)),
-            ("before the last chunk", (chunked + b"5\r\nhello\r\n", True)),
+            ("in a chunk", (chunked + b"5\r\nhel", True)), ("before the last chunk", (chunked + b"5\r\nhello\r\n", True)),
             ("in the trailers", (chunked + b"5\r\nhello\r\n0\r\n", True))], check)
         self.server.wait_log("body cut", count=4)
         for line in self.server.logged("body cut"):

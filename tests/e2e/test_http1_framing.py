@@ -18,11 +18,9 @@ class Framing(Http1):
     def test_lengths_and_codings_that_are_refused(self):
         both = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"
         self.refuse_all([
-            ("CL then TE", post(both, BODY), 400),
-            ("CL and TE to a route that ignores bodies", post(both, BODY, b"/ignore"), 400),
+            ("CL then TE", post(both, BODY), 400), ("CL and TE to a route that ignores bodies", post(both, BODY, b"/ignore"), 400),
             ("TE in HTTP/1.0", post(b"Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n", BODY, version=b"HTTP/1.0"), 400),
-            ("chunked not last", coded(BODY, coding=b"chunked, gzip"), 400),
-            ("unknown", coded(BODY, coding=b"gzip, chunked"), 501),
+            ("chunked not last", coded(BODY, coding=b"chunked, gzip"), 400), ("unknown", coded(BODY, coding=b"gzip, chunked"), 501),
             ("CL with a sign", post(b"Content-Length: +5\r\n", b"hello"), 400),
             ("CL twice in a field", post(b"Content-Length: 5, 5\r\n", b"hello"), 400),
             ("CL 2^63-1", post(b"Content-Length: 9223372036854775807\r\n", b"hello"), 413),

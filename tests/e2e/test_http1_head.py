@@ -15,8 +15,7 @@ class Head(Http1):
             ("TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100) + b"\r\n\r\n", 400),
             ("CONNECT", get(H + b"\r\n", b"h:443", method=b"CONNECT"), {400, 405, 501}),
             ("Host twice", get(H + b"host: other\r\n\r\n"), 400), ("version 2.0", get(H + b"\r\n", version=b"HTTP/2.0"), 505),
-            ("HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-            ("long method", get(H + b"\r\n", method=b"M" * 33), 501),
+            ("HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400), ("long method", get(H + b"\r\n", method=b"M" * 33), 501),
         ])
 
     def test_the_host_of_the_handler(self):

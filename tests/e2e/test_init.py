@@ -81,8 +81,7 @@ class Init(E2E):
         self.assertIn("ended", server.log())
 
     def test_wrong_calls(self):
-        for text, message in (("ls.init()", "function expected"),
-                              ("ls.init(print, 1)", "too many arguments for ls.init(fn)"),
+        for text, message in (("ls.init()", "function expected"), ("ls.init(print, 1)", "too many arguments for ls.init(fn)"),
                               ("ls.once(print)", "ls.once is now ls.init(fn)")):
             with self.subTest(text), scratch(site_lua=site(text)) as where:
                 status, _, err = run_program(["--check", "site.lua"], cwd=where)

@@ -66,11 +66,9 @@ app:get("/cjson/:name", function(req) return tostring(#require("cjson").encode(v
                 ("latin", r"value\.list\[2\]\.name is not valid UTF-8; encode bytes, for instance in base64"),
                 ("surrogate", r"value\[1\] is not valid UTF-8.*"), ("key", r"a key of value\.a is not valid UTF-8"),
                 ("fn", r'value\["x y"\] is a function, which JSON does not have'),
-                ("number", r"value\[2\] is NaN, which JSON does not have"),
-                ("huge", r"value\.x is infinite, which JSON does not have"),
-                ("bool", "a key of value is a boolean; JSON has strings"),
-                ("loop", r"value\.me is a table that contains itself"), ("deep", "value has more than 1000 levels"),
-                ("file", r"value\[2\] is a userdata, which JSON does not have")):
+                ("number", r"value\[2\] is NaN, which JSON does not have"), ("huge", r"value\.x is infinite, which JSON does not have"),
+                ("bool", "a key of value is a boolean; JSON has strings"), ("loop", r"value\.me is a table that contains itself"),
+                ("deep", "value has more than 1000 levels"), ("file", r"value\[2\] is a userdata, which JSON does not have")):
             with self.subTest(name):
                 self.assertEqual(self.get("/" + name).status, 500)
                 self.server.wait_log(r"site\.lua:\d+: GET /:name: %s$" % says)

@@ -84,8 +84,7 @@ class CommandLine(unittest.TestCase):
 
     def test_bad_option_values(self):
         with scratch(site_lua=HELLO % 0) as where:
-            for flag, value in (("--threads", "many"), ("--threads", "0"), ("--threads", "1025"),
-                                ("--threads", "0000000001"),
+            for flag, value in (("--threads", "many"), ("--threads", "0"), ("--threads", "1025"), ("--threads", "0000000001"),
                                 ("--control", ""), ("--backend", "magic"), ("--log-level", "loud")):
                 status, _, err = run_program([flag, value, os.path.join(where, "site.lua")])
                 self.assertEqual(status, 2, (flag, value, err))
@@ -104,8 +103,7 @@ class CommandLine(unittest.TestCase):
             ("error", '\nerror("on purpose")\n', "site.lua:2", "on purpose"),
             ("unknown name", 'local ls = require "luaserve"\nls.lisen(80)\n', "site.lua:2", "lisen"),
             ("unknown option", 'local ls = require "luaserve"\nls.config{ thraeds = 2 }\n', "site.lua:2", "thraeds"),
-            ("bad route", 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("no-slash", function() end)\n',
-             "site.lua:3",
+            ("bad route", 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("no-slash", function() end)\n', "site.lua:3",
              "no-slash"),
             ("module", 'require "not.there"\n', "site.lua:1", "not.there"),
         ):

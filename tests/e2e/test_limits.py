@@ -67,8 +67,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, max_head = 1024, max_tar
                 (head(1024), head(1025), 431), (head(1024), start + b"X: " + b"a" * 1100, 431),  # which does not end
                 (request("GET", "/n/" + "a" * 97), request("GET", "/n/" + "a" * 98), 414),
                 (request("GET", "/n/" + "a" * 97), b"GET /" + b"a" * 100, 414), (fields(10), fields(11), 431),
-                *((request("GET", "/"), request("POST", route, {"Expect": "100-continue", "Content-Length": size}),
-                   413)
+                *((request("GET", "/"), request("POST", route, {"Expect": "100-continue", "Content-Length": size}), 413)
                   for route, size in (("/echo", "1001"), ("/route10", "11")))):
             with self.server.connect() as conn:
                 self.assertEqual(conn.send(fits).response().status, 200)

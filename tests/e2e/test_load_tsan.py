@@ -38,8 +38,7 @@ ls.every(0.005, function() collectgarbage("step") end)
 """, 'max_unread = "8k"')
 
 GETS = [
-    "/", "/json/1?q=2", "/sleep", "/parts", "/big", "/shared", "/error", "/spawn", "/inject", "/stats", "/after", "/garbage",
-    "/nowhere",
+    "/", "/json/1?q=2", "/sleep", "/parts", "/big", "/shared", "/error", "/spawn", "/inject", "/stats", "/after", "/garbage", "/nowhere",
 ]
 SECONDS = 4 if SANITIZER == "tsan" else 2
 

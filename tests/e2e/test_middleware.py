@@ -135,8 +135,7 @@ class Middleware(E2E):
             ("/fail-after", 500, error, "500 %s nil" % TEXT), ("/wrong", 500, error, "500 %s nil" % TEXT),
             ("/waits", 200, "waited", "200 %s string" % TEXT), ("/fail-after-wait", 500, error, "500 %s nil" % TEXT),
             ("/nowhere", 404, "Not Found\n", "404 %s nil" % TEXT), ("/%00", 400, "Bad Request\n", "400 %s nil" % TEXT),
-            ("/api/none", 404, "nothing at /api/none", "404 %s string" % TEXT),
-            ("/api/fail", 503, "api:  luck", "503 %s string" % TEXT),
+            ("/api/none", 404, "nothing at /api/none", "404 %s string" % TEXT), ("/api/fail", 503, "api:  luck", "503 %s string" % TEXT),
         ):
             with self.subTest(case[0]):
                 self.check(*case)
@@ -154,8 +153,7 @@ class Middleware(E2E):
         for listener in 0, 1:
             with self.connect(listener) as conn:
                 for target, status, text in (("/gone-file", 410, ""), ("/second-file", 200, "0123456789" * 10),
-                                             ("/written-file", 200, "written"),
-                                             ("/forgotten-file", 404, "Not Found\n")):
+                                             ("/written-file", 200, "written"), ("/forgotten-file", 404, "Not Found\n")):
                     if target == "/written-file" and listener == 0:  # its middleware wants to set a field
                         continue
                     mark = self.server.mark()
@@ -273,9 +271,8 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = outermost }"""
         ):
             for name, message in (
                 ("number", "returned the number 5, which"), ("large", "returned an invalid status: 1000 "),
-                ("status", "returned a string, 404; the status comes first"), ("nil", "returned nil, no luck; "),
-                ("value", None), ("boolean", "returned a boolean; a "), ("field", None),
-                ("many", "returned a string, a table, 1; a "),
+                ("status", "returned a string, 404; the status comes first"), ("nil", "returned nil, no luck; "), ("value", None),
+                ("boolean", "returned a boolean; a "), ("field", None), ("many", "returned a string, a table, 1; a "),
             ):
                 with self.subTest(target % name):
                     mark = server.mark()
@@ -432,9 +429,8 @@ app:static("/static", dir, { precompressed = true, max_age = 60 })
 
     def test_each_can_be_set(self):
         for target in ("/file", "/own", "/static/page.txt"):
-            for name, value in (("ETag", '"new"'), ("Last-Modified", "Fri, 02 Jan 1970 00:00:00 GMT"),
-                                ("Accept-Ranges", "none"), ("Content-Type", "text/x"), ("Cache-Control", "no-store"),
-                                ("Content-Encoding", "x")):
+            for name, value in (("ETag", '"new"'), ("Last-Modified", "Fri, 02 Jan 1970 00:00:00 GMT"), ("Accept-Ranges", "none"),
+                                ("Content-Type", "text/x"), ("Cache-Control", "no-store"), ("Content-Encoding", "x")):
                 response = self.ask("%s?set=%s&value=%s" % (target, name, quote(value)), self.GZIP)
                 self.assertEqual([v for n, v in response.headers if n.lower() == name.lower()], [value], target)
 
@@ -457,9 +453,8 @@ app:static("/static", dir, { precompressed = true, max_age = 60 })
             tag, date = ("If-None-Match", whole.header("ETag")), ("If-Modified-Since", whole.header("Last-Modified"))
             new = ("If-None-Match", '"new"')
             for query, condition, status in (
-                ("", tag, 304), ("", date, 304), ("", new, 200),
-                ("?set=ETag&value=%22new%22", tag, 200), ("?set=ETag&value=%22new%22", new, 304),
-                ("?remove=ETag", tag, 200), ("?remove=ETag", date, 304),
+                ("", tag, 304), ("", date, 304), ("", new, 200), ("?set=ETag&value=%22new%22", tag, 200),
+                ("?set=ETag&value=%22new%22", new, 304), ("?remove=ETag", tag, 200), ("?remove=ETag", date, 304),
                 ("?remove=Last-Modified", date, 200), ("?remove=Last-Modified", tag, 304),
             ):
                 response = self.ask(target + query, self.GZIP, condition)
@@ -502,9 +497,8 @@ class Limits(E2E):
             ("/catches", 503, WAITED, late), ("/spins-caught", 500, COMPUTED, busy), ("/inner", 503, WAITED, late),
             ("/inner-spins", 500, COMPUTED, busy), ("/sorts", 500, COMPUTED, busy), ("/closes", 503, WAITED, late),
             ("/receives", 503, WAITED, late), ("/sleeps?waits=1", 503, WAITED, late), ("/spins?waits=1", 500, COMPUTED, busy),
-            ("/sleeps?computes=1", 503, WAITED, late), ("/spins?computes=1", 500, COMPUTED, busy),
-            ("/holds?takes=1", 503, WAITED, late), ("/holds-with?takes=1", 503, WAITED, late),
-            ("/waits-in-sort?takes=1", 500, COMPUTED, busy),
+            ("/sleeps?computes=1", 503, WAITED, late), ("/spins?computes=1", 500, COMPUTED, busy), ("/holds?takes=1", 503, WAITED, late),
+            ("/holds-with?takes=1", 503, WAITED, late), ("/waits-in-sort?takes=1", 500, COMPUTED, busy),
         ):
             if message == COMPUTED and SANITIZER == "tsan":
                 continue  # ThreadSanitizer delays signals while Lua loops

@@ -183,8 +183,7 @@ class Misuse(E2E):
     def test_errors_that_are_tables(self):
         for kind, says in (
             ("table", '{ 1, "two", ["a b"] = true, code = 7, message = "no luck", nested = {...} }'),
-            ("long", '{ text = "' + "x" * 100 + '..." }'), ("control", '{ text = "a?b\\"c" }'),
-            ("object", ": an object"),
+            ("long", '{ text = "' + "x" * 100 + '..." }'), ("control", '{ text = "a?b\\"c" }'), ("object", ": an object"),
         ):
             with self.subTest(kind):
                 self.failed("/error/" + kind, says)
@@ -193,12 +192,10 @@ class Misuse(E2E):
         calls = json.loads(self.get("/arguments").text)
         wanted = ["res:json(value): got 404 as well; set the status before, with res:status(404)",
                   "res:send(body): got 404 as well; set the status before", "res:html(text): got a table",
-                  "res:status(status): got \"OK\"", "res:header(name, value): got \"c\"",
-                  "res:cookie(name, value, options): got 1", "res:redirect(url, status): got a table",
-                  "res:file(path, options): got 1", "res:type(name): got \"utf-8\"", "res:flush()", "res:abort()",
-                  "req:header(name): got \"b\"", "req:json(schema, options): got 1", "req:body(): got 1",
-                  "req:form(schema, options): got 1",
-                  "req:form_all(): got 1", "req:buffer(): got 1", "req:chunks(): got 1"]
+                  "res:status(status): got \"OK\"", "res:header(name, value): got \"c\"", "res:cookie(name, value, options): got 1",
+                  "res:redirect(url, status): got a table", "res:file(path, options): got 1", "res:type(name): got \"utf-8\"",
+                  "res:flush()", "res:abort()", "req:header(name): got \"b\"", "req:json(schema, options): got 1", "req:body(): got 1",
+                  "req:form(schema, options): got 1", "req:form_all(): got 1", "req:buffer(): got 1", "req:chunks(): got 1"]
         self.assertEqual(len(calls), len(wanted))
         for said, part in zip(calls, wanted):
             self.assertIn("too many arguments for " + part, said)
@@ -206,9 +203,8 @@ class Misuse(E2E):
 
     def test_unknown_names(self):
         seen = json.loads(self.get("/names").text)
-        for name, right in (("heder", "header"), ("cancle", "cancel"), ("wiat", "wait"), ("tostrin", "tostring"),
-                            ("recieve", "receive"), ("sendt", "send"), ("remov", "remove"), ("clos", "close"),
-                            ("gte", "get")):
+        for name, right in (("heder", "header"), ("cancle", "cancel"), ("wiat", "wait"), ("tostrin", "tostring"), ("recieve", "receive"),
+                            ("sendt", "send"), ("remov", "remove"), ("clos", "close"), ("gte", "get")):
             self.assertIn("did you mean '%s'?" % right, seen[name])
             self.assertRegex(seen[name], r"^site\.lua:\d+: ")
 

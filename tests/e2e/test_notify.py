@@ -19,8 +19,7 @@ class Notify(Udp):
           print(n:remove(), pcall(n.wait, n), select(2, pcall(n.remove, n)), (select(2, pcall(n.rearm, n, "in")):gsub('^.*:%d+: ', '')))
           pipe:close()""".replace("@PAUSE@", pause))
         self.assertEqual(text.splitlines(), [
-            "ETIMEDOUT", "true\tone\ttrue\ttwo", "true",
-            "site.lua: n:rearm: unknown event \"inn\"; did you mean 'in'?",
+            "ETIMEDOUT", "true\tone\ttrue\ttwo", "true", "site.lua: n:rearm: unknown event \"inn\"; did you mean 'in'?",
             "true\tfalse\tthis notification was removed\tthis notification was removed"])
 
     SOCKETS = """

@@ -82,8 +82,7 @@ class Requests(E2E):
         for body, size in (('{}', 0), ('{"abc":1}', 3), (' \r\n\t{"a":[]}', 1)):
             response = self.ask("POST", "/object", body=body.encode())
             self.assertEqual((response.status, json.loads(response.text)), (200, {"size": size}), body)
-        for body, kind in (("[{}]", "an array"), ("null", "null"), ("-1", "a number"), ('"x"', "a string"),
-                           ("true", "a boolean"),
+        for body, kind in (("[{}]", "an array"), ("null", "null"), ("-1", "a number"), ('"x"', "a string"), ("true", "a boolean"),
                            (" ", "an empty body"), ("x", "malformed JSON"), (" \0{}", "malformed JSON")):
             mark = self.server.mark()
             with self.server.connect() as conn:

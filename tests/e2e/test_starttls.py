@@ -271,8 +271,7 @@ class Starttls(E2E):
                "local t = text(s.tls) s:close() return b, l, t"
         for options, seen in (("{ server_name = 'localhost', ca = 'ca.pem' }", "localhost|false|true|server|CN=server"),
                               ("{ insecure = true }", "nil|false|false|server|CN=server"),
-                              ("{ insecure = true, server_name = 'localhost', min = '1.3' }",
-                               "localhost|false|false|server|CN=server")):
+                              ("{ insecure = true, server_name = 'localhost', min = '1.3' }", "localhost|false|false|server|CN=server")):
             self.assertEqual(self.lua("return " + "(function() %s end)()" % (call % (peer.port, options))),
                              "true|none|ping|TLSv1.3|nil|" + seen)
 

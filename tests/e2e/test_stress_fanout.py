@@ -20,8 +20,7 @@ class Fanout(WebSockets):
                 continue
             self.good(ran, 100)
             fanout = ran.report["fanout"]
-            self.assertEqual({key: fanout[key] for key in ("published", "expected", "delivered", "lost", "reordered",
-                                                           "duplicated")},
+            self.assertEqual({key: fanout[key] for key in ("published", "expected", "delivered", "lost", "reordered", "duplicated")},
                              {"published": 20, "expected": 100, "delivered": 100, "lost": 0, "reordered": 0,
                               "duplicated": 0}, ran)
             self.assertEqual(ran.report["latency_us"]["uncorrected"]["count"], 100, ran)

@@ -98,8 +98,7 @@ class Echo(WebSockets):
 
     def test_broken_frames(self):
         for data, text in ((frame(TEXT, b"hello"), "mask"), (frame(CLOSE, b"x", mask=False), "invalid Close frame"),
-                           (frame(TEXT, b"he", mask=False, fin=False) + frame(TEXT, b"llo", mask=False),
-                            "inside another")):
+                           (frame(TEXT, b"he", mask=False, fin=False) + frame(TEXT, b"llo", mask=False), "inside another")):
             def play(peer, _, data=data):
                 peer.read()
                 peer.conn.sendall(data)
@@ -259,10 +258,9 @@ class Compressed(WebSockets):
         words = "seven words of eight bytes, seven words "
         for extra, args, files, rsv in (
                 (self.NO_TAKEOVER, ("--message", (words * 7)[:255]), None, 0),
-                (self.NO_TAKEOVER, ("--message", (words * 7)[:256]), None, 4),
-                ("", ("--message", words * 7), None, 0),
-                (self.NO_TAKEOVER, ("--message", words * 7, "--sends", "1"), None, 4),
-                (self.NO_TAKEOVER, ("script.lua",), words * 7, 4), (self.NO_TAKEOVER, ("script.lua",), "short", 0)):
+                (self.NO_TAKEOVER, ("--message", (words * 7)[:256]), None, 4), ("", ("--message", words * 7), None, 0),
+                (self.NO_TAKEOVER, ("--message", words * 7, "--sends", "1"), None, 4), (self.NO_TAKEOVER, ("script.lua",), words * 7, 4),
+                (self.NO_TAKEOVER, ("script.lua",), "short", 0)):
             seen = []
 
             def play(peer, _, seen=seen):

@@ -232,8 +232,7 @@ class KeyValue(Example):
         other = self.connect(server=server)
         other.send(b"delete a\r\ndelete a\r\nnonsense\r\nset\r\nget " + b"k" * 251 + b"\r\n")
         self.assertEqual([other.line() for _ in range(5)],
-                         [b"DELETED", b"NOT_FOUND", b"ERROR unknown command", b"CLIENT_ERROR bad key",
-                          b"CLIENT_ERROR bad key"])
+                         [b"DELETED", b"NOT_FOUND", b"ERROR unknown command", b"CLIENT_ERROR bad key", b"CLIENT_ERROR bad key"])
         other.send(b"set b x\n")
         self.assertEqual(other.rest(), b"CLIENT_ERROR bad length\n")
         conn.send(b"set c 3\nabcdef\n")

@@ -331,8 +331,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "live.pem
 class Refused(TlsCase):
     def test_certificates(self):
         for options, message in (
-            ('cert = "missing.pem", key = "one.key"', "missing.pem"),
-            ('cert = "one.pem", key = "two.key"', "two.key"),
+            ('cert = "missing.pem", key = "one.key"', "missing.pem"), ('cert = "one.pem", key = "two.key"', "two.key"),
             ('cert = "locked.pem", key = "locked.key", key_password = "wrong"', "locked.key"),
             ('cert = "one.pem", key = "one.key", tickets = "missing.bin"', "missing.bin"),
         ):

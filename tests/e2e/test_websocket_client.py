@@ -100,9 +100,8 @@ class Client(ClientCase):
             conn.ends()
 
     def test_another_status(self):
-        for status, text in (("301 Moved Permanently", "301 Moved Permanently"), ("403 Forbidden", "403 Forbidden"),
-                             ("426", "426"), ("500 \x41\xff", "500 A"), ("503 " + "x" * 100, "503 " + "x" * 60),
-                             ("200 OK", "200 OK")):
+        for status, text in (("301 Moved Permanently", "301 Moved Permanently"), ("403 Forbidden", "403 Forbidden"), ("426", "426"),
+                             ("500 \x41\xff", "500 A"), ("503 " + "x" * 100, "503 " + "x" * 60), ("200 OK", "200 OK")):
             head = ("HTTP/1.1 %s\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n" % status).encode("latin-1")
             self.fails(head, "the server answered %s|EREFUSED|%s" % (text, status[:3]))
         for path, text in (("/plain", "200 OK|EREFUSED|200"), ("/none", "404 Not Found|EREFUSED|404"),
@@ -144,9 +143,8 @@ class Client(ClientCase):
 
     def test_echo(self):
         for path, options in (("/echo", "{}"), ("/echo", "{ compress = false }"), ("/compressed", "{}"),
-                              ("/compressed", "{ compress = { context = true } }"),
-                              ("/context", "{ compress = { context = true } }"), ("/context", "{}"),
-                              ("/context", "{ compress = { context = true, window = 9, min_size = 0 } }")):
+                              ("/compressed", "{ compress = { context = true } }"), ("/context", "{ compress = { context = true } }"),
+                              ("/context", "{}"), ("/context", "{ compress = { context = true, window = 9, min_size = 0 } }")):
             got = self.run_lua("""local o = %s o.max_message = "4m" local ws = assert(ls.websocket("@URL@%s", o))
                 for round = 1, 2 do for _, size in ipairs { 0, 1, 125, 126, 300, 65535, 65536, 1048577 } do
                   local text = ("word %%d, "):rep(size // 6 + 1):sub(1, size) assert(ws:send(text)) local a, b = ws:receive(60)
@@ -245,17 +243,16 @@ class Client(ClientCase):
         for call, message in (
                 ("", "the first argument must be a URL"),
                 ("'http://a/'", 'invalid URL "http://a/": it must begin with "ws://" or "wss://"'),
-                ("'ws://'", "the host must be a name or an address"),
-                ("'ws://a:0/'", "the port must be a number from 1 to 65535"), ("'ws://a/\\1'", "percent-encode"),
-                ("'ws://a', { protocols = { 'a b' } }", "a subprotocol is a token"),
+                ("'ws://'", "the host must be a name or an address"), ("'ws://a:0/'", "the port must be a number from 1 to 65535"),
+                ("'ws://a/\\1'", "percent-encode"), ("'ws://a', { protocols = { 'a b' } }", "a subprotocol is a token"),
                 ("'ws://a', { headers = { ['a b'] = 1 } }", 'invalid header name "a b"'),
                 ("'ws://a', { headers = { X = '1\\rY: 2' } }", "contains a control character"),
                 ("'ws://a', { headers = { X = true } }", "must be a string, a number or a list"),
                 ("'ws://a', { headers = { host = 'b' } }", 'the header "host" is written by the handshake'),
                 ("'ws://a', { headers = { Origin = 'b' } }", "use the option origin"),
                 ("'ws://a', { origin = 'b' }", "origin must be a scheme"),
-                ("'ws://a', { tls = {} }", "the option tls needs a URL with wss://"),
-                ("'wss://a', { tls = false }", "wss:// needs TLS"), ("'ws://a', {}, 3", "ls.websocket(url, options)")):
+                ("'ws://a', { tls = {} }", "the option tls needs a URL with wss://"), ("'wss://a', { tls = false }", "wss:// needs TLS"),
+                ("'ws://a', {}, 3", "ls.websocket(url, options)")):
             got = self.run_lua("return ls.websocket(%s)" % call)
             self.assertTrue(got.startswith("false|"), (call, got))
             self.assertIn(message, got, call)

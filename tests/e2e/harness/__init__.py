@@ -25,10 +25,9 @@ from harness.server import (REPORT, Server, app_site, has_sqlite, lua_paths, man
                             scratch, temporary_folder, write_bytes, write_text)
 
 __all__ = [
-    "Closed", "Conn", "E2E", "ENGINE", "EXIT_STATUS_LOST", "Framing", "HAS_UNIX_SOCKETS", "LUASERVE",
-    "OTHER_SYSTEM", "REPORT", "ROOT", "Response", "SANITIZER", "SLEEP", "SLOW", "Server", "TimedOut", "WAIT",
-    "WINDOWS", "WINE", "app_site", "beside", "chunked", "fcntl", "free_port", "grp", "has_ipv6", "has_sqlite", "in_parallel",
-    "lua_paths", "many_files", "needs_terminal", "no_refusals", "not_on_windows", "pty", "pwd", "read_bytes",
-    "read_text", "repeats", "request", "run_program", "scratch", "system", "table", "temporary_folder", "termios",
-    "write_bytes", "write_text",
+    "Closed", "Conn", "E2E", "ENGINE", "EXIT_STATUS_LOST", "Framing", "HAS_UNIX_SOCKETS", "LUASERVE", "OTHER_SYSTEM", "REPORT", "ROOT",
+    "Response", "SANITIZER", "SLEEP", "SLOW", "Server", "TimedOut", "WAIT", "WINDOWS", "WINE", "app_site", "beside", "chunked", "fcntl",
+    "free_port", "grp", "has_ipv6", "has_sqlite", "in_parallel", "lua_paths", "many_files", "needs_terminal", "no_refusals",
+    "not_on_windows", "pty", "pwd", "read_bytes", "read_text", "repeats", "request", "run_program", "scratch", "system", "table",
+    "temporary_folder", "termios", "write_bytes", "write_text",
 ]

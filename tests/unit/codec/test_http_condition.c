@@ -140,22 +140,21 @@ TEST(if_range)
         int64_t now_s;
         bool applies;
     } cases[] = {
-        {"", strong, NOW_S, true},
-        {"If-Range: \"xyzzy\"\r\n", strong, NOW_S, true},
+        /* clang-format off */
+        {"", strong, NOW_S, true}, {"If-Range: \"xyzzy\"\r\n", strong, NOW_S, true},
         {"If-Range: \"other\"\r\n", strong, NOW_S, false},
         {"If-Range: W/\"xyzzy\"\r\n", weak, NOW_S, false}, /* weak tags never */
         {"If-Range: W/\"xyzzy\"\r\n", strong, NOW_S, false},
         {"If-Range: \"xyzzy\", \"b\"\r\n", strong, NOW_S, false}, /* not a list */
-        {"If-Range: \"xyzzy\"\r\n", NULL, NOW_S, false},
-        {"If-Range: *\r\n", strong, NOW_S, false},
+        {"If-Range: \"xyzzy\"\r\n", NULL, NOW_S, false}, {"If-Range: *\r\n", strong, NOW_S, false},
         {"If-Range: " SAME "\r\n", strong, NOW_S, true},
         {"If-Range: " LATER "\r\n", strong, NOW_S, false}, /* exactly equal */
         {"If-Range: " EARLIER "\r\n", strong, NOW_S, false},
         {"If-Range: " SAME "\r\n", strong, MODIFIED_S + 1, true},
         {"If-Range: " SAME "\r\n", strong, MODIFIED_S, false}, /* may change again within the second */
-        {"If-Range: x\r\n", strong, NOW_S, false},
-        {"If-Range:\r\n", strong, NOW_S, false},
+        {"If-Range: x\r\n", strong, NOW_S, false}, {"If-Range:\r\n", strong, NOW_S, false},
         {"If-Range: \"xyzzy\"\r\nIf-Range: \"xyzzy\"\r\n", strong, NOW_S, false},
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *etag = cases[i].etag;

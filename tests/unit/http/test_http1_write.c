@@ -272,12 +272,12 @@ static void respond_static(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 
 TEST(bytes_without_a_block_are_copied_before_the_call_returns)
 {
-    static const size_t lengths[] = {0,
-                                     16383,
-                                     16384,
-                                     LS_BLOCK_LARGE, /* below 16384 beside the head */
-                                     LS_BLOCK_LARGE + 1,
-                                     sizeof big};
+    static const size_t lengths[] = {
+        /* clang-format off */
+        0, 16383, 16384, LS_BLOCK_LARGE, /* below 16384 beside the head */
+        LS_BLOCK_LARGE + 1, sizeof big,
+        /* clang-format on */
+    };
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         fixture *r = connected(respond_static);
         static_len = lengths[i];

@@ -18,13 +18,12 @@ end
 
 function tests.customary_fields()
   for _, case in ipairs {
-    { { "192.0.2.7", false, false, false }, "192.0.2.7" },
-    { { "192.0.2.7", 80, false, false }, "192.0.2.7:80" },
+    { { "192.0.2.7", false, false, false }, "192.0.2.7" }, { { "192.0.2.7", 80, false, false }, "192.0.2.7:80" },
     { { "2001:db8::a", false, false, false }, "2001:DB8::A" },
     { { "2001:db8::a", 4711, false, false }, "[2001:db8::a]:4711" },
     { { "2001:db8::a", false, false, false }, "[2001:db8::a]" },
     { { "192.0.2.7", false, false, false }, "6.6.6.6, 192.0.2.7 ,10.1.1.1,\t10.2.2.2" }, -- 6.6.6.6: by the client
-    { { "10.1.1.1", false, false, false }, "10.1.1.1, 10.2.2.2" },                       -- all are trusted
+    { { "10.1.1.1", false, false, false }, "10.1.1.1, 10.2.2.2" }, -- all are trusted
     { { "10.2.2.2", false, false, false }, "6.6.6.6, unknown, 10.2.2.2" },
     { { "10.2.2.2", false, false, false }, "6.6.6.6, , 10.2.2.2" },
     { { false, nil, false, false }, "192.0.2.7, unknown" }, { { false, nil, false, false }, "" },
@@ -35,7 +34,7 @@ function tests.customary_fields()
     { { "192.0.2.7", false, "https", "shop.example:443" }, "192.0.2.7", "HTTPS", "shop.example:443" },
     { { false, nil, "https", "[::1]:80" }, nil, "wss", "[::1]:80" },
     { { "192.0.2.7", false, "https", "a" }, "192.0.2.7, 10.0.0.1", "https, http", "a, b" }, -- beside the client
-    { { "192.0.2.7", false, "http", "b" }, "192.0.2.7", "https, http", "a, b" },            -- the one at the right
+    { { "192.0.2.7", false, "http", "b" }, "192.0.2.7", "https, http", "a, b" }, -- the one at the right
     { { "192.0.2.7", false, false, false }, "192.0.2.7", "gopher", "a/b" },
     { { "192.0.2.7", false, false, false }, "192.0.2.7", "", "a b" },
   } do

@@ -156,9 +156,8 @@ end
 function tests.wrong_options()
   for _, case in ipairs {
     { {}, "limit is missing" }, { { limit = 0 }, "limit must be from 1" },
-    { { limit = 1, per = 0 }, "per must be from 0.001" },
-    { { limit = 1, key = "ip" }, "key must be a function" }, { { limit = 1, rate = 1 }, 'unknown option "rate"' },
-    { 100, "takes a table" },
+    { { limit = 1, per = 0 }, "per must be from 0.001" }, { { limit = 1, key = "ip" }, "key must be a function" },
+    { { limit = 1, rate = 1 }, 'unknown option "rate"' }, { 100, "takes a table" },
     { { limit = 1, dict = { here = true, down = true } }, "dict must be a dict" },
     { { limit = 1, dict = { here = true, keeps = true } }, "evict = true" },
     { { limit = 1, dict = {}, name = 1 }, "name must be a string" },

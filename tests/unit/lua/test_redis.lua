@@ -91,8 +91,7 @@ return with_fakes {
     end
     for url, expected in pairs {
       ["redis://u:p%40:w@host/3"] = { "AUTH u p@:w", "SELECT 3", "GET a" },
-      ["redis://:pw@host"] = { "AUTH pw", "GET a" },
-      ["unix:/a?db=2"] = { "SELECT 2", "GET a" },
+      ["redis://:pw@host"] = { "AUTH pw", "GET a" }, ["unix:/a?db=2"] = { "SELECT 2", "GET a" },
     } do
       open(url):get("a")
       check.equal(sent, expected)

@@ -15,8 +15,7 @@ function tests.valid_urls_are_split()
     { "https://[::1]:8443/a", "http", "::1", 8443, "/a", true, "[::1]:8443" },
     { "ws://h/chat?a=b", "ws", "h", 80, "/chat?a=b", false, "h" },
     { "wss://[::1]", "ws", "::1", 443, "/", true, "[::1]" },
-    { "tcp://h:65535", "tcp", "h", 65535, "/", false, "h:65535" },
-    { "udp://h:1/", "udp", "h", 1, "/", false, "h:1" },
+    { "tcp://h:65535", "tcp", "h", 65535, "/", false, "h:65535" }, { "udp://h:1/", "udp", "h", 1, "/", false, "h:1" },
     { "unix:/run/a.sock", "tcp", "unix:/run/a.sock", 0, "/", false, "localhost" },
     { "http+unix:/run/a.sock", "http", "unix:/run/a.sock", 0, "/", false, "localhost" },
   } do

@@ -64,8 +64,7 @@ function tests.the_view_shows_the_live_figures()
   local figures = live { elapsed_ns = 2500000000, requests = 2500, failed_status = 100, rate = 1000.0 }
   check.equal(v:screen(figures, 90), {
     "[============>                                       ]  25%  2.5s of 10.0s, 7.5s left",
-    "1000/s  0 errors, 100 with status 400+  2500 requests  0 connections",
-    "p50 250us  p99 250us  max 250us  p99 ##",
+    "1000/s  0 errors, 100 with status 400+  2500 requests  0 connections", "p50 250us  p99 250us  max 250us  p99 ##",
   })
   check.equal(view.point_line(point(2, 250000)), "    2s  1000 requests/s  p50 250us  p99 250us  max 250us  errors 0\n")
   local idle = point(3, 0, 0)

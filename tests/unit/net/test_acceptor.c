@@ -787,12 +787,12 @@ static void work(void *arg)
 TEST(threads_share_the_slots)
 {
     enum { WORKERS = 3, CLIENTS = 60 };
-    static const char *const texts[] = {"PROXY UNKNOWN\r\nhello\nfinish a\nX",
-                                        "PROXY ",
-                                        "PROXY UNKNOWN\r\nbad\n",
-                                        "PROXY UNKNOWN\r\nhello\n",
-                                        "",
-                                        "GET / HTTP/1.1\r\n"};
+    static const char *const texts[] = {
+        /* clang-format off */
+        "PROXY UNKNOWN\r\nhello\nfinish a\nX", "PROXY ", "PROXY UNKNOWN\r\nbad\n", "PROXY UNKNOWN\r\nhello\n",
+        "", "GET / HTTP/1.1\r\n",
+        /* clang-format on */
+    };
     place p;
     worker workers[WORKERS];
     int clients[CLIENTS];

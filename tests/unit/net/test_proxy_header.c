@@ -226,19 +226,19 @@ TEST(other_blocks_are_refused)
         int command, family;
         size_t len;
         const char *why;
-    } cases[] = {{0x11, 0x11, 12, "the version is not 2"},
-                 {0x31, 0x11, 12, "the version is not 2"},
-                 {0x01, 0x11, 12, "the version is not 2"},
-                 {0x22, 0x11, 12, "the command is not LOCAL or PROXY"},
-                 {0x2f, 0x11, 12, "the command is not LOCAL or PROXY"},
-                 {0x21, 0x41, 12, "unknown address family or transport"},
-                 {0x21, 0xf1, 12, "unknown address family or transport"},
-                 {0x21, 0x13, 12, "unknown address family or transport"},
-                 {0x21, 0x1f, 12, "unknown address family or transport"},
-                 {0x21, 0x11, 11, "too short for its addresses"},
-                 {0x21, 0x11, 0, "too short for its addresses"},
-                 {0x21, 0x21, 35, "too short for its addresses"},
-                 {0x21, 0x31, 215, "too short for its addresses"}};
+    } cases[] = {
+        /* clang-format off */
+        {0x11, 0x11, 12, "the version is not 2"}, {0x31, 0x11, 12, "the version is not 2"},
+        {0x01, 0x11, 12, "the version is not 2"}, {0x22, 0x11, 12, "the command is not LOCAL or PROXY"},
+        {0x2f, 0x11, 12, "the command is not LOCAL or PROXY"},
+        {0x21, 0x41, 12, "unknown address family or transport"},
+        {0x21, 0xf1, 12, "unknown address family or transport"},
+        {0x21, 0x13, 12, "unknown address family or transport"},
+        {0x21, 0x1f, 12, "unknown address family or transport"},
+        {0x21, 0x11, 11, "too short for its addresses"}, {0x21, 0x11, 0, "too short for its addresses"},
+        {0x21, 0x21, 35, "too short for its addresses"}, {0x21, 0x31, 215, "too short for its addresses"},
+        /* clang-format on */
+    };
     char bytes[LS_PROXY_V2_BYTES_MAX], rest[216] = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(bytes, v2(bytes, cases[i].command, cases[i].family, rest, cases[i].len), cases[i].why);

@@ -83,13 +83,11 @@ TEST(the_limit_of_an_event)
         const char *text;
         int err;
     } rows[] = {
-        {"data: 6789", LS_OK},
-        {"data: 6789", LS_OK},
-        {"data: 67890", LS_EMSGSIZE},
-        {"data: a\ndata: 34567\ndata: 9", LS_OK},
-        {"data: a\ndata: 34567\ndata\n\n", LS_OK},
-        {"data: a\ndata: 34567\ndata: 9\n", LS_OK},
-        {"data: a\ndata: 34567\ndata: 90\n", LS_EMSGSIZE},
+        /* clang-format off */
+        {"data: 6789", LS_OK}, {"data: 6789", LS_OK}, {"data: 67890", LS_EMSGSIZE},
+        {"data: a\ndata: 34567\ndata: 9", LS_OK}, {"data: a\ndata: 34567\ndata\n\n", LS_OK},
+        {"data: a\ndata: 34567\ndata: 9\n", LS_OK}, {"data: a\ndata: 34567\ndata: 90\n", LS_EMSGSIZE},
+        /* clang-format on */
     };
     const char *data;
     size_t data_len;

@@ -88,15 +88,13 @@ TEST(whether_a_page_is_wanted)
         const char *fields;
         enum ls_accept_page page;
     } cases[] = {
-        {"", LS_PAGE_POSSIBLE},
-        {"Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n", LS_PAGE_NAMED},
-        {"Accept: TEXT/HTML;level=1;q=0.1\r\n", LS_PAGE_NAMED},
-        {"Accept: */*\r\n", LS_PAGE_POSSIBLE},
-        {"Accept: text/*\r\n", LS_PAGE_POSSIBLE},
-        {"Accept: text/*;q=0, */*\r\n", LS_PAGE_REFUSED},
-        {"Accept: text/html;q=0, */*\r\n", LS_PAGE_REFUSED},
-        {"Accept: application/json\r\n", LS_PAGE_REFUSED},
+        /* clang-format off */
+        {"", LS_PAGE_POSSIBLE}, {"Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n", LS_PAGE_NAMED},
+        {"Accept: TEXT/HTML;level=1;q=0.1\r\n", LS_PAGE_NAMED}, {"Accept: */*\r\n", LS_PAGE_POSSIBLE},
+        {"Accept: text/*\r\n", LS_PAGE_POSSIBLE}, {"Accept: text/*;q=0, */*\r\n", LS_PAGE_REFUSED},
+        {"Accept: text/html;q=0, */*\r\n", LS_PAGE_REFUSED}, {"Accept: application/json\r\n", LS_PAGE_REFUSED},
         {"Accept:\r\n", LS_PAGE_REFUSED},
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ls_http_head head;

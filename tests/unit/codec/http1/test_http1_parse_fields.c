@@ -99,12 +99,12 @@ TEST(content_length)
     static const struct {
         const char *value;
         uint64_t length;
-    } good[] = {{"0", 0},
-                {"5", 5},
-                {" 42\t", 42},
-                {"007", 7},
-                {"0000000000000000010", 10},
-                {"9223372036854775807", INT64_MAX}};
+    } good[] = {
+        /* clang-format off */
+        {"0", 0}, {"5", 5}, {" 42\t", 42}, {"007", 7}, {"0000000000000000010", 10},
+        {"9223372036854775807", INT64_MAX},
+        /* clang-format on */
+    };
     /* clang-format off */
     static const char *const bad[] = {
         "", " ", "-1", "+5", "0x5", "1_0", "5 6", "5,5", "5, 5", "5,6", "5;", "5.0", "1e3", "\"5\"", "five",

@@ -219,14 +219,13 @@ TEST(close_reasons)
         unsigned code;
         const char *reason;
     } cases[] = {
-        {"", 0, LS_OK, LS_WS_NO_CODE, ""},
-        {"\x03", 1, -LS_WS_PROTOCOL_ERROR, 0, NULL},
-        {"\x03\xe8", 2, LS_OK, 1000, ""},
-        {"\x03\xe9going away", 12, LS_OK, 1001, "going away"},
+        /* clang-format off */
+        {"", 0, LS_OK, LS_WS_NO_CODE, ""}, {"\x03", 1, -LS_WS_PROTOCOL_ERROR, 0, NULL},
+        {"\x03\xe8", 2, LS_OK, 1000, ""}, {"\x03\xe9going away", 12, LS_OK, 1001, "going away"},
         {"\x0f\xa0\xe2\x82\xac", 5, LS_OK, 4000, "\xe2\x82\xac"},
-        {"\x03\xe8\xe2\x82", 4, -LS_WS_BAD_DATA, 0, NULL},
-        {"\x03\xe8\xff", 3, -LS_WS_BAD_DATA, 0, NULL},
+        {"\x03\xe8\xe2\x82", 4, -LS_WS_BAD_DATA, 0, NULL}, {"\x03\xe8\xff", 3, -LS_WS_BAD_DATA, 0, NULL},
         {"\x03\xed\xff", 3, -LS_WS_PROTOCOL_ERROR, 0, NULL}, /* 1005 */
+        /* clang-format on */
     };
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         char *copy = test_copy_exact(cases[n].payload, cases[n].len);

@@ -348,14 +348,14 @@ static ULONG WINAPI fake_SendHttpResponse(HANDLE queue, HTTP_REQUEST_ID id, ULON
     static const struct {
         HTTP_HEADER_ID id;
         const char *name;
-    } names[] = {{HttpHeaderConnection, "Connection"},
-                 {HttpHeaderTransferEncoding, "Transfer-Encoding"},
-                 {HttpHeaderContentLength, "Content-Length"},
-                 {HttpHeaderContentType, "Content-Type"},
-                 {HttpHeaderLocation, "Location"},
-                 {HttpHeaderServer, "Server"},
-                 {HttpHeaderSetCookie, "Set-Cookie"},
-                 {HttpHeaderTrailer, "Trailer"}};
+    } names[] = {
+        /* clang-format off */
+        {HttpHeaderConnection, "Connection"}, {HttpHeaderTransferEncoding, "Transfer-Encoding"},
+        {HttpHeaderContentLength, "Content-Length"}, {HttpHeaderContentType, "Content-Type"},
+        {HttpHeaderLocation, "Location"}, {HttpHeaderServer, "Server"}, {HttpHeaderSetCookie, "Set-Cookie"},
+        {HttpHeaderTrailer, "Trailer"},
+        /* clang-format on */
+    };
     char line[1024];
     assert_ptr_equal(queue, fake.queue);
     assert_null(policy);
