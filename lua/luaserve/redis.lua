@@ -131,15 +131,19 @@ end
 local blocked = {}
 
 -- The site has been replaced, or the server stops: Redis ends these commands as if their time were over, so that no reply
--- is lost.
+-- is lost. A Redis that does not answer this within a second has no reply, either.
 local function unblock()
+  local silent = {}
   while next(blocked) do
     local now = {}
     for conn, one in pairs(blocked) do now[conn] = one end
     for conn, one in pairs(now) do
-      local shared = one.node:shared()
-      local reply = shared and one.id and shared:call(one.node.settings.reply_ms, "CLIENT", "UNBLOCK", one.id)
-      if not reply then conn:close() end -- 0: it is about to block
+      local shared = one.id and not silent[one.node] and one.node:shared()
+      local reply = shared and shared:call(math.min(one.node.settings.reply_ms, 1000), "CLIENT", "UNBLOCK", one.id)
+      if not reply then -- 0: it is about to block
+        silent[one.node] = silent[one.node] or one.id ~= nil
+        conn:close()
+      end
     end
     core.sleep(0.01)
   end

@@ -530,6 +530,16 @@ env.calls = {
         self.assertEqual(self.run_lua(site, "return r:blpop('list', 1)"), [["list", "value"]])
         self.assertEqual(numbers, [1, 2, 2])
 
+    def test_a_stop_does_not_wait_for_a_redis_that_is_silent(self):
+        """Not for each task that waits in it."""
+        fake = self.fake(lambda words, _: b":1\r\n" if words == ["CLIENT", "ID"] else b"" if words[0] == "BLPOP" or "UNBLOCK" in words
+                         else b"+OK\r\n")
+        site = self.site(fake, "ls.config { drain_timeout = 3600 } ls.init(function() for i = 1, 30 do "
+                               "ls.spawn(function() env.r:blpop('q' .. i, 0) end) end end)")
+        self.eventually(lambda: [words[0] for words in fake.commands].count("BLPOP") == 30, "all tasks wait")
+        site.stop()
+        self.assertEqual(sum("UNBLOCK" in words for words in fake.commands), 1)
+
     def test_a_command_that_was_sent_is_not_repeated(self):
         fake = self.fake(lambda words, _: None if words[0] == "INCR" else b"+OK\r\n")
         site = self.site(fake)
