@@ -96,7 +96,7 @@ local app = ls.app()
 local begun, price -- of each state
 ls.on("start", function() begun = "begun" end)
 ls.subscribe("prices", function(data) price = data end, { each_state = true })
-ls.init(function(reload) if not reload then ls.publish("prices", "3", { retain = true }) end end)
+ls.init(function(reload) for n = reload and 3 or 1, 3 do ls.publish("prices", tostring(n), { retain = true }) end end)
 local function state() return tostring(begun) .. " " .. tostring(price) end
 app:get("/", state)
 app:get("/busy", function() -- additional states are made

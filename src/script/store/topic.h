@@ -134,10 +134,10 @@ int ls_topics_open(ls_topics **out);
 void ls_topics_close(ls_topics *topics);
 
 /* The inbox of a state. `flush` runs in the actor after the deliveries of a batch, and in between. Publications wait
- * in the inbox until ls_topic_inbox_start. LS_OK or LS_ENOMEM. */
+ * in the inbox until ls_topic_inbox_start, in the actor, delivers them. LS_OK or LS_ENOMEM. */
 int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thread_ctx *ctx, void *user), void *user,
                         ls_topic_inbox **out);
-void ls_topic_inbox_start(ls_topic_inbox *inbox, ls_port *port);
+void ls_topic_inbox_start(ls_thread_ctx *ctx, ls_topic_inbox *inbox, ls_port *port);
 /* End all subscriptions of the inbox, drop the publications that wait, and refuse subscriptions. Again: no effect.
  * Then ls_topic_inbox_closed: whether its operation is not on its way any more, so that it can be freed. */
 void ls_topic_inbox_close(ls_topic_inbox *inbox);

@@ -285,12 +285,9 @@ static bool let_others_pass(ls_thread_ctx *ctx, ls_topic_inbox *inbox)
     return inbox->deferred;
 }
 
-static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
+static void run_batch(ls_thread_ctx *ctx, ls_topic_inbox *inbox)
 {
-    ls_topic_inbox *inbox = LS_CONTAINER(op, ls_topic_inbox, op);
     batch_left left = {LS_TOPIC_BATCH_SUBSCRIBERS, LS_TOPIC_BATCH_DELIVERIES};
-    if (let_others_pass(ctx, inbox)) return;
-    atomic_store(&inbox->posted, false);
     take(inbox);
     if (inbox->ready == NULL) return;
     inbox->batch++;
@@ -301,6 +298,14 @@ static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
     }
     if (inbox->ready != NULL && !atomic_exchange(&inbox->posted, true))
         ls_port_post(atomic_load(&inbox->port), &inbox->op, 0); /* after the packets that wait at the port */
+}
+
+static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_topic_inbox *inbox = LS_CONTAINER(op, ls_topic_inbox, op);
+    if (let_others_pass(ctx, inbox)) return;
+    atomic_store(&inbox->posted, false);
+    run_batch(ctx, inbox);
 }
 
 bool ls_topic_inbox_idle(ls_topic_inbox *inbox)
@@ -333,10 +338,10 @@ int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thr
     return LS_OK;
 }
 
-void ls_topic_inbox_start(ls_topic_inbox *inbox, ls_port *port)
+void ls_topic_inbox_start(ls_thread_ctx *ctx, ls_topic_inbox *inbox, ls_port *port)
 {
     atomic_store(&inbox->port, port);
-    if (atomic_load(&inbox->incoming) != NULL) inbox_post(inbox);
+    run_batch(ctx, inbox);
 }
 
 void ls_topic_inbox_close(ls_topic_inbox *inbox)

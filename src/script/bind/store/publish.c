@@ -277,12 +277,6 @@ static void topic_define(lua_State *L, ls_state *state)
         luaL_error(L, "not enough memory");
 }
 
-static void topic_start(ls_thread_ctx *ctx, ls_state *state)
-{
-    ls_topic_functions_start(ctx, state);
-    ls_topic_inbox_start(ls_topic_data_of(state)->inbox, state->port);
-}
-
 /* The functions get the messages that were published before the next generation started, and no later ones. */
 static void topic_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
@@ -365,7 +359,7 @@ const ls_module ls_topic_module = {.name = "topic",
                                               "message once for the server)",
                                    .definitions_max = TOPIC_FUNCTIONS_MAX,
                                    .define = topic_define,
-                                   .start = topic_start,
+                                   .start = ls_topic_functions_start,
                                    .end = topic_end,
                                    .close = topic_close,
                                    .closed = topic_closed,

@@ -27,7 +27,8 @@ const char *ls_topic_check(lua_State *L, int index, size_t *len);
 
 int ls_core_subscribe(lua_State *L);
 void ls_topic_functions_define(ls_topic_data *data);
-/* The state starts: deliver retained messages to the functions that subscribed while the site loaded. */
+/* The state starts: the functions that subscribed while the site loaded get the retained messages and those that were
+ * published since, before the state handles a request. */
 void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state);
 /* No further messages for the functions, but for those of connections that outlive the generation. */
 void ls_topic_functions_retire(ls_state *state);

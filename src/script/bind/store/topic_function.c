@@ -130,7 +130,7 @@ static void function_ended(ls_thread_ctx *ctx, ls_task *task, int status, int co
     f->current = NULL;
     if (status != LUA_OK) ls_task_log_error(ctx, task, "in a function of ls.subscribe");
     f->task = NULL;
-    begin(ctx, f); /* before the release: a server that drains waits for the queue */
+    if (!ls_topic_data_of(f->state)->starting) begin(ctx, f); /* before the release: a drain waits for the queue */
     ls_task_release(ctx, task, status == LUA_OK);
     release(f);
 }
@@ -164,7 +164,11 @@ static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bo
     while (!ls_list_empty(&data->ready)) {
         topic_function *f = LS_CONTAINER(data->ready.next, topic_function, ready);
         ls_list_remove(&f->ready);
-        begin(ctx, f);
+        lua_rawgeti(state->L, LUA_REGISTRYINDEX, f->self_ref); /* the function may remove its subscription */
+        do
+            begin(ctx, f);
+        while (data->starting && f->task == NULL && f->count > 0);
+        lua_pop(state->L, 1);
     }
 }
 
@@ -351,6 +355,7 @@ void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
         ls_publication_drop(retained);
     }
     data->starting = true;
+    ls_topic_inbox_start(ctx, data->inbox, state->port);
     ls_state_flush(ctx, state, false);
     data->starting = false;
 }

@@ -78,7 +78,7 @@ static void world_open(world *w)
 {
     net_place_open(&w->net);
     assert_int_equal(ls_topics_open(&w->topics), LS_OK);
-    place_open(&w->a, w->topics, w->net.port);
+    place_open(&w->a, w->topics, &w->net);
     w->number = 0;
 }
 

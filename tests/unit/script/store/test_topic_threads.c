@@ -111,7 +111,7 @@ TEST(every_message_arrives_in_the_order_of_its_publisher)
     net_place_open(&town.net);
     assert_int_equal(ls_topics_open(&town.topics), LS_OK);
     for (int p = 0; p < PLACES; p++) {
-        place_open(&town.places[p], town.topics, town.net.port);
+        place_open(&town.places[p], town.topics, &town.net);
         town.churn[p] = (ls_op){.done = churn, .actor = &town.places[p].actor};
         for (int n = 0; n < LASTING + VISITORS; n++) {
             reader *r = n < LASTING ? &town.lasting[p][n] : &town.visitors[p][n - LASTING];

@@ -20,13 +20,13 @@ static inline void place_flush(ls_thread_ctx *ctx, void *user)
     p->flushes++;
 }
 
-/* `port` NULL: the inbox is not started. */
-static inline void place_open(place *p, ls_topics *topics, ls_port *port)
+/* `net` NULL: the inbox is not started. */
+static inline void place_open(place *p, ls_topics *topics, net_place *net)
 {
     ls_actor_init(&p->actor);
     p->flushes = 0;
     assert_int_equal(ls_topic_inbox_open(topics, &p->actor, place_flush, p, &p->inbox), LS_OK);
-    if (port != NULL) ls_topic_inbox_start(p->inbox, port);
+    if (net != NULL) ls_topic_inbox_start(&net->ctx, p->inbox, net->port);
 }
 
 static inline void place_close(place *p)
