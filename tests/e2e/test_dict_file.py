@@ -1,5 +1,6 @@
 """ls.dict with file: kept over restarts, expiry, many changes in one write, sync, failures of the file, crashes."""
 import contextlib
+import os
 import sqlite3
 import subprocess
 import threading
@@ -225,11 +226,35 @@ class DictFile(Chunks):
         server.stop()
         whole = self.rows('select value from "dict sync"')[0][0]
         # test_marshal.c damages each byte of the code of a value
-        for value in (whole[:1], whole[:-1], whole + b"\0", b"v\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"l\x04", b"l\x09" + b"\0" * 8):
-            with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db")) as file:
-                file.execute('update "dict sync" set value = ?', (value,))
-                file.commit()
-            self.refuses(self.site, "an entry of the dict is damaged")
+        for value in (whole[:1], whole[:-1], whole + b"\0", b"v\x07\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"l\x04", b"l\x09" + b"\0" * 8, b"z", b"t1"):
+            self.refuses_after('update "dict sync" set value = ?', "an entry of the dict is damaged", value)
+        for row in (b"a", 1, None), (1.5, 1, None), ("a", 1, -1), ("a", 1, "soon"), ("a", 1, 1e300):
+            self.refuses_after('delete from "dict sync"')
+            self.refuses_after('insert into "dict sync" values(?, ?, ?)', "an entry of the dict is damaged", *row)
+
+    def refuses_after(self, sql, message=None, *values):
+        with contextlib.closing(sqlite3.connect(self.folder + "/dicts.db")) as file:
+            if values:
+                file.execute(sql, values)
+            else:
+                file.executescript(sql)
+            file.commit()
+        if message:
+            self.refuses(self.site, message)
+
+    def test_a_file_whose_sql_would_run_or_change_values_is_refused(self):
+        made = 'create table "dict sync"(key not null primary key, value, expires) without rowid;'
+        for sql in ('create view "dict sync" as with recursive c(x) as (select 1 union all select x + 1 from c) '
+                    "select x key, 1 value, 0 expires from c where x < 0",  # without an end
+                    made + 'create trigger t after insert on "dict sync" begin delete from "dict sync"; end',
+                    made + 'create unique index i on "dict sync"(value)',
+                    'create table "DICT sync"(key, value, expires)',
+                    'create table "dict sync"(key integer primary key, value text, expires)',
+                    made.replace("expires)", "expires, g as (key || value))"),
+                    "pragma encoding = 'UTF-16';" + made):
+            if os.path.exists(self.folder + "/dicts.db"):
+                os.remove(self.folder + "/dicts.db")
+            self.refuses_after(sql, 'is not as luaserve makes it, or the file is not in UTF-8')
 
     def test_a_dict_that_has_become_too_small_is_refused(self):
         for fill in "sync[n] = ('x'):rep(1000)", "sync:rpush('list', ('x'):rep(1000))":

@@ -178,6 +178,7 @@ static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, 
         if (bytes[0] == MARK_VALUE) {
             if ((value.as.value = ls_value_of_code(bytes + 1, len - 1)) == NULL) return LS_EIO;
         } else {
+            if (len != 1 || (bytes[0] != MARK_TRUE && bytes[0] != MARK_FALSE)) return LS_EIO;
             value = (ls_dict_value){.type = LS_DICT_BOOLEAN, .as.boolean = bytes[0] == MARK_TRUE};
         }
         break;
@@ -229,7 +230,11 @@ static int open_database(const char *path, sqlite3 **out)
     int result = sqlite3_open_v2(path, out, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (result != SQLITE_OK) return result;
     (void)sqlite3_busy_timeout(*out, BUSY_MS);
-    return sqlite3_exec(*out, "pragma journal_mode = wal; pragma synchronous = normal", NULL, NULL, NULL);
+    (void)sqlite3_db_config(*out, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    return sqlite3_exec(*out,
+                        "pragma trusted_schema = off; pragma cell_size_check = on; pragma journal_mode = wal; "
+                        "pragma synchronous = normal",
+                        NULL, NULL, NULL);
 }
 
 static ls_dict_key key_of(sqlite3_stmt *row)
@@ -266,23 +271,55 @@ static int delete_others(ls_dict *dict, const ls_dict_options *options, sqlite3 
     return result == SQLITE_DONE ? sqlite3_exec(handle, "commit", NULL, NULL, NULL) : result;
 }
 
-/* Make the table of the dict, and load its entries. LS_OK, or a code with the reason in options->message. */
+/* Make the table of the dict. LS_EIO: the file has another, or a view, trigger or index, whose SQL would run. */
+static int make_table(const ls_dict_options *options, sqlite3 *handle)
+{
+    static const char columns[] = "(key not null primary key, value, expires) without rowid";
+    sqlite3_stmt *same = NULL;
+    char *table = sqlite3_mprintf("\"dict %w\"%s", options->name, columns);
+    char *create = sqlite3_mprintf("create table if not exists %s", table);
+    char *check = sqlite3_mprintf("select count(*) = 1 and max(sql = 'create table %q' collate nocase) "
+                                  "and encoding = 'UTF-8' from sqlite_schema, pragma_encoding "
+                                  "where tbl_name = 'dict %q' collate nocase",
+                                  table, options->name);
+    int err = LS_OK, result = table != NULL && create != NULL && check != NULL ? SQLITE_OK : SQLITE_NOMEM;
+    if (result == SQLITE_OK) result = sqlite3_exec(handle, create, NULL, NULL, NULL);
+    if (result == SQLITE_OK) result = sqlite3_prepare_v2(handle, check, -1, &same, NULL);
+    if (result == SQLITE_OK) result = sqlite3_step(same);
+    if (result != SQLITE_ROW) {
+        err = failed(options, handle, result);
+    } else if (sqlite3_column_int(same, 0) == 0) {
+        err = LS_EIO;
+        (void)snprintf(options->message, options->message_bytes,
+                       "the table \"dict %s\" is not as luaserve makes it, or the file is not in UTF-8",
+                       options->name);
+    }
+    (void)sqlite3_finalize(same);
+    sqlite3_free(check);
+    sqlite3_free(create);
+    sqlite3_free(table);
+    return err;
+}
+
+/* Load the entries. LS_OK, or a code with the reason in options->message. */
 static int load(ls_dict *dict, const ls_dict_options *options, sqlite3 *handle)
 {
     sqlite3_stmt *row = NULL;
     const uint64_t now_ms = wall_ms();
     size_t rows = 0;
-    char *create =
-        table_sql("create table if not exists \"dict %s\"(key not null primary key, value, expires) without rowid",
-                  options->name);
-    int err = LS_OK, result = create == NULL ? SQLITE_NOMEM : sqlite3_exec(handle, create, NULL, NULL, NULL);
-    sqlite3_free(create);
-    if (result == SQLITE_OK)
-        result = prepare(handle, "select key, value, expires from \"dict %s\"", options->name, &row);
+    int err = make_table(options, handle);
+    if (err < 0) return err;
+    int result = prepare(handle, "select key, value, expires from \"dict %s\"", options->name, &row);
     while (result == SQLITE_OK && (result = sqlite3_step(row)) == SQLITE_ROW) {
+        const int types[2] = {sqlite3_column_type(row, 0), sqlite3_column_type(row, 2)}; /* before key_of */
         const ls_dict_key key = key_of(row);
         const uint64_t expires_ms = (uint64_t)sqlite3_column_int64(row, 2);
         result = SQLITE_OK;
+        if ((types[0] != SQLITE_INTEGER && types[0] != SQLITE_TEXT) ||
+            (types[1] == SQLITE_INTEGER ? expires_ms - 1 >= INT64_MAX : types[1] != SQLITE_NULL)) {
+            err = LS_EIO;
+            break;
+        }
         if (expires_ms != 0 && expires_ms <= now_ms) continue; /* its row is deleted below */
         if ((err = load_value(dict, &key, row, expires_ms != 0 ? expires_ms - now_ms : 0)) < 0) break;
         rows++;
