@@ -60,6 +60,11 @@ function command.fail(spec, message, status)
   return status or 2
 end
 
+-- printable(text) -> the text with its control characters but tab and newline as \027
+function command.printable(text)
+  return (text:gsub("[%c\127]", function(c) return c ~= "\n" and c ~= "\t" and string.format("\\%03d", c:byte()) or nil end))
+end
+
 -- unexpected(spec, word) -> the message about an argument that the command does not take
 function command.unexpected(spec, word)
   return string.format('unexpected argument "%s"; usage: %s %s', word, program_name(spec), spec.usage[1])

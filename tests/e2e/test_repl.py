@@ -512,6 +512,27 @@ class Attach(E2E):
             status, out, err = repl("1\n", "--attach", "x" * 200)
             self.assertIn("the path is longer than 107 bytes", err)
 
+    def test_a_server_that_is_none(self):
+        path = os.path.join(self.new_folder(), "control")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            listener.settimeout(WAIT)
+            for args, answer, expected in (
+                    (("repl", "--attach"), b"hello %d 1\n" % 10**30, "the server closed the connection"),
+                    (("reload", "--wait", "--control"), b"failed \x1b[2J", "\\027[2J; the previous site"),
+                    (("reload", "--wait", "--control"), b"x" * 1000000, "the server ended before the result")):
+                with subprocess.Popen([LUASERVE, *args, path], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as client:
+                    link = listener.accept()[0]
+                    with link, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                        link.settimeout(WAIT)
+                        link.recv(100)
+                        link.sendall(answer)
+                        if answer[:1] == b"x":
+                            self.assertEqual(link.recv(100), b"")  # it has left: the answer is too long
+                    self.assertIn(expected, client.communicate(timeout=WAIT)[1])
+                    self.assertEqual(client.returncode, 1)
+
     def test_the_path_is_taken(self):
         self.controlled()
         second = self.serve(SITE, flags=("--control", self.path), listeners=0)

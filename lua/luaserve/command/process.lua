@@ -6,6 +6,7 @@ local command = require "luaserve.command"
 local process = {}
 
 local DEFAULT_PATH = "luaserve.pid"
+local REPLY_BYTES_MAX = 65536
 local STATUS_NOT_RUNNING = 3 -- of `status`: Linux Standard Base, "Init Script Actions"
 
 local function spec(name, about)
@@ -42,7 +43,7 @@ local function reload_and_wait(program, path)
   local link, why = program.repl.connect(path)
   if not link then return command.fail(reload, string.format("cannot connect to %s: %s", path, why), 1) end
   local reply, more = "", program.repl.write(link, "reload\n") and ""
-  while more do reply, more = reply .. more, program.repl.read(link) end
+  while more and #reply <= REPLY_BYTES_MAX do reply, more = reply .. more, program.repl.read(link) end
   program.repl.disconnect(link)
   if reply == "ok" then
     io.stdout:write("the new site is served\n")
@@ -53,7 +54,7 @@ local function reload_and_wait(program, path)
     return command.fail(reload, "the server refuses user " .. user .. ": run it as the user of the server, or as root", 1)
   end
   why = reply:match("^failed (.*)")
-  return command.fail(reload, why and why .. "; the previous site continues" or "the server ended before the result", 1)
+  return command.fail(reload, why and command.printable(why) .. "; the previous site continues" or "the server ended before the result", 1)
 end
 
 function actions.stop(program, path, id)

@@ -1,9 +1,11 @@
 -- command/prompt.lua - `luaserve repl`: reads lines, has them run by a session of a server, prints the values. src/cli/repl.h
 -- describes the messages, src/cli/repl.c the functions of `program.repl`.
 
+local command = require "luaserve.command"
+
 local prompt = {}
 
-local HEADER_BYTES_MAX, INPUT_BYTES_MAX = 96, 1 << 20
+local HEADER_BYTES_MAX, INPUT_BYTES_MAX, MESSAGE_BYTES_MAX = 96, 1 << 20, 1 << 28
 
 local system -- program.repl
 local path -- of the control socket, for --attach; nil: the server is our own
@@ -19,7 +21,7 @@ local function interrupt(session)
     system.interrupt()
   elseif other then
     if system.write(other, string.format("interrupt %d\n", session.id)) then
-      while system.read(other) ~= nil do end -- the server closes it
+      system.read(other) -- the server closes it
     end
     system.disconnect(other)
   end
@@ -46,7 +48,8 @@ local function receive(session)
     if not text then return nil end
     session.buffer, session.at = session.buffer:sub(session.at) .. text, 1
   end
-  local parts, left = {}, tonumber(bytes)
+  local parts, left = {}, math.tointeger(tonumber(bytes))
+  if not left or left > MESSAGE_BYTES_MAX then return nil end
   while true do
     local part = session.buffer:sub(from, from + left - 1)
     parts[#parts + 1], left, session.at = part, left - #part, from + #part
@@ -68,13 +71,18 @@ local function begin(at)
   return nil, "the server closed the connection; it accepts its own user and root"
 end
 
+-- What another program sends cannot change the terminal.
+local function printable(text)
+  return path and system.terminal() and command.printable(text) or text
+end
+
 -- Send a text and receive the message that responds to it: kind, text; nil: the connection has ended without one.
 local function exchange(session, kind, text)
   if not system.write(session.link, string.format("%s %d\n", kind, #text) .. text) then return nil end
   while true do
     local got, answer, number = receive(session)
     if got == "out" then
-      io.stdout:write(answer)
+      io.stdout:write(printable(answer))
       io.stdout:flush()
     elseif got == "hello" then
       session.id = number
@@ -121,7 +129,7 @@ local function loop(terminal)
       if kind == "error" and text == "interrupted" then waits = true end
       if kind ~= "more" then
         input = nil
-        if text ~= "" then (kind == "error" and io.stderr or io.stdout):write(text, "\n") end
+        if text ~= "" then (kind == "error" and io.stderr or io.stdout):write(printable(text), "\n") end
       end
       io.stdout:flush()
       if kind == "error" and not terminal then return 1 end
@@ -138,7 +146,7 @@ end
 
 local function complete(text)
   local kind, words = exchange(current, "words", text)
-  return kind == "words" and words or nil
+  return kind == "words" and not words:find("[^%w_\n]") and words or nil
 end
 
 -- Lines for the session. Returns the exit status.
