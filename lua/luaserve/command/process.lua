@@ -42,7 +42,8 @@ end
 local function reload_and_wait(program, path)
   local link, why = program.repl.connect(path)
   if not link then return command.fail(reload, string.format("cannot connect to %s: %s", path, why), 1) end
-  local reply, more = "", program.repl.write(link, "reload\n") and ""
+  program.repl.write(link, "reload\n") -- a server that refuses the user may have closed the connection already
+  local reply, more = "", ""
   while more and #reply <= REPLY_BYTES_MAX do reply, more = reply .. more, program.repl.read(link) end
   program.repl.disconnect(link)
   if reply == "ok" then
