@@ -252,6 +252,29 @@ class AtTerminal(E2E):
                 t.line("7", r"^7\r$")
                 self.ends(t)
 
+    def test_ctrl_c_leaves_a_server_that_does_not_answer(self):
+        path = os.path.join(self.new_folder(), "control")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            listener.settimeout(WAIT)
+            t = self.terminal("--attach", path)
+            link = listener.accept()[0]
+            with link:
+                link.settimeout(WAIT)
+                lines = link.makefile("rb")
+                link.sendall(b"hello 0 1\n")
+                t.prompt()
+                t.send("1\r")
+                self.assertEqual([lines.readline() for _ in range(2)], [b"repl\n", b"eval 1\n"])
+                for expected in (b"1interrupt 0\n", b"interrupt 0\n"):
+                    t.send("\x03")
+                    listener.accept()[0].close()  # of the line that computes
+                    self.assertEqual(lines.readline(), expected)
+                t.send("\x03")
+                t.expect("the server does not answer")
+                self.assertEqual(t.process.wait(WAIT), 1)
+
     def test_ctrl_c_ends_a_wait(self):
         t = self.terminal()
         t.line("print('o' .. 'n') ls.sleep(1000) print('never')", r"^on\r$")

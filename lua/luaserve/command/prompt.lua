@@ -6,6 +6,7 @@ local command = require "luaserve.command"
 local prompt = {}
 
 local HEADER_BYTES_MAX, INPUT_BYTES_MAX, MESSAGE_BYTES_MAX = 96, 1 << 20, 1 << 28
+local INTERRUPTS_MAX = 3 -- in vain, of one line: then the prompt leaves the server of --attach
 
 local system -- program.repl
 local path -- of the control socket, for --attach; nil: the server is our own
@@ -28,10 +29,12 @@ local function interrupt(session)
   system.write(session.link, "interrupt 0\n")
 end
 
--- Receive more bytes; nil: the connection has ended.
+-- Receive more bytes; nil: the connection has ended, or Ctrl-C was pressed in vain.
 local function more(session)
   local text = system.read(session.link)
   while text == false do
+    session.interrupts = session.interrupts + 1
+    if path and session.interrupts == INTERRUPTS_MAX then return nil end
     interrupt(session)
     text = system.read(session.link)
   end
@@ -63,7 +66,7 @@ end
 local function begin(at)
   local link, why = system.connect(at)
   if not link then return nil, why end
-  local session = { link = link, buffer = "", at = 1 }
+  local session = { link = link, buffer = "", at = 1, interrupts = 0 }
   local kind = nil
   if system.write(link, "repl\n") then kind, _, session.id = receive(session) end
   if kind then return session end
@@ -78,6 +81,7 @@ end
 
 -- Send a text and receive the message that responds to it: kind, text; nil: the connection has ended without one.
 local function exchange(session, kind, text)
+  session.interrupts = 0
   if not system.write(session.link, string.format("%s %d\n", kind, #text) .. text) then return nil end
   while true do
     local got, answer, number = receive(session)
@@ -103,6 +107,10 @@ local function run(input)
   local kind, text = exchange(current, "eval", input)
   if kind then return kind, text end
   system.disconnect(current.link)
+  if current.interrupts == INTERRUPTS_MAX then
+    current = nil
+    return say("the server does not answer; the line may still run")
+  end
   current = path and begin(path) or nil
   if not current then return say("the server has ended") end
   io.stderr:write("(the site was reloaded: a new session)\n")
