@@ -364,7 +364,7 @@ ls.listen("""), os.path.join(DOCS, "tutorial.md"))
     def test_a_delivery_that_no_job_takes_is_not_known(self):
         # seen:add came before ls.spawn, which raises at max_jobs: the sender's next try was "known", and nothing was delivered
         run, server = self.recipe("A webhook receiver with retries", lambda site: "local ls = require 'luaserve'\n"
-                                  "ls.config { max_jobs = 1 }\n" + site.replace("ls.listen { port", """
+                                  "ls.config { max_jobs = 1, states = 1 }\n" + site.replace("ls.listen { port", """
 app:get("/test/job", function()
   ls.dict("test"):set("job", true)
   ls.spawn(function() while ls.dict("test").job do ls.sleep(0.005) end end)
