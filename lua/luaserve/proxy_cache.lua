@@ -79,10 +79,13 @@ function stores.folder(path, bytes_max, object)
   end
   local function on_disk(size) return (size + BLOCK - 1) // BLOCK * BLOCK end
   local sweeping = false
-  -- Measure the files; if there is no room for `size` more bytes, remove the oldest ones. -> whether there is room.
+  -- Measure the files, one task at a time; if there is no room for `size` more bytes, remove the oldest ones. -> whether there
+  -- is room.
   local function make_room(size)
-    local _, written = core.cache_copied(object, 0)
-    if sweeping or size > bytes_max then return false end
+    if size > bytes_max then return false end
+    while sweeping do core.sleep(0.01) end
+    local bytes_before, written = core.cache_copied(object, 0)
+    if bytes_before + size <= bytes_max then return true end
     sweeping = true
     local _ <close> = setmetatable({}, { __close = function() sweeping = false end })
     local bytes, by_time, times, last = 0, {}, {}, nil -- in steps of 10 ms: the folder may have very many files

@@ -234,6 +234,7 @@ class CacheCase(E2E):
         end = time.monotonic() + WAIT
         while not ready():
             self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
 
     def asks(self, target, times=2, headers=(), **options):
         """Cache-Status of so many requests."""
@@ -805,7 +806,7 @@ class Stores(CacheCase):
         return [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
 
     def wait_files(self, folder, count):
-        self.until(lambda: len([name for name in self.files(folder) if len(os.path.basename(name)) == 32]) == count)
+        self.eventually(lambda: len([name for name in self.files(folder) if len(os.path.basename(name)) == 32]) == count, "%d files" % count)
 
     def statuses(self, server, *targets, headers=()):
         with server.connect() as conn:
