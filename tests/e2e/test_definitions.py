@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 
-from harness import E2E, ROOT, app_site, not_on_windows, read_text, run_program, scratch
+from harness import E2E, ROOT, WAIT, app_site, not_on_windows, read_text, run_program, scratch
 from test_docs_reference import SITE
 
 # The classes of the objects that the site of the reference reports.
@@ -189,7 +189,7 @@ class Definitions(E2E):
 
     def test_they_name_what_test_files_have(self):
         with scratch(names_lua=NAMES_OF_TESTS, site_lua=SITE) as folder:
-            status, out, err = run_program(["test", "names.lua"], cwd=folder)
+            status, out, err = run_program(["test", "--timeout", str(WAIT), "names.lua"], cwd=folder)
             self.assertEqual((status, err), (0, ""), out)
             found = json.loads(read_text(os.path.join(folder, "names.json")))
         present = {"%s.%s" % (of, name) for of, names in found.items() for name in names} - INTERNAL

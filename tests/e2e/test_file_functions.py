@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from harness import (E2E, SANITIZER, WINDOWS, WINE, app_site, beside, in_parallel, many_files, not_on_windows,
+from harness import (E2E, SANITIZER, WAIT, WINDOWS, WINE, app_site, beside, in_parallel, many_files, not_on_windows,
                      read_bytes, repeats, run_program, scratch, write_bytes, write_text)
 
 # Snippets run inside a handler; their results are a JSON list, in which false stands for nil.
@@ -434,7 +434,7 @@ it("reads", function()
 end)
 """, "data.txt": "data"}) as folder:
             os.rename(os.path.join(folder, "a.test.lua"), os.path.join(folder, "a_test.lua"))
-            status, out, err = run_program(["test", "a_test.lua"], cwd=folder)
+            status, out, err = run_program(["test", "--timeout", str(WAIT), "a_test.lua"], cwd=folder)
             self.assertEqual(status, 0, out + err)
 
     def test_at_the_top_a_failure_is_an_error_of_the_site(self):

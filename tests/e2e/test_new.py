@@ -262,7 +262,7 @@ it("keeps the order", function()
   test.truthy(numbers[1] < numbers[2])
 end)
 """)
-        done = run("test", "tests/order_test.lua", cwd=folder)
+        done = run("test", "--timeout", str(WAIT), "tests/order_test.lua", cwd=folder)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 

@@ -124,7 +124,7 @@ end)
             os.mkdir(os.path.join(where, "tests"))
             write_text(os.path.join(where, "tests/store_test.lua"), self.TEST)
             for env in ({}, {"LUASERVE_ENV": "production"}):
-                status, out, err = run_program(["test"], cwd=where, env=env)
+                status, out, err = run_program(["test", "--timeout", str(WAIT)], cwd=where, env=env)
                 self.assertEqual((status, "1 passed" in out), (0, True), out + err)
 
     def test_t19_dev_and_the_server(self):
@@ -164,7 +164,7 @@ it("forgets", function() test.equal(nil) end)
 it("forgets that", function() test.contains("text") end)
 it("means it", function() test.equal(nil, nil) end)
 """)
-            status, out, err = run_program(["test"], cwd=where)
+            status, out, err = run_program(["test", "--timeout", str(WAIT)], cwd=where)
         self.assertEqual(status, 1)
         self.assertIn("equal_test.lua:3: forgets\n   test.equal: the second value is missing: test.equal(got, expected); for nil write "
                       "test.equal(got, nil)", out + err)
