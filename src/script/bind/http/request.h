@@ -107,15 +107,15 @@ struct ls_request {
     int dispatch_ref; /* of the task for which it was taken: the listener, see ls_listener_of */
     ls_chain_run chain;
     ls_answer_later *later;
-    const char *described;           /* by this call of res, since the function began or next() returned; NULL: none */
-    char described_file[LUA_IDSIZE]; /* where */
-    int described_line;
+    const char *described; /* by this call of res, since the function began or next() returned; NULL: none */
     int16_t no_file; /* res:file has failed: the status of a handler that does not answer; 0: it has not */
     uint8_t answer;  /* enum ls_answer */
     bool has_body;   /* LS_RES_ANSWER is set */
     bool status_set; /* the handler has set the status */
     bool failing;    /* the function `failed` runs */
     bool returned;   /* the handler has returned: an error is one of its results */
+    int described_line;
+    char described_file[LUA_IDSIZE]; /* where */
 };
 
 typedef struct ls_response { /* the res object */

@@ -69,7 +69,8 @@ int ls_body_of(lua_State *L, int index, ls_body *out)
     out->slices = out->few;
     if (type == LUA_TSTRING || type == LUA_TNUMBER) {
         out->few[0].block = NULL;
-        out->few[0].ptr = ls_number_tolstring(L, index, &out->few[0].len);
+        out->few[0].ptr = type == LUA_TSTRING ? lua_tolstring(L, index, &out->few[0].len)
+                                              : ls_number_tolstring(L, index, &out->few[0].len);
         out->count = out->few[0].len > 0;
         if (out->few[0].len >= LS_STRING_SHARED_MIN) {
             (void)ls_strings_reserve(L, 1);
