@@ -30,7 +30,7 @@ local function free_name(sock)
   return name
 end
 
-local options = { port = tonumber((...)) or 7001, read_timeout = false, write_ahead = 2 * QUEUED_MAX, max_line = "4k" }
+local options = { port = (...) or 7001, read_timeout = false, write_ahead = 2 * QUEUED_MAX, max_line = "4k" }
 
 ls.tcp(options, function(sock)
   local name = free_name(sock)

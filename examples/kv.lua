@@ -62,4 +62,4 @@ local function serve(sock)
   end
 end
 
-ls.tcp({ port = tonumber((...)) or 7002, read_timeout = 600, max_line = 512 }, serve)
+ls.tcp({ port = (...) or 7002, read_timeout = 600, max_line = 512 }, serve)

@@ -361,7 +361,7 @@ end
 local function mode_of(fname, mode)
   local bits = mode
   if type(mode) == "string" then
-    bits = mode:match("^[0-7]+$") and tonumber(mode, 8)
+    bits = mode:match("^[0-7]+$") and #mode <= 9 and tonumber(mode, 8)
   elseif type(mode) == "number" then
     bits = math.tointeger(mode)
   end

@@ -20,6 +20,7 @@ enum {
     FIRST_LINE_BYTES_MAX = 64,
     STAT_BYTES_MAX = 96,     /* of one line of "stats" */
     REASON_BYTES_MAX = 1100, /* of the reply to "reload" */
+    RELOADS_MAX = 1024,      /* that have not ended, also of clients that have left */
 };
 
 struct ls_control {
@@ -30,6 +31,8 @@ struct ls_control {
     ls_acceptor_service *service;
     ls_conn_limit limit;               /* its own: the control socket answers also at the limit of the server */
     _Atomic(ls_tcp_server *) sessions; /* of the current generation */
+    ls_mutex reloading;                /* held for a moment: a reload ends while its client leaves */
+    unsigned reloads;
     bool stopped;
 };
 
@@ -78,11 +81,15 @@ static void send_stats(ls_thread_ctx *ctx, ls_stream *s, const ls_site_host *hos
 
 /* ---- reload --------------------------------------------------------------------------------------------------- */
 
+/* The stream has no pending operation but the watch, which ends when the client leaves: it must not hold a place of
+ * the limit until the reload ends. Whichever of `reload_ended` and `client_left` is the second frees the struct. */
 typedef struct reloading {
     ls_reload_wait wait;
     ls_op op;
-    ls_port *port;
-    ls_stream *stream;
+    ls_stream_watch watch;
+    ls_control *control;
+    ls_stream *stream; /* NULL: the client has left */
+    bool watched, ended;
     char reply[REASON_BYTES_MAX];
 } reloading;
 
@@ -100,27 +107,58 @@ static void reply_reloaded(ls_thread_ctx *ctx, ls_op *op)
     free(r);
 }
 
+static void client_left(ls_thread_ctx *ctx, ls_stream_watch *watch)
+{
+    reloading *r = LS_CONTAINER(watch, reloading, watch);
+    ls_stream *s = r->stream;
+    ls_mutex_lock(&r->control->reloading);
+    const bool ended = r->ended;
+    r->stream = NULL;
+    ls_mutex_unlock(&r->control->reloading);
+    if (ended) free(r);
+    ls_stream_close(ctx, s);
+}
+
 static void reload_ended(ls_reload_wait *wait, int result, const char *message)
 {
     reloading *r = LS_CONTAINER(wait, reloading, wait);
+    ls_control *control = r->control;
     (void)snprintf(r->reply, sizeof r->reply, "%s%s", result == LS_OK ? "ok" : "failed ",
                    result == LS_OK ? "" : message);
     r->op = (ls_op){.done = reply_reloaded};
-    ls_port_post(r->port, &r->op, 0);
+    ls_mutex_lock(&control->reloading);
+    const bool left = r->stream == NULL;
+    const bool leaves = !left && r->watched && !ls_stream_unwatch(r->stream, &r->watch);
+    r->ended = true;
+    control->reloads--;
+    ls_mutex_unlock(&control->reloading);
+    if (left)
+        free(r);
+    else if (!leaves)
+        ls_port_post(control->port, &r->op, 0);
 }
 
-/* Until the reply no operation of the stream is pending. */
-static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, const ls_control *control)
+static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, ls_control *control)
 {
     reloading *r = calloc(1, sizeof *r);
     if (r == NULL) {
         ls_stream_close(ctx, s);
         return;
     }
-    r->wait.ended = reload_ended;
-    r->port = control->port;
-    r->stream = s;
-    control->reload(control->runtime->host->server, &r->wait);
+    *r = (reloading){.wait.ended = reload_ended, .watch.lost = client_left, .control = control, .stream = s};
+    ls_mutex_lock(&control->reloading);
+    const bool begins = control->reloads < RELOADS_MAX;
+    const int err = begins ? ls_stream_watch_begin(ctx, s, &r->watch) : LS_ELIMIT;
+    r->watched = err == LS_PENDING;
+    if (err == LS_ERESET) r->stream = NULL;
+    control->reloads += begins;
+    ls_mutex_unlock(&control->reloading);
+    if (begins)
+        control->reload(control->runtime->host->server, &r->wait);
+    else
+        free(r);
+    if (!begins) reply_at_last(ctx, s, "failed too many reloads wait");
+    if (err == LS_ERESET) ls_stream_close(ctx, s);
 }
 
 /* Give the stream to a Lua state, as a new one. `received` goes back: the session reads its first line again. */
@@ -168,8 +206,9 @@ static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
         return;
     }
     if (strncmp(line, interrupt, sizeof interrupt - 1) == 0) {
-        const uint64_t number = strtoull(line + sizeof interrupt - 1, NULL, 10);
-        if (number > 0) ls_interrupts_set(control->runtime, number);
+        const char *digits = line + sizeof interrupt - 1;
+        const uint64_t number = strtoull(digits, NULL, 10);
+        if (digits[strspn(digits, "0123456789")] == '\0' && number > 0) ls_interrupts_set(control->runtime, number);
     }
     ls_stream_close(ctx, s);
 }
@@ -212,6 +251,7 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *ru
     control->reload = reload;
     control->runtime = runtime;
     ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX);
+    ls_mutex_open(&control->reloading);
     const size_t bytes = strlen(path);
     err = bytes == 0 ? LS_EINVAL : LS_ELIMIT;
     if (bytes == 0 || bytes >= sizeof at.bytes) goto fail_limit;
@@ -231,6 +271,7 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *ru
 fail_service:
     ls_acceptor_service_drop(control->service);
 fail_limit:
+    ls_mutex_close(&control->reloading);
     ls_conn_limit_close(&control->limit);
     free(control);
     return err;
@@ -262,6 +303,7 @@ void ls_control_close(ls_control *control, ls_thread_ctx *ctx)
     if (!control->stopped) ls_acceptor_stop(ctx, control->acceptor);
     ls_acceptor_close(control->acceptor);
     ls_acceptor_service_drop(control->service);
+    ls_mutex_close(&control->reloading);
     ls_conn_limit_close(&control->limit);
     free(control);
 }

@@ -543,6 +543,7 @@ class Attach(E2E):
             listener.settimeout(WAIT)
             for args, answer, expected in (
                     (("repl", "--attach"), b"hello %d 1\n" % 10**30, "the server closed the connection"),
+                    (("repl", "--attach"), b"hello 0 %d\n" % 10**30, "the server closed the connection"),
                     (("reload", "--wait", "--control"), b"failed \x1b[2J", "\\027[2J; the previous site"),
                     (("reload", "--wait", "--control"), b"x" * 1000000, "the server ended before the result")):
                 with subprocess.Popen([LUASERVE, *args, path], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as client:

@@ -52,11 +52,12 @@ local function receive(session)
     session.buffer, session.at = session.buffer:sub(session.at) .. text, 1
   end
   local parts, left = {}, math.tointeger(tonumber(bytes))
-  if not left or left > MESSAGE_BYTES_MAX then return nil end
+  number = math.tointeger(tonumber(number))
+  if not left or left > MESSAGE_BYTES_MAX or not number then return nil end
   while true do
     local part = session.buffer:sub(from, from + left - 1)
     parts[#parts + 1], left, session.at = part, left - #part, from + #part
-    if left == 0 then return kind, table.concat(parts), tonumber(number) end
+    if left == 0 then return kind, table.concat(parts), number end
     session.buffer, from = more(session), 1
     if not session.buffer then return nil end
   end

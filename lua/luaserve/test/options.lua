@@ -19,7 +19,7 @@ local pattern = {
 local seconds = {
   expected = "seconds, above 0 and at most 86400",
   read = function(text)
-    local number = tonumber(text)
+    local number = text:find("^[%d.]+$") and tonumber(text)
     return number and number > 0 and number <= 86400 and number or nil
   end,
 }

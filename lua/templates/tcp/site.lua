@@ -3,7 +3,7 @@
 local ls = require "luaserve"
 local protocol = require "protocol"
 
-ls.tcp({ port = tonumber((...)) or 7000, read_timeout = 300, max_line = protocol.LINE_BYTES_MAX }, function(sock)
+ls.tcp({ port = (...) or 7000, read_timeout = 300, max_line = protocol.LINE_BYTES_MAX }, function(sock)
   for line in sock:lines() do
     local answer, ends = protocol.answer(line)
     if not sock:send(answer, "\n") or ends then return end

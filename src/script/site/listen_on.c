@@ -18,10 +18,10 @@ int ls_site_listen_on(ls_site *site, const char *text, char *message, size_t mes
     const char *host = text + brackets;
     const size_t len = colon != NULL ? (size_t)(colon - host) - brackets : 0;
     ls_addr parsed;
-    char *end = NULL;
-    const unsigned long port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
+    const size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
+    const unsigned long port = digits > 0 ? strtoul(colon + 1, NULL, 10) : 0;
     if (len > 0 && len < sizeof at.host) memcpy(at.host, host, len);
-    if (end == NULL || end == colon + 1 || *end != '\0' || port > UINT16_MAX || at.host[0] == '\0' ||
+    if (digits == 0 || colon[1 + digits] != '\0' || port > UINT16_MAX || at.host[0] == '\0' ||
         ls_addr_parse(at.host, (uint16_t)port, &parsed) < 0 || parsed.family == LS_ADDR_UNIX) {
         (void)snprintf(message, message_bytes, "listen_on: invalid address \"%s\": give one such as \"127.0.0.1:0\"",
                        text);

@@ -87,6 +87,7 @@ function tests.an_invalid_mode_or_owner_raises()
     { { path = "/a", mode = 660 },
       'mode must be octal digits in a string, from "0000" to "0777", such as "0660"; got 660' },
     { { path = "/a", mode = 512 }, "got 512" }, { { path = "/a", mode = "1000" }, 'got "1000"' },
+    { { path = "/a", mode = "2000000000000000000777" }, "got \"2000000000000000000777\"" },
     { { path = "/a", mode = -1 }, "got -1" }, { { path = "/a", mode = "0680" }, 'got "0680"' },
     { { path = "/a", mode = "" }, 'got ""' }, { { path = "/a", mode = "rw" }, 'got "rw"' },
     { { path = "/a", mode = true }, "got true" }, { { path = "/a", mode = 1.5 }, "got 1.5" },

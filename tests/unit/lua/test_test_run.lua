@@ -21,7 +21,10 @@ function tests.parse_refuses()
   check.equal(message("--junit"), "missing value of --junit: a file name")
   check.equal(message("--timeout", "86401"),
     '--timeout: invalid value "86401": must be seconds, above 0 and at most 86400')
-  check.equal(message("--timeout", "0"), '--timeout: invalid value "0": must be seconds, above 0 and at most 86400')
+  for _, text in ipairs { "0", "0x10", " 5", "5s", "." } do
+    check.equal(message("--timeout", text),
+      '--timeout: invalid value "' .. text .. '": must be seconds, above 0 and at most 86400')
+  end
   check.equal(message("--log-level", ""),
     '--log-level: invalid value "": must be one of debug, info, warn, error, off')
   check.equal(message("--filter", "["):match("^[^:]*:[^:]*:"), '--filter: "[" is no Lua pattern:')

@@ -24,10 +24,22 @@ static void stats(void *server, ls_site_stat_fn *each, void *to)
 }
 
 static const char *reload_fails; /* the reason; NULL: it does not */
+static ls_node *reload_waits;    /* NULL: a reload ends at once */
 
 static void reload(void *server, ls_reload_wait *wait)
 {
-    wait->ended(wait, reload_fails == NULL ? LS_OK : LS_ESCRIPT, reload_fails == NULL ? "" : reload_fails);
+    if (reload_waits != NULL)
+        ls_list_push(reload_waits, &wait->node);
+    else
+        wait->ended(wait, reload_fails == NULL ? LS_OK : LS_ESCRIPT, reload_fails == NULL ? "" : reload_fails);
+}
+
+static uint64_t interrupted; /* the last number */
+
+void __wrap_ls_interrupts_set(const ls_runtime *runtime, uint64_t number);
+void __wrap_ls_interrupts_set(const ls_runtime *runtime, uint64_t number)
+{
+    interrupted = number;
 }
 
 static void control_place_open(control_place *p)
@@ -105,12 +117,80 @@ TEST_IN(control_place, p, it_replies_and_closes)
 {
     start(p);
     check_reply(p, "stats\n", "one 1\nhalf 0.5\n");
-    check_reply(p, "interrupt 1\n", ""); /* no session has this number */
-    check_reply(p, "interrupt 0\n", "");
-    check_reply(p, "interrupt x\n", "");
     check_reply(p, "unknown\n", "");
     check_reply(p, "stats", ""); /* the line has no end */
     check_reply(p, "stats 1\n", "");
+    stop(p);
+}
+
+TEST_IN(control_place, p, interrupt_takes_a_whole_number)
+{
+    static const char *const wrong[] = {"interrupt \n",    "interrupt 0\n",  "interrupt x\n",  "interrupt 5abc\n",
+                                        "interrupt  5\n",  "interrupt +5\n", "interrupt -5\n", "interrupt 5 \n",
+                                        "interrupt 0x5\n", "interrupt 5\r\n"};
+    start(p);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_reply(p, wrong[i], "");
+        assert_int_equal(interrupted, 0);
+    }
+    check_reply(p, "interrupt 17\n", "");
+    assert_int_equal(interrupted, 17);
+    stop(p);
+}
+
+static void end_reloads(ls_node *waits)
+{
+    while (!ls_list_empty(waits)) {
+        ls_reload_wait *wait = LS_CONTAINER(waits->next, ls_reload_wait, node);
+        ls_list_remove(&wait->node);
+        wait->ended(wait, LS_OK, "");
+    }
+}
+
+/* All places are taken by clients that wait for a reload. Those that leave free theirs before it ends; for the last
+ * one the end of the reload and its own are in the queue together. One that has closed its sending side waits. */
+TEST_IN(control_place, p, a_client_that_leaves_a_queued_reload_holds_no_place)
+{
+    ls_node waits;
+    int fds[LS_CONTROL_CONNECTIONS_MAX];
+    char reply[3] = "";
+    ls_node_init(&waits);
+    start(p);
+    reload_waits = &waits;
+    for (size_t i = 0; i < LS_CONTROL_CONNECTIONS_MAX; i++) {
+        fds[i] = dial(p);
+        assert_int_equal(send(fds[i], "reload\n", 7, MSG_NOSIGNAL), 7);
+        pump(p);
+    }
+    assert_int_equal(shutdown(fds[0], SHUT_WR), 0);
+    for (size_t i = 2; i < LS_CONTROL_CONNECTIONS_MAX; i++) close(fds[i]);
+    check_reply(p, "stats\n", "one 1\nhalf 0.5\n");
+    close(fds[1]);
+    end_reloads(&waits);
+    for (int tries = 0; tries < 1000 && read(fds[0], reply, 2) != 2; tries++) pump(p);
+    assert_string_equal(reply, "ok");
+    close(fds[0]);
+    reload_waits = NULL;
+    stop(p);
+}
+
+/* Clients that ask and leave, while a site loads. */
+TEST_IN(control_place, p, reloads_that_wait_are_limited)
+{
+    ls_node waits;
+    ls_node_init(&waits);
+    start(p);
+    reload_waits = &waits;
+    for (size_t i = 0; i < 1024; i++) {
+        const int fd = dial(p);
+        assert_int_equal(send(fd, "reload\n", 7, MSG_NOSIGNAL), 7);
+        pump(p);
+        close(fd);
+    }
+    check_reply(p, "reload\n", "failed too many reloads wait");
+    end_reloads(&waits);
+    reload_waits = NULL;
+    check_reply(p, "reload\n", "ok");
     stop(p);
 }
 

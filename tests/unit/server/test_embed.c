@@ -524,8 +524,8 @@ TEST(all_listeners_move_to_one_address)
 {
     static const char *const wrong[] = {
         /* clang-format off */
-        "", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:1x", "localhost:0",
-        "unix:/tmp/s", "[]:0",
+        "", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:1x", "127.0.0.1:+1",
+        "127.0.0.1: 1", "127.0.0.1:-0", "localhost:0", "unix:/tmp/s", "[]:0",
         /* clang-format on */
     };
     char message[300], expected[300];
