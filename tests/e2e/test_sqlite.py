@@ -4,9 +4,10 @@ import os
 import shutil
 import sqlite3
 import threading
+from random import Random
 
-from harness import (OTHER_SYSTEM, WAIT, WINDOWS, Server, app_site, beside, has_sqlite, in_parallel, repeats,
-                     temporary_folder, write_text)
+from harness import (OTHER_SYSTEM, WAIT, WINDOWS, Server, app_site, beside, has_sqlite, in_parallel, read_bytes, repeats,
+                     temporary_folder, write_bytes, write_text)
 from harness.chunks import ROUTE, SiteChunks
 
 PRELUDE = app_site(r"""
@@ -384,6 +385,11 @@ class Sqlite(SiteChunks):
         self.refuses(head + "ls.sqlite('%s/text.db')" % folder, "site.lua:2: ls.sqlite: %s/text.db: file is not a database" % folder)
         self.refuses(head + "ls.sqlite('%s/none/a.db')" % folder, "unable to open database file")
         self.refuses(head + "ls.sqlite('%s')" % folder, "unable to open database file")
+        if not WINDOWS:
+            os.mkfifo(folder + "/fifo")
+            os.symlink("loop", folder + "/loop")
+            self.refuses(head + "ls.sqlite('%s/fifo')" % folder, "disk I/O error")
+            self.refuses(head + "ls.sqlite('%s/loop')" % folder, "unable to open database file")
 
     def test_a_damaged_file_is_eio(self):
         self.run_lua("for n = 1, 300 do db:exec('insert into item(name, data) values(?, zeroblob(2000))', 'n' .. n) end")
@@ -394,6 +400,45 @@ class Sqlite(SiteChunks):
             out.seek(8192)
             out.write(b"\xff" * 400000)
         self.fails("local bad = ls.sqlite('%s/bad.db') return bad:query('select * from item')" % folder, "malformed", "EIO")
+
+    def test_each_page_and_header_byte_may_be_damaged(self):
+        """A damaged file, also one with parts of another process beside it, never ends or stops the server."""
+        folder = temporary_folder()
+        self.addCleanup(shutil.rmtree, folder)
+        with contextlib.closing(sqlite3.connect(folder + "/whole.db", isolation_level=None)) as made:
+            made.executescript("""pragma page_size = 512; create table item(id integer primary key, n, data);
+                create index by_n on item(n); create view v as select n, data from item order by n;
+                create trigger t after insert on item begin update item set n = n + 1; end;
+                create table g(a, b generated always as (a || 'x') stored, c as (abs(a)));
+                insert into g(a) values(1);
+                with recursive c(x) as (select 1 union all select x + 1 from c where x < 99)
+                insert into item(n, data) select x, zeroblob(x * 9) from c""")
+        whole = read_bytes(folder + "/whole.db")
+        random = Random(1)
+        damaged = [whole[:random.randrange(len(whole))] for _ in range(40)]
+        for at in [*range(0, len(whole), 512), *range(100)]:
+            bad = bytearray(whole)
+            for n in range(8 if at % 512 == 0 else 1):  # the first bytes of a page say what the others are
+                bad[at + n + (at == 0) * 100] = random.randrange(256)
+            damaged.append(bad)
+        for n, bad in enumerate(damaged):
+            write_bytes("%s/%d.db" % (folder, n), bad)
+            if n % 3 < 2:
+                write_bytes("%s/%d.db%s" % (folder, n, ("-wal", "-journal")[n % 3]), b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + random.randbytes(3000))
+        codes, = self.run_lua("""
+          local codes = {}
+          local function try(...)
+            local ok, e = pcall(...)
+            codes[ok and "fine" or e.code or tostring(e):gsub("^.*%%.db: ", "")] = true
+            return e
+          end
+          for n = 0, %d do
+            local db = try(ls.sqlite, "%s/" .. n .. ".db")
+            for _, sql in ipairs(type(db) ~= "string" and { "select * from item", "select * from v", "select * from g",
+              "insert into item(n) values(5)", "delete from item where n > 50", "vacuum" } or {}) do try(db.query, db, sql) end
+          end
+          return codes""" % (len(damaged) - 1, folder))
+        self.assertLessEqual({"fine", "EIO", "file is not a database"}, set(codes))
 
     def test_a_database_has_one_list_of_migrations(self):
         """The second call would take its first migration for that of the first call, and not run it."""
