@@ -70,10 +70,14 @@ function stores.folder(path, bytes_max, object)
     local name = core.cache_name(line)
     return path .. "/" .. name:sub(1, 2), name
   end
+  -- Whether a copy, or one that was not written to its end, has that name: others in the folder are not ours.
+  local function is_copy(folder, name)
+    return #name == 32 and name:find("^%x+$") and name:sub(1, 2) == folder or name:find("^%.luaserve%-%x+$")
+  end
   local function each(fn)
     for _, folder in ipairs(succeeds(file.list(path)) or {}) do
-      for _, info in ipairs(succeeds(file.list(path .. "/" .. folder, { details = true })) or {}) do
-        if info.type == "file" then fn(path .. "/" .. folder .. "/" .. info.name, info) end
+      for _, info in ipairs(folder:find("^%x%x$") and succeeds(file.list(path .. "/" .. folder, { details = true })) or {}) do
+        if info.type == "file" and is_copy(folder, info.name) then fn(path .. "/" .. folder .. "/" .. info.name, info) end
       end
     end
   end
@@ -162,8 +166,9 @@ local function unpack_all(fill, line, bytes, from)
   while from <= #bytes do
     local whole, magic, checksum, text, after = pcall(string.unpack, CHECKED, bytes, from)
     if not whole or magic ~= MAGIC or checksum ~= core.cache_name(text) then break end
-    local stored_s, age_ms, lifetime_ms, refresh_ms, error_ms, status, strict, for_all, key, selects, lines, body =
-      string.unpack(ENTRY, text)
+    local made, stored_s, age_ms, lifetime_ms, refresh_ms, error_ms, status, strict, for_all, key, selects, lines, body =
+      pcall(string.unpack, ENTRY, text)
+    if not made then break end
     local facts = { age_ms = age_ms + max(time() - stored_s, 0) * 1000, lifetime_ms = lifetime_ms, refresh_ms = refresh_ms,
       error_ms = error_ms, strict = strict ~= 0, for_all = for_all ~= 0 }
     if is_line(key, line) and core.cache_restore(fill, status, facts, key, selects, lines, body) then count = count + 1 end

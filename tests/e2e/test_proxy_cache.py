@@ -8,7 +8,7 @@ import socketserver
 import threading
 import time
 
-from harness import Closed, E2E, app_site, in_parallel, not_on_windows, request, table, temporary_folder
+from harness import Closed, E2E, app_site, in_parallel, not_on_windows, request, table, temporary_folder, write_text
 from harness.environment import WAIT
 from harness.peer import Peer, PeerConn, response
 
@@ -791,6 +791,16 @@ class Stores(CacheCase):
     SOURCE = app_site("""
         local _, store = app:proxy("/", "http://127.0.0.1:%d", { cache = { %s } })
         app:get("/purge", function(req) return tostring(store:purge(req.query.path)) end)
+        app:get("/forge", function(req)  -- a copy with a right checksum: of the entry that is sent, else of each beginning of one
+          local core, file = require "luaserve.core", ls.file
+          local name = core.cache_name(req.query.line)
+          local path = "@DIR@/c/" .. name:sub(1, 2)
+          local entry = string.pack("<I6I6I6I6I6I2BBs4s4s4s4", os.time(), 0, 1000000, 0, 0, 200, 0, 0,
+            req.query.line .. "\\nhttp://" .. req.host, "", req.query.lines or "", "forged")
+          entry = entry:sub(1, tonumber(req.query.bytes) or #entry)
+          assert(file.mkdir(path, { parents = true }))
+          assert(file.write(path .. "/" .. name, req.query.line .. "\\n" .. string.pack("<c8c32s4", "lsstore3", core.cache_name(entry), entry)))
+        end)
         app:get("/copies", function() return tostring(#ls.dict("pages", { evict = true }):keys()) end)
 """)
 
@@ -856,8 +866,25 @@ class Stores(CacheCase):
         server = self.one('folder = "%s"' % folder)
         self.assertEqual(self.statuses(server, *sources), ["hit"] + ["fwd=uri-miss; stored"] * 59)
 
+    def test_files_that_are_forged(self):
+        """A copy that somebody else has written is an entry with valid fields, or none."""
+        server = self.one('folder = "@DIR@/c"')
+        for n, (query, expected) in enumerate([("", "hit"), ("lines=A:+1%0D%0A", "hit"), ("lines=Content-Length:+1%0D%0A", None),
+                                               ("lines=Transfer-Encoding:+chunked%0D%0A", None), ("lines=A:+1", None),
+                                               ("lines=Connection:+close%0D%0A", None), ("lines=A:+1%0D%0A%0D%0AB", None),
+                                               *(("bytes=%d" % at, None) for at in range(0, 70, 7))]):
+            source = self.up.on("/forged/%d" % n, response(b"hello", [FRESH]))
+            self.statuses(server, "/forge?line=%s&%s" % (source, query))
+            with self.subTest(query=query):
+                self.assertEqual(self.statuses(server, source, source), [expected or "fwd=uri-miss; stored", "hit"])
+
     def test_a_folder_never_has_more_than_its_size(self):
         folder = self.folder()
+        others = [folder + "/README", folder + "/ab/notes.txt", folder + "/site/" + "a" * 32, folder + "/ab/" + "c" * 32]
+        for path in others:  # the oldest files
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            write_text(path, "of somebody else")
+            os.utime(path, (1, 1))
 
         def copies():
             """The first line and the bytes on the disk of each file."""
@@ -868,7 +895,7 @@ class Stores(CacheCase):
                         data = file.read()
                 except FileNotFoundError:
                     continue
-                if len(os.path.basename(name)) == 32:
+                if len(os.path.basename(name)) == 32 and name not in others:
                     out[data.split(b"\n")[0]] = -(-len(data) // 4096) * 4096
             return out
 
@@ -883,6 +910,7 @@ class Stores(CacheCase):
         self.assertGreater(sum(copies().values()), 200 << 10)
         server.stop()
         fill(self.one('folder_size = "100k", folder = "%s"' % folder), ["/size/1", "/size/2"], 100 << 10)
+        self.assertEqual([os.path.exists(path) for path in others], [True] * len(others))
 
     def test_a_dict(self):
         with self.subTest("behind a memory without room"):

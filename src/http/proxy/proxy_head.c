@@ -40,8 +40,7 @@ static bool begins(const char *name, size_t len, const char *with, size_t with_l
     return len >= with_len && ls_proxy_same_name(name, with_len, with, with_len);
 }
 
-/* Whether a field of that name concerns one connection only, whatever Connection says. */
-static bool is_hop(const char *name, size_t len)
+bool ls_proxy_is_hop(const char *name, size_t len)
 {
     switch (len) {
     case 2: return SAME(name, len, "te");
@@ -133,7 +132,7 @@ static bool drops(const ls_proxy_filter *filter, const char *name, size_t len)
 
 bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len)
 {
-    if (is_hop(name, len) || (x->head.lists && connection_lists(x, name, len)) || drops(filter, name, len))
+    if (ls_proxy_is_hop(name, len) || (x->head.lists && connection_lists(x, name, len)) || drops(filter, name, len))
         return false;
     const bool may_say = filter->trusted && memchr(name, '_', len) == NULL;
     if (begins(name, len, "x-forwarded-", 12)) return may_say && !SAME(name, len, "x-forwarded-for");
@@ -328,7 +327,7 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
         const size_t len = field.name_len;
         if (SAME(name, len, "content-type") && field.value_len >= 17)
             *events = ls_text_same(field.value, 17, "text/event-stream", 17);
-        if (is_hop(name, len) || (head->lists && response_lists(bytes, head, name, len))) continue;
+        if (ls_proxy_is_hop(name, len) || (head->lists && response_lists(bytes, head, name, len))) continue;
         if (own > 0 && ls_proxy_is_own(x, own, name, len)) continue;
         if (SAME(name, len, "date")) x->has_date = true;
         if (SAME(name, len, "content-type")) x->has_type = true;

@@ -62,6 +62,9 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head,
                            bool *events);
 
+/* Whether a field of that name concerns one connection only, whatever Connection says. */
+bool ls_proxy_is_hop(const char *name, size_t len);
+
 /* Whether the first `own` bytes of the fields of the response have a field of that name: what was there before stays,
  * in place of a field of the server, but Set-Cookie and Vary, to which those are added. */
 bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_t len);

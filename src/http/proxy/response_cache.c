@@ -98,9 +98,28 @@ ls_stored *ls_stored_make(int status, const ls_freshness *fresh, ls_text key, ls
     return entry;
 }
 
+/* Whether each line is a valid field, and none is of a connection. */
+static bool are_lines(ls_text lines)
+{
+    for (size_t at = 0; at < lines.len;) {
+        const char *const from = lines.ptr + at, *const end = memchr(from, '\n', lines.len - at);
+        const char *const colon = memchr(from, ':', lines.len - at);
+        if (end == NULL || colon == NULL || end - colon < 3 || colon[1] != ' ' || end[-1] != '\r' ||
+            !ls_is_token(from, (size_t)(colon - from)) || !ls_is_field_value(colon + 2, (size_t)(end - colon) - 3) ||
+            ls_proxy_is_hop(from, (size_t)(colon - from)))
+            return false;
+        at += (size_t)(end - from) + 1;
+    }
+    return true;
+}
+
 ls_stored *ls_stored_read(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
                           ls_text body)
 {
+    if (status < 200 || status > 599 || key.len > LS_CACHE_KEY_BYTES_MAX || lines.len > LS_BLOCK_LARGE ||
+        !are_lines(lines) || (select.len > 0 && select.ptr[select.len - 1] != '\n') ||
+        (body.len > 0 && !ls_status_has_content(status)))
+        return NULL;
     content *copy = malloc(sizeof *copy + body.len);
     if (copy == NULL) return NULL;
     ls_external_init(&copy->external, LS_BLOCK_EXTERNAL, ls_external_free);

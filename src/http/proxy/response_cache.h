@@ -114,7 +114,8 @@ size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, cha
  * *body is dropped. */
 ls_stored *ls_stored_make(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
                           ls_slice *body);
-/* The same with a copy of the body. */
+/* The same for the copy of a second store, which anybody may have written, with a copy of the body. NULL: also of one
+ * that is no response of a cache. */
 ls_stored *ls_stored_read(int status, const ls_freshness *fresh, ls_text key, ls_text select, ls_text lines,
                           ls_text body);
 static inline void ls_stored_drop(ls_stored *entry)

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "codec/http_chars.h"
 #include "codec/http_range.h"
 #include "codec/http_text.h"
 #include "http/coding/coding_filter.h"
@@ -657,20 +656,6 @@ static int cache_list(lua_State *L)
     return status == LUA_OK ? 1 : lua_error(L);
 }
 
-/* Whether each line is a valid field. */
-static bool are_lines(ls_text lines)
-{
-    for (size_t at = 0; at < lines.len;) {
-        const char *const from = lines.ptr + at, *const end = memchr(from, '\n', lines.len - at);
-        const char *const colon = memchr(from, ':', lines.len - at);
-        if (end == NULL || colon == NULL || end - colon < 3 || colon[1] != ' ' || end[-1] != '\r' ||
-            !ls_is_token(from, (size_t)(colon - from)) || !ls_is_field_value(colon + 2, (size_t)(end - colon) - 3))
-            return false;
-        at += (size_t)(end - from) + 1;
-    }
-    return true;
-}
-
 /* core.cache_restore(fill, status, facts, key, select, lines, body) -> whether an entry of cache_list is valid and
  * restored, see ls_fill_restore */
 static int cache_restore(lua_State *L)
@@ -680,11 +665,7 @@ static int cache_restore(lua_State *L)
     const ls_freshness fresh = check_freshness(L, 3);
     const ls_text of_key = ls_check_text(L, 4), select = ls_check_text(L, 5), lines = ls_check_text(L, 6);
     const ls_text body = ls_check_text(L, 7);
-    if (status < 200 || status > 599 || of_key.len > LS_CACHE_KEY_BYTES_MAX || lines.len > LS_BLOCK_LARGE ||
-        !are_lines(lines) || (select.len > 0 && select.ptr[select.len - 1] != '\n') ||
-        (body.len > 0 && !ls_status_has_content((int)status)))
-        return ls_push_boolean(L, false);
-    ls_stored *entry = ls_stored_read((int)status, &fresh, of_key, select, lines, body);
+    ls_stored *entry = status == (int)status ? ls_stored_read((int)status, &fresh, of_key, select, lines, body) : NULL;
     const bool restored = entry != NULL && ls_fill_restore(fill, entry);
     if (entry != NULL) ls_stored_drop(entry);
     return ls_push_boolean(L, restored);
