@@ -70,8 +70,7 @@ static void unref(ls_listener *listener, uint32_t count)
     if (ended != NULL) ended(user);
 }
 
-/* Count one connection if the limit allows it. */
-static bool admit(ls_conn_limit *limit)
+bool ls_conn_limit_enter(ls_conn_limit *limit)
 {
     uint32_t count = atomic_load(&limit->count);
     do {
@@ -87,7 +86,7 @@ static void admit_waiting(ls_conn_limit *limit)
     for (;;) {
         accept_slot *slot = NULL;
         ls_mutex_lock(&limit->mutex);
-        if (!ls_list_empty(&limit->waiting) && admit(limit)) {
+        if (!ls_list_empty(&limit->waiting) && ls_conn_limit_enter(limit)) {
             slot = LS_CONTAINER(limit->waiting.next, accept_slot, waiting);
             ls_list_remove(&slot->waiting);
         }
@@ -161,7 +160,7 @@ static void accept_done(ls_thread_ctx *ctx, ls_op *op)
     ls_conn_limit *limit = slot->listener->conn_limit;
     if (op->result < 0)
         retire(slot, op->result);
-    else if (!atomic_load(&limit->has_waiting) && admit(limit))
+    else if (!atomic_load(&limit->has_waiting) && ls_conn_limit_enter(limit))
         hand_over(ctx, slot, op->accept.fd);
     else
         wait_for_admission(slot, op->accept.fd); /* after the connections that wait already */

@@ -28,6 +28,7 @@ typedef struct ls_conn_limit {
 
 void ls_conn_limit_open(ls_conn_limit *limit, uint32_t connections_max);
 void ls_conn_limit_close(ls_conn_limit *limit);
+bool ls_conn_limit_enter(ls_conn_limit *limit); /* count one connection if the limit allows it */
 void ls_conn_limit_leave(ls_conn_limit *limit); /* a connection has closed; any thread, inside an actor or not */
 
 /* No connection is left. After every listener has stopped, no further one is accepted. */

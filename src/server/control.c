@@ -30,6 +30,7 @@ struct ls_control {
     ls_acceptor *acceptor;
     ls_acceptor_service *service;
     ls_conn_limit limit;               /* its own: the control socket answers also at the limit of the server */
+    ls_conn_limit session_limit;       /* instead of it, from "repl" on */
     _Atomic(ls_tcp_server *) sessions; /* of the current generation */
     ls_mutex reloading;                /* held for a moment: a reload ends while its client leaves */
     unsigned reloads;
@@ -164,6 +165,12 @@ static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, ls_control *control)
 /* Give the stream to a Lua state, as a new one. `received` goes back: the session reads its first line again. */
 static void begin_session(ls_thread_ctx *ctx, ls_stream *s, ls_control *control, ls_slice received)
 {
+    if (!ls_conn_limit_enter(&control->session_limit)) {
+        ls_slice_drop(&received);
+        reply_at_last(ctx, s, "error 35 0\n64 sessions are open; close another");
+        return;
+    }
+    ls_conn_limit_leave(&control->limit);
     ls_stream_recv_within(s, 0);
     ls_stream_unread(s, received);
     memset(ls_stream_user(s), 0, ls_tcp_user_bytes);
@@ -251,6 +258,7 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *ru
     control->reload = reload;
     control->runtime = runtime;
     ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX);
+    ls_conn_limit_open(&control->session_limit, LS_CONTROL_CONNECTIONS_MAX);
     ls_mutex_open(&control->reloading);
     const size_t bytes = strlen(path);
     err = bytes == 0 ? LS_EINVAL : LS_ELIMIT;
@@ -272,6 +280,7 @@ fail_service:
     ls_acceptor_service_drop(control->service);
 fail_limit:
     ls_mutex_close(&control->reloading);
+    ls_conn_limit_close(&control->session_limit);
     ls_conn_limit_close(&control->limit);
     free(control);
     return err;
@@ -279,7 +288,7 @@ fail_limit:
 
 void ls_control_serve(ls_control *control, ls_site *site)
 {
-    atomic_store(&control->sessions, ls_site_control(site, &control->limit));
+    atomic_store(&control->sessions, ls_site_control(site, &control->session_limit));
 }
 
 void ls_control_start(ls_thread_ctx *ctx, ls_control *control)
@@ -295,7 +304,7 @@ void ls_control_stop(ls_thread_ctx *ctx, ls_control *control)
 
 bool ls_control_idle(const ls_control *control)
 {
-    return ls_conn_limit_idle(&control->limit);
+    return ls_conn_limit_idle(&control->limit) && ls_conn_limit_idle(&control->session_limit);
 }
 
 void ls_control_close(ls_control *control, ls_thread_ctx *ctx)
@@ -304,6 +313,7 @@ void ls_control_close(ls_control *control, ls_thread_ctx *ctx)
     ls_acceptor_close(control->acceptor);
     ls_acceptor_service_drop(control->service);
     ls_mutex_close(&control->reloading);
+    ls_conn_limit_close(&control->session_limit);
     ls_conn_limit_close(&control->limit);
     free(control);
 }

@@ -2,7 +2,8 @@
  *
  * The first line of a connection, sent in one call, says what it is for:
  *
- *     repl             a session of lua/luaserve/repl.lua in a Lua state, until either side closes
+ *     repl             a session of lua/luaserve/repl.lua in a Lua state, until either side closes. Sessions have
+ *                      places of their own: the other lines are answered also when all of these are taken
  *     interrupt N      ends the line that the session with the number N computes; the server closes the connection
  *     stats            the values of ls.stats(), one line "name value" each; the server closes the connection
  *     reload           loads the site again; at the end of that "ok", or "failed" and the reason; then it closes
@@ -21,7 +22,7 @@
 
 typedef struct ls_control ls_control;
 
-enum { LS_CONTROL_CONNECTIONS_MAX = 64 };
+enum { LS_CONTROL_CONNECTIONS_MAX = 64 }; /* and as many sessions */
 
 typedef struct ls_reload_wait { /* of a caller who waits for the end of a reload that begins after the call */
     ls_node node;

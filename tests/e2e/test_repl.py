@@ -412,6 +412,14 @@ class Attach(E2E):
         for link in links[1:]:
             link.close()
 
+    def test_sessions_leave_room_for_other_commands(self):
+        self.controlled()
+        sessions = [self.session() for _ in range(64)]
+        self.assertIn(b"uptime ", self.control(b"stats\n").recv(65536))
+        self.assertEqual(self.attach("1\n"), (1, "", "luaserve repl: cannot attach to %s: 64 sessions are open; close another\n" % self.path))
+        sessions[0].link.shutdown(socket.SHUT_RDWR)
+        self.eventually(lambda: self.attach("1\n")[0] == 0, "a session has room")
+
     def test_a_loop_delays_nobody_else_and_ends_by_max_cpu(self):
         server = self.controlled('require "luaserve".config { max_cpu = 1 }\n' + SITE)
         session = self.session()

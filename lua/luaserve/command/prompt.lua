@@ -68,11 +68,11 @@ local function begin(at)
   local link, why = system.connect(at)
   if not link then return nil, why end
   local session = { link = link, buffer = "", at = 1, interrupts = 0 }
-  local kind = nil
-  if system.write(link, "repl\n") then kind, _, session.id = receive(session) end
-  if kind then return session end
+  local kind, text
+  if system.write(link, "repl\n") then kind, text, session.id = receive(session) end
+  if kind == "hello" then return session end
   system.disconnect(link)
-  return nil, "the server closed the connection; it accepts its own user and root"
+  return nil, kind == "error" and command.printable(text) or "the server closed the connection; it accepts its own user and root"
 end
 
 -- What another program sends cannot change the terminal.
