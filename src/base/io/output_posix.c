@@ -67,6 +67,12 @@ static ssize_t put(const target *t, const char *text, size_t len)
     return -1;
 }
 
+/* The disk, or what the user may have of it. */
+static bool is_full(int error)
+{
+    return error == ENOSPC || error == EDQUOT;
+}
+
 /* Returns the number of bytes written. */
 static size_t put_all(const target *t, const char *text, size_t len, uint32_t ms)
 {
@@ -76,10 +82,10 @@ static size_t put_all(const target *t, const char *text, size_t len, uint32_t ms
         const ssize_t n = put(t, text + at, len - at);
         if (n >= 0) {
             at += (size_t)n;
-        } else if (errno != EAGAIN && errno != EINTR && (errno != ENOSPC || ls_output_waits())) {
+        } else if (errno != EAGAIN && errno != EINTR && (!is_full(errno) || ls_output_waits())) {
             return len; /* there is no reader, and no other place for the text */
         } else if (errno != EINTR) {
-            const bool full = errno == ENOSPC;
+            const bool full = is_full(errno);
             const uint64_t now_ns = ls_clock_ns();
             if (now_ns >= until_ns) break;
             if (full)

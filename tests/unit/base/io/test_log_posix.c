@@ -11,13 +11,13 @@
 #include "base/io/log.h"
 #include "base/io/output.h"
 
-static _Atomic bool is_full; /* the disk of standard error */
+static _Atomic int full_error; /* of the disk of standard error; 0: it has room */
 
 /* Replaces the function of the C library in this process. */
 ssize_t write(int fd, const void *bytes, size_t n)
 {
-    if (!is_full || fd != STDERR_FILENO) return (ssize_t)syscall(SYS_write, fd, bytes, n);
-    errno = ENOSPC;
+    if (full_error == 0 || fd != STDERR_FILENO) return (ssize_t)syscall(SYS_write, fd, bytes, n);
+    errno = full_error;
     return -1;
 }
 
@@ -55,9 +55,9 @@ static void take_until(int fd, char *out, size_t room, const char *text)
     }
 }
 
-/* Without a reader a line is queued, then dropped, and the thread continues; a test that blocks here fails by its time
- * limit. */
-TEST(a_stalled_reader_stops_nobody)
+/* Lines are queued, then dropped, and the thread continues; a test that blocks here fails by its time limit. When
+ * there is room again, a line before the next one tells how many were lost. */
+static void check_dropped(int error)
 {
     enum { ROOM = 4 << 20, COUNT = 3000 };
     static const char end[] = " log lines dropped: standard error took no more\n";
@@ -68,7 +68,9 @@ TEST(a_stalled_reader_stops_nobody)
     memset(text, 'x', sizeof text);
     capture(&c);
     const int flags = fcntl(STDERR_FILENO, F_GETFL);
+    full_error = error;
     for (int i = 0; i < COUNT; i++) ls_log_text(LS_LOG_INFO, text, sizeof text);
+    full_error = 0;
     assert_int_equal(fcntl(STDERR_FILENO, F_GETFL), flags); /* the shell shares it */
 
     take_until(c.read_fd, out, ROOM, end);
@@ -88,21 +90,30 @@ TEST(a_stalled_reader_stops_nobody)
     free(out);
 }
 
+TEST(a_stalled_reader_stops_nobody)
+{
+    check_dropped(0);
+}
+
 TEST(lines_wait_for_space_on_the_disk)
 {
-    captured c;
-    char out[1000];
+    static const int errors[] = {ENOSPC, EDQUOT};
     ls_output_serve();
-    capture(&c);
-    is_full = true;
-    ls_log(LS_LOG_INFO, "first");
-    ls_log(LS_LOG_INFO, "second");
-    is_full = false;
-    ls_log(LS_LOG_INFO, "third");
-    take_until(c.read_fd, out, sizeof out, "info third\n");
-    const char *first = strstr(out, "info first\n"), *second = strstr(out, "info second\n");
-    assert_true(first != NULL && second > first);
-    release(&c);
+    for (size_t i = 0; i < 2; i++) {
+        captured c;
+        char out[1000];
+        capture(&c);
+        full_error = errors[i];
+        ls_log(LS_LOG_INFO, "first");
+        ls_log(LS_LOG_INFO, "second");
+        full_error = 0;
+        ls_log(LS_LOG_INFO, "third");
+        take_until(c.read_fd, out, sizeof out, "info third\n");
+        const char *first = strstr(out, "info first\n"), *second = strstr(out, "info second\n");
+        assert_true(first != NULL && second > first);
+        release(&c);
+        check_dropped(errors[i]);
+    }
 }
 
 TEST(a_pipe_without_a_reader_and_a_closed_stderr_are_ignored)
