@@ -50,14 +50,14 @@ static int fetch(ls_digest digest, EVP_MD **out)
 
 int ls_digest_start(void)
 {
-    EVP_MD *md;
+    EVP_MD *md = NULL;
     const int err = fetch(LS_DIGEST_SHA1, &md);
     return err == LS_ENOTSUP ? LS_OK : err;
 }
 
 int ls_sha1(const void *bytes, size_t len, uint8_t out[LS_SHA1_BYTES])
 {
-    EVP_MD *md;
+    EVP_MD *md = NULL;
     const int err = fetch(LS_DIGEST_SHA1, &md);
     if (err < 0) return err;
     return EVP_Digest(bytes, len, out, NULL, md, NULL) == 1 ? LS_OK : ls_openssl_failed(LS_ENOMEM);
@@ -84,7 +84,7 @@ static bool key_begin(ls_hasher *hash, const void *key, size_t key_len)
 
 int ls_hasher_open(ls_digest digest, const void *key, size_t key_len, ls_hasher **out)
 {
-    EVP_MD *md;
+    EVP_MD *md = NULL;
     const int err = fetch(digest, &md);
     if (err < 0) return err;
     ls_hasher *hash = calloc(1, sizeof *hash);

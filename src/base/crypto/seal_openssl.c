@@ -41,7 +41,7 @@ static bool pass(EVP_CIPHER_CTX *ctx, const void *context, size_t context_len, c
 int ls_seal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t context_len, const void *text,
             size_t len, uint8_t *out)
 {
-    const EVP_CIPHER *cipher;
+    const EVP_CIPHER *cipher = NULL;
     uint8_t none[TAG_BYTES];
     int written, err = fetch(&cipher);
     if (err < 0) return err;
@@ -61,7 +61,7 @@ int ls_seal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t co
 int ls_unseal(const uint8_t key[LS_SEAL_KEY_BYTES], const void *context, size_t context_len, const uint8_t *sealed,
               size_t len, uint8_t *out)
 {
-    const EVP_CIPHER *cipher;
+    const EVP_CIPHER *cipher = NULL;
     uint8_t tag[TAG_BYTES], none[TAG_BYTES];
     int written, err = fetch(&cipher);
     if (err < 0) return err;

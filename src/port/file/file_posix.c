@@ -93,9 +93,8 @@ int ls_file_write(ls_fd fd, const ls_slice *slices, unsigned count)
     while (count > 0) {
         struct iovec iov[LS_FILE_GATHER];
         const unsigned n = count < LS_FILE_GATHER ? count : LS_FILE_GATHER;
-        for (unsigned i = 0; i < n; i++) iov[i] = (struct iovec){(char *)(uintptr_t)slices[i].ptr, slices[i].len};
-        iov[0].iov_base = (char *)iov[0].iov_base + skip;
-        iov[0].iov_len -= skip;
+        iov[0] = (struct iovec){(char *)(uintptr_t)slices[0].ptr + skip, slices[0].len - skip};
+        for (unsigned i = 1; i < n; i++) iov[i] = (struct iovec){(char *)(uintptr_t)slices[i].ptr, slices[i].len};
         const ssize_t written = writev(fd, iov, (int)n);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) return ls_err_from_errno(errno);
