@@ -6,7 +6,8 @@ local HEAD = [[
 # All calls
 
 Every function and method of the API. `[ ]` may be left out; what follows the arrow are the results. A call that fails for a reason
-outside of the program returns `nil, message, code`, which the arrow does not repeat; one of a database raises. Each name leads to its description.
+outside of the program returns `nil, message, code`, which the arrow does not repeat; one of a database raises. An error about a value that is `nil` ends with the last
+call of the task that has failed so: `; the last call that failed before: site.lua:12: connection refused`. Each name leads to its description.
 
 This page is made from the comments of the sources, as the [definitions for editors](command-line.md#luaserve-new) are.
 ]]

@@ -483,7 +483,7 @@ local meta = {
 
 local function failure(request, message, code)
   local at = request.at
-  return nil, format("cannot fetch %s%s: %s", at.origin, at.target:match("^[^?]*"), message), code
+  return core.failed(nil, format("cannot fetch %s%s: %s", at.origin, at.target:match("^[^?]*"), message), code)
 end
 
 -- The message and code of a body that has failed; raises the error of the function that sends the request's body.
@@ -713,7 +713,7 @@ function fetch.fetch(url, given, ...)
       if request.stream then return answer end
       local text
       text, message, code = read_whole(answer)
-      if not text then return nil, message, code end
+      if not text then return core.failed(nil, message, code) end
       answer.text = text
       return answer
     end

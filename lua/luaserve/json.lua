@@ -4,6 +4,7 @@
 -- metatable that cjson.decode gives to the empty arrays of a text.
 
 local cjson = require "cjson"
+local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 
 local error, getmetatable, next, pcall, setmetatable, type =
@@ -68,7 +69,7 @@ function json.decode(text, extra)
   local ok, value = pcall(cjson_decode, text)
   if ok then return value end
   if value == "not enough memory" then error(value, 0) end
-  return nil, value
+  return core.failed(nil, value)
 end
 
 return json

@@ -149,7 +149,9 @@ function client.connect(url, opts, ...)
     usage.error("ls.websocket: the option tls needs a URL with wss://; got %s", usage.quote(url))
   end
   out.fields = table.concat(lines)
-  return open(host, port, out)
+  local ws, message, code, status = open(host, port, out)
+  if not ws then return core.failed(nil, message, code, status) end
+  return ws
 end
 
 return client

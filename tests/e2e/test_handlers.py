@@ -270,6 +270,41 @@ app:get("/", function() local function deeper() return 1 + deeper() end return d
             self.assertEqual([conn.response().status for _ in range(21)], [500] * 20 + [200])
 
 
+class Nil(E2E):
+    """An error about a nil value names the call that has failed in the same task, and no other."""
+    CASES = {  # the handler, and the reason that the line of its call gives; None: no call
+        "fetch": ('local r = ls.fetch("http://127.0.0.1:1/x") return r.text', "cannot fetch http://127.0.0.1:1/x: .*refused"),
+        "connect": ('local s = ls.connect("127.0.0.1", 1) s:close()', "connection refused"),
+        "websocket": ('local ws = ls.websocket("ws://127.0.0.1:1/") ws:close()', ".*refused"),
+        "file": ('local text = ls.file.read("none") return #text', "none: .*"),
+        "json": ('local t = ls.json.decode("{") return t.a', ".*"),
+        "buffer": ('local n = 1 + ls.file.stat("none").size', "none: .*"),
+        "chain": ('local function get() local t = ls.file.read("none") return t end local text = get() return text .. ""', "none: .*"),
+        "wrapped": ('local b = ls.fetch("http://127.0.0.1:1/x") or nil return b.text', "cannot fetch .*refused"),
+        "handled": ('local s = ls.connect("127.0.0.1", 1) if not s then s = nothing end return s.x', "connection refused"),
+        "global": ('local t = ls.file.read("none") return nothing.x', None),
+        "field": ('local t = ls.file.read("none") return req.nothing.x', None),
+        "method": ('local t = ls.file.read("none") return req:nothing()', None),
+        "none": ("local t return t.x", None),
+        "other": ("local t = {} return t + 1", None),
+        "job": ('ls.spawn(function() ls.file.read("none") end):wait() local t return t.x', None),
+        "internal": ('assert(ls.file.mkdir("@DIR@/new/folder", { parents = true })) local t return t.x', None),
+    }
+    SITE = app_site("\n".join('app:get("/%s", function(req) %s end)' % (name, code) for name, (code, _) in CASES.items()))
+
+    def test_the_last_call_that_failed_is_named(self):
+        for name, (_, reason) in self.CASES.items():
+            with self.subTest(name):
+                line = self.SITE[:self.SITE.index('"/%s"' % name)].count("\n") + 1
+                mark = self.server.mark()
+                self.assertEqual(self.get("/" + name).status, 500)
+                message = self.server.wait_log(r"attempt to ", mark)
+                if reason is None:
+                    self.assertNotIn("the last call", message)
+                else:
+                    self.assertRegex(message, r"a nil value.*; the last call that failed before: \S*site\.lua:%d: %s$" % (line, reason))
+
+
 class Hogs(E2E):
     """A client that always has a next request, or a next line, lets the tasks that wait in the same Lua state run."""
 

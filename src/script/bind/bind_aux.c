@@ -14,10 +14,7 @@
 
 int ls_push_failure(lua_State *L, int err)
 {
-    lua_pushnil(L);
-    lua_pushstring(L, ls_err_text(err));
-    lua_pushstring(L, ls_err_name(err));
-    return 3;
+    return ls_push_failure_text(L, err, "%s", ls_err_text(err));
 }
 
 int ls_push_failure_text(lua_State *L, int err, const char *format, ...)
@@ -25,7 +22,7 @@ int ls_push_failure_text(lua_State *L, int err, const char *format, ...)
     va_list arguments;
     lua_pushnil(L);
     va_start(arguments, format);
-    lua_pushvfstring(L, format, arguments);
+    ls_task_failed(L, lua_pushvfstring(L, format, arguments));
     va_end(arguments);
     lua_pushstring(L, ls_err_name(err));
     return 3;

@@ -165,6 +165,13 @@ static int core_stop(lua_State *L)
     return 0;
 }
 
+/* core.failed(...) -> its arguments, the results of a function of luaserve that begin with nil and a reason */
+static int core_failed(lua_State *L)
+{
+    ls_task_failed(L, luaL_checkstring(L, 2));
+    return lua_gettop(L);
+}
+
 /* core.can_wait() -> whether a call that waits is possible here */
 static int core_can_wait(lua_State *L)
 {
@@ -219,6 +226,7 @@ static const luaL_Reg functions[] = {{"now", core_now},
                                      {"stats", core_stats},
                                      {"stop", core_stop},
                                      {"can_wait", core_can_wait},
+                                     {"failed", core_failed},
                                      {"task", core_task},
                                      {"thread", core_thread},
                                      {"processors", core_processors},

@@ -89,6 +89,11 @@ struct ls_state {
     char refused_at[80]; /* the line that wanted more memory than there is, or "" */
     char ended_at[80];   /* the line at which the current task exceeded the processor-time limit: "site.lua:12" */
     int exceeded_text_ref;
+    struct { /* the last call that returned nil and a reason to the site, for ls_task_keep_error() */
+        const struct ls_task *task; /* only compared */
+        uint32_t message;           /* task->message */
+        char text[200];             /* "site.lua:12: reason" */
+    } failed;
     ls_strings strings; /* long strings that are being sent */
 
     _Atomic unsigned long_lived; /* connections that outlive a reload: open, or with a handler that has not returned */

@@ -255,6 +255,9 @@ bool ls_task_is_left_error(lua_State *L, int index);
 
 /* Find the innermost function of the site in a coroutine: `ar` receives its short_src and currentline. */
 bool ls_task_find_line(lua_State *co, lua_Debug *ar);
+/* A function that L runs returns nil and this reason. Kept if the site has called it, and not luaserve: an error about a
+ * nil value in the same task names it. */
+void ls_task_failed(lua_State *L, const char *reason);
 /* Where a coroutine waits in a file of the site: "site.lua:12", or "". */
 void ls_task_line(lua_State *co, char *out, size_t out_bytes);
 

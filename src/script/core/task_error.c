@@ -29,6 +29,24 @@ void ls_task_line(lua_State *co, char *out, size_t out_bytes)
     if (ls_task_find_line(co, &ar)) (void)snprintf(out, out_bytes, "%s:%d", ar.short_src, ar.currentline);
 }
 
+void ls_task_failed(lua_State *L, const char *reason)
+{
+    ls_state *state = ls_state_of(L);
+    lua_Debug ar;
+    if (state->current == NULL || state->current->co != L) return;
+    unsigned within = 0; /* functions of luaserve: one returns the results of the call */
+    for (int level = 1; lua_getstack(L, level, &ar) && lua_getinfo(L, "Sl", &ar); level++) {
+        if (ar.what[0] == 'C' || strcmp(ar.source, LS_LUA_SOURCE_PREFIX "usage.lua") == 0) continue; /* usage.call */
+        if (strncmp(ar.source, LS_LUA_SOURCE_PREFIX, sizeof LS_LUA_SOURCE_PREFIX - 1) == 0 && within++ == 0) continue;
+        if (within > 1) return;
+        state->failed.task = state->current;
+        state->failed.message = state->current->message;
+        (void)snprintf(state->failed.text, sizeof state->failed.text, "%s:%d: %s", ar.short_src, ar.currentline,
+                       reason);
+        return;
+    }
+}
+
 /* Append to the text on top of the stack the error that was kept before. */
 static void push_reason(lua_State *L, const ls_task *task)
 {
@@ -45,8 +63,25 @@ static int push_hint(lua_State *L)
     return 1;
 }
 
+/* Add to the message at index 1 the last call that has failed in the task, if the value of a local variable or of a call
+ * is nil. */
+static void add_failed(lua_State *L)
+{
+    static const char nil[] = " a nil value";
+    const ls_state *state = ls_state_of(L);
+    const char *message = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
+    const char *what = message != NULL ? strstr(message, nil) : NULL;
+    if (what == NULL || state->failed.task != state->current || state->failed.message != state->current->message)
+        return;
+    what += sizeof nil - 1;
+    if (*what != '\0' && strncmp(what, " (local", 7) != 0 && strncmp(what, " (upvalue", 9) != 0) return;
+    lua_pushfstring(L, "%s; the last call that failed before: %s", message, state->failed.text);
+    lua_replace(L, 1);
+}
+
 static void add_hint(lua_State *L)
 {
+    add_failed(L);
     if (lua_type(L, 1) != LUA_TSTRING || strstr(lua_tostring(L, 1), "attempt to call a nil value (method '") == NULL)
         return;
     lua_pushcfunction(L, push_hint);

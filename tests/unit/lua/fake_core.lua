@@ -79,6 +79,7 @@ function core.crypto_equal(a, b) return a == b end
 
 core.waits = true
 function core.can_wait() return core.waits end
+function core.failed(...) return ... end
 
 -- Returns and clears the recorded calls.
 function core.take_calls()
