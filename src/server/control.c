@@ -141,24 +141,20 @@ static void reload_ended(ls_reload_wait *wait, int result, const char *message)
 
 static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, ls_control *control)
 {
-    reloading *r = calloc(1, sizeof *r);
+    ls_mutex_lock(&control->reloading);
+    reloading *r = control->reloads < RELOADS_MAX ? calloc(1, sizeof *r) : NULL;
     if (r == NULL) {
-        ls_stream_close(ctx, s);
+        ls_mutex_unlock(&control->reloading);
+        reply_at_last(ctx, s, "failed too many reloads wait");
         return;
     }
     *r = (reloading){.wait.ended = reload_ended, .watch.lost = client_left, .control = control, .stream = s};
-    ls_mutex_lock(&control->reloading);
-    const bool begins = control->reloads < RELOADS_MAX;
-    const int err = begins ? ls_stream_watch_begin(ctx, s, &r->watch) : LS_ELIMIT;
+    control->reloads++;
+    const int err = ls_stream_watch_begin(ctx, s, &r->watch);
     r->watched = err == LS_PENDING;
     if (err == LS_ERESET) r->stream = NULL;
-    control->reloads += begins;
     ls_mutex_unlock(&control->reloading);
-    if (begins)
-        control->reload(control->runtime->host->server, &r->wait);
-    else
-        free(r);
-    if (!begins) reply_at_last(ctx, s, "failed too many reloads wait");
+    control->reload(control->runtime->host->server, &r->wait);
     if (err == LS_ERESET) ls_stream_close(ctx, s);
 }
 
