@@ -1,0 +1,611 @@
+/* sim_poll.c - the table of descriptors, and the calls that are the same for all of them; epoll, eventfd, timerfd and
+ * pipes. See sim.h.
+ *
+ * epoll as the kernel has it: a change of a file puts the entries that watch it on the ready list of their set and
+ * wakes one thread that waits there; the thread looks at each entry of the list again, leaves out what does not hold
+ * any more, and puts level-triggered entries back. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "port/sim/sim.h"
+
+static struct {
+    ls_sim_file *files[LS_SIM_FDS_MAX];
+    uint64_t files_opened;
+    unsigned open, lowest; /* none below `lowest` is free */
+    unsigned fds_max;      /* RLIMIT_NOFILE; 0: the most there are */
+} table;
+
+static const char any_change; /* poll(2) waits for a change of any file */
+
+/* ---- the table -------------------------------------------------------------------------------------------------- */
+
+bool ls_sim_fd_is(int fd)
+{
+    return fd >= LS_SIM_FD_FIRST && fd < LS_SIM_FD_FIRST + LS_SIM_FDS_MAX;
+}
+
+static int put_file(unsigned at, ls_sim_file *file)
+{
+    table.files[at] = file;
+    table.open++;
+    file->refs++;
+    return LS_SIM_FD_FIRST + (int)at;
+}
+
+int ls_sim_fd_open(ls_sim_file *file, const ls_sim_kind *kind, bool waits)
+{
+    const unsigned most = table.fds_max > 0 && table.fds_max < LS_SIM_FDS_MAX ? table.fds_max : LS_SIM_FDS_MAX;
+    unsigned at = table.lowest;
+    while (at < most && table.files[at] != NULL) at++;
+    if (at >= most || ls_sim_chance(ls_sim_faults_now.no_descriptors)) {
+        errno = EMFILE;
+        return -1;
+    }
+    table.lowest = at + 1;
+    file->kind = kind;
+    file->waits = waits;
+    if (file->refs == 0) file->number = ++table.files_opened;
+    return put_file(at, file);
+}
+
+ls_sim_file *ls_sim_file_of(int fd, const ls_sim_kind *kind)
+{
+    ls_sim_file *const file = ls_sim_fd_is(fd) ? table.files[fd - LS_SIM_FD_FIRST] : NULL;
+    if (file != NULL && (kind == NULL || file->kind == kind)) return file;
+    errno = file == NULL ? EBADF : ENOTSOCK;
+    return NULL;
+}
+
+unsigned ls_sim_fds_open(void)
+{
+    return table.open;
+}
+
+/* ---- epoll ------------------------------------------------------------------------------------------------------ */
+
+typedef struct epoll_set {
+    ls_sim_file file;
+    struct ls_sim_watch *ready, **ready_last, *all;
+} epoll_set;
+
+struct ls_sim_watch { /* an entry of a set */
+    struct ls_sim_watch *next_of_file, *next_ready, *next_of_set;
+    epoll_set *set;
+    ls_sim_file *file;
+    int fd;
+    bool is_ready;
+    struct epoll_event event;
+};
+
+static const ls_sim_kind epoll_kind;
+
+static void push_ready(struct ls_sim_watch *w)
+{
+    if (w->is_ready) return;
+    w->is_ready = true;
+    w->next_ready = NULL;
+    *w->set->ready_last = w;
+    w->set->ready_last = &w->next_ready;
+}
+
+static struct ls_sim_watch *pop_ready(epoll_set *set)
+{
+    struct ls_sim_watch *const w = set->ready;
+    if (w == NULL) return NULL;
+    if ((set->ready = w->next_ready) == NULL) set->ready_last = &set->ready;
+    w->is_ready = false;
+    return w;
+}
+
+void ls_sim_changed(ls_sim_file *file, unsigned events)
+{
+    for (struct ls_sim_watch *w = file->watches; w != NULL; w = w->next_of_file) {
+        if (!(w->event.events & events)) continue;
+        push_ready(w);
+        ls_sim_wake_one(w->set);
+    }
+    ls_sim_wake_all(file);
+    ls_sim_wake_all(&any_change);
+}
+
+bool ls_sim_wait_for(ls_sim_file *file, uint64_t until_ns)
+{
+    return ls_sim_wait(file, until_ns);
+}
+
+static unsigned holds(const struct ls_sim_watch *w)
+{
+    return w->file->kind->poll(w->file) & w->event.events;
+}
+
+int epoll_create1(int flags)
+{
+    (void)flags;
+    ls_sim_call("epoll_create", 0);
+    epoll_set *const set = calloc(1, sizeof *set);
+    set->ready_last = &set->ready;
+    const int fd = ls_sim_fd_open(&set->file, &epoll_kind, true);
+    if (fd < 0) free(set);
+    return fd;
+}
+
+static void unlink_watch(struct ls_sim_watch *w)
+{
+    struct ls_sim_watch **at = &w->file->watches;
+    while (*at != w) at = &(*at)->next_of_file;
+    *at = w->next_of_file;
+    for (at = &w->set->all; *at != w;) at = &(*at)->next_of_set;
+    *at = w->next_of_set;
+    if (w->is_ready) {
+        epoll_set *const set = w->set;
+        for (at = &set->ready; *at != w;) at = &(*at)->next_ready;
+        *at = w->next_ready;
+        if (*at == NULL) set->ready_last = at;
+    }
+    free(w);
+}
+
+int epoll_ctl(int epfd, int operation, int fd, struct epoll_event *event)
+{
+    ls_sim_call("epoll_ctl", fd);
+    epoll_set *const set = (epoll_set *)(void *)ls_sim_file_of(epfd, &epoll_kind);
+    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
+    struct ls_sim_watch *w = NULL;
+    const bool is_of_system = fd >= 0 && !ls_sim_fd_is(fd) && fcntl(fd, F_GETFD, 0L) >= 0;
+    if (set == NULL || (file == NULL && !is_of_system)) {
+        errno = EBADF;
+        return -1;
+    }
+    if (is_of_system || file->kind->poll == NULL) {
+        errno = EPERM;
+        return -1;
+    }
+    for (w = file->watches; w != NULL && (w->set != set || w->fd != fd);) w = w->next_of_file;
+    if (operation == EPOLL_CTL_ADD ? w != NULL : w == NULL) {
+        errno = operation == EPOLL_CTL_ADD ? EEXIST : ENOENT;
+        return -1;
+    }
+    if (operation == EPOLL_CTL_DEL) {
+        unlink_watch(w);
+        return 0;
+    }
+    if (w == NULL) {
+        w = calloc(1, sizeof *w);
+        *w = (struct ls_sim_watch){.next_of_file = file->watches, .next_of_set = set->all, .set = set, .file = file, .fd = fd};
+        file->watches = set->all = w;
+    }
+    w->event = *event;
+    w->event.events |= EPOLLERR | EPOLLHUP;
+    if (holds(w)) {
+        push_ready(w);
+        ls_sim_wake_one(set);
+    }
+    return 0;
+}
+
+static int take_ready(epoll_set *set, struct epoll_event *events, int max)
+{
+    struct ls_sim_watch *again[LS_SIM_FDS_MAX / 64];
+    int n = 0, back = 0;
+    while (n < max) {
+        struct ls_sim_watch *const w = pop_ready(set);
+        if (w == NULL) break;
+        const unsigned found = holds(w);
+        if (found == 0) continue;
+        events[n].events = found;
+        events[n++].data = w->event.data;
+        if (w->event.events & EPOLLONESHOT)
+            w->event.events &= EPOLLET | EPOLLONESHOT;
+        else if (!(w->event.events & EPOLLET) && back < (int)(sizeof again / sizeof again[0]))
+            again[back++] = w;
+    }
+    for (int i = 0; i < back; i++) push_ready(again[i]);
+    if (set->ready != NULL && n > 0) ls_sim_wake_one(set);
+    return n;
+}
+
+static uint64_t end_of(int timeout_ms)
+{
+    return timeout_ms < 0 ? UINT64_MAX : ls_sim_now_ns() + (uint64_t)timeout_ms * 1000000;
+}
+
+int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout_ms)
+{
+    ls_sim_call("epoll_wait", timeout_ms);
+    epoll_set *const set = (epoll_set *)(void *)ls_sim_file_of(epfd, &epoll_kind);
+    const uint64_t until_ns = end_of(timeout_ms);
+    if (set == NULL) return -1;
+    for (;;) {
+        const int n = take_ready(set, events, max);
+        if (n > 0) ls_sim_step("events", n, events[0].events);
+        if (n > 0 || timeout_ms == 0 || ls_sim_now_ns() >= until_ns) return n;
+        (void)ls_sim_wait(set, until_ns);
+    }
+}
+
+static void epoll_close(ls_sim_file *file)
+{
+    epoll_set *const set = (epoll_set *)(void *)file;
+    while (set->all != NULL) unlink_watch(set->all);
+    free(set);
+}
+
+static unsigned epoll_poll(ls_sim_file *file)
+{
+    return ((epoll_set *)(void *)file)->ready != NULL ? EPOLLIN : 0;
+}
+
+static const ls_sim_kind epoll_kind = {.name = "epoll", .poll = epoll_poll, .close = epoll_close};
+
+/* ---- eventfd and timerfd: a counter ----------------------------------------------------------------------------- */
+
+typedef struct counter {
+    ls_sim_file file;
+    uint64_t value, setting; /* setting: numbers the calls of timerfd_settime; an event of an earlier one is late */
+    unsigned refs;           /* of events, and the file */
+} counter;
+
+static unsigned counter_poll(ls_sim_file *file)
+{
+    return (((counter *)(void *)file)->value > 0 ? EPOLLIN : 0) | EPOLLOUT;
+}
+
+static ssize_t counter_read(ls_sim_file *file, void *to, size_t len)
+{
+    counter *const c = (counter *)(void *)file;
+    errno = len < sizeof c->value ? EINVAL : EAGAIN;
+    if (len < sizeof c->value || c->value == 0) return -1;
+    memcpy(to, &c->value, sizeof c->value);
+    c->value = 0;
+    return sizeof c->value;
+}
+
+static ssize_t counter_write(ls_sim_file *file, const void *from, size_t len)
+{
+    counter *const c = (counter *)(void *)file;
+    uint64_t add;
+    if (len < sizeof add) return -1;
+    memcpy(&add, from, sizeof add);
+    c->value += add;
+    ls_sim_changed(file, EPOLLIN);
+    return sizeof add;
+}
+
+static void counter_drop(counter *c)
+{
+    if (--c->refs == 0) free(c);
+}
+
+static void counter_close(ls_sim_file *file)
+{
+    counter *const c = (counter *)(void *)file;
+    c->setting++;
+    counter_drop(c);
+}
+
+static const ls_sim_kind event_kind = {.name = "eventfd", .poll = counter_poll, .read = counter_read, .write = counter_write, .close = counter_close};
+static const ls_sim_kind timer_kind = {.name = "timerfd", .poll = counter_poll, .read = counter_read, .close = counter_close};
+
+static int open_counter(const ls_sim_kind *kind, unsigned value)
+{
+    ls_sim_call(kind->name, value);
+    counter *const c = calloc(1, sizeof *c);
+    c->value = value;
+    c->refs = 1;
+    const int fd = ls_sim_fd_open(&c->file, kind, false);
+    if (fd < 0) free(c);
+    return fd;
+}
+
+int eventfd(unsigned value, int flags)
+{
+    (void)flags;
+    return open_counter(&event_kind, value);
+}
+
+int timerfd_create(clockid_t clock, int flags)
+{
+    (void)clock;
+    (void)flags;
+    return open_counter(&timer_kind, 0);
+}
+
+static void timer_fired(void *arg, uint64_t setting)
+{
+    counter *const c = arg;
+    if (c->setting == setting) {
+        c->value++;
+        ls_sim_changed(&c->file, EPOLLIN);
+    }
+    counter_drop(c);
+}
+
+int timerfd_settime(int fd, int flags, const struct itimerspec *wanted, struct itimerspec *before)
+{
+    (void)before;
+    ls_sim_call("timerfd_settime", fd);
+    counter *const c = (counter *)(void *)ls_sim_file_of(fd, &timer_kind);
+    if (c == NULL) return -1;
+    uint64_t ns = (uint64_t)wanted->it_value.tv_sec * 1000000000 + (uint64_t)wanted->it_value.tv_nsec;
+    c->value = 0;
+    c->setting++;
+    if (ns == 0) return 0;
+    if (!(flags & TFD_TIMER_ABSTIME)) ns += ls_sim_now_ns();
+    c->refs++;
+    ls_sim_at(ns, timer_fired, c, c->setting);
+    return 0;
+}
+
+/* ---- pipes ------------------------------------------------------------------------------------------------------ */
+
+enum { PIPE_BYTES = 65536 };
+
+typedef struct pipe_ends {
+    ls_sim_file ends[2]; /* to read, to write */
+    bool is_closed[2];
+    size_t first, count;
+    char bytes[PIPE_BYTES];
+} pipe_ends;
+
+static const ls_sim_kind read_end, write_end;
+
+static pipe_ends *pipe_of(ls_sim_file *file)
+{
+    return (pipe_ends *)(void *)(file - (file->kind == &write_end));
+}
+
+static unsigned pipe_poll(ls_sim_file *file)
+{
+    const pipe_ends *const p = pipe_of(file);
+    if (file->kind == &read_end) return (p->count > 0 ? EPOLLIN : 0) | (p->is_closed[1] ? EPOLLHUP : 0);
+    return (p->count < PIPE_BYTES ? EPOLLOUT : 0) | (p->is_closed[0] ? EPOLLERR : 0);
+}
+
+static ssize_t pipe_read(ls_sim_file *file, void *to, size_t len)
+{
+    pipe_ends *const p = pipe_of(file);
+    errno = EAGAIN;
+    if (p->count == 0) return p->is_closed[1] ? 0 : -1;
+    if (len > p->count) len = p->count;
+    for (size_t i = 0; i < len; i++) ((char *)to)[i] = p->bytes[(p->first + i) % PIPE_BYTES];
+    p->first = (p->first + len) % PIPE_BYTES;
+    p->count -= len;
+    ls_sim_changed(&p->ends[1], EPOLLOUT);
+    return (ssize_t)len;
+}
+
+static ssize_t pipe_write(ls_sim_file *file, const void *from, size_t len)
+{
+    pipe_ends *const p = pipe_of(file);
+    errno = p->is_closed[0] ? EPIPE : EAGAIN;
+    if (p->is_closed[0] || p->count == PIPE_BYTES) return -1;
+    if (len > PIPE_BYTES - p->count) len = PIPE_BYTES - p->count;
+    for (size_t i = 0; i < len; i++) p->bytes[(p->first + p->count + i) % PIPE_BYTES] = ((const char *)from)[i];
+    p->count += len;
+    ls_sim_changed(&p->ends[0], EPOLLIN);
+    return (ssize_t)len;
+}
+
+static void pipe_close(ls_sim_file *file)
+{
+    pipe_ends *const p = pipe_of(file);
+    const bool writes = file->kind == &write_end;
+    p->is_closed[writes] = true;
+    if (p->is_closed[!writes])
+        free(p);
+    else
+        ls_sim_changed(&p->ends[!writes], EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLERR);
+}
+
+static const ls_sim_kind read_end = {.name = "pipe", .poll = pipe_poll, .read = pipe_read, .close = pipe_close};
+static const ls_sim_kind write_end = {.name = "pipe", .poll = pipe_poll, .write = pipe_write, .close = pipe_close};
+
+int pipe2(int fds[2], int flags)
+{
+    ls_sim_call("pipe", 0);
+    pipe_ends *const p = calloc(1, sizeof *p);
+    if ((fds[0] = ls_sim_fd_open(&p->ends[0], &read_end, !(flags & O_NONBLOCK))) < 0) {
+        free(p);
+        return -1;
+    }
+    if ((fds[1] = ls_sim_fd_open(&p->ends[1], &write_end, !(flags & O_NONBLOCK))) >= 0) return 0;
+    p->is_closed[1] = true;
+    close(fds[0]);
+    errno = EMFILE;
+    return -1;
+}
+
+int pipe(int fds[2])
+{
+    return pipe2(fds, 0);
+}
+
+static void system_close(ls_sim_file *file)
+{
+    (void)file;
+}
+
+static const ls_sim_kind system_kind = {.name = "system", .close = system_close};
+
+/* ---- calls of all files ----------------------------------------------------------------------------------------- */
+
+static long of_system(long result)
+{
+    if (result >= 0) return result;
+    errno = (int)-result;
+    return -1;
+}
+
+ssize_t read(int fd, void *to, size_t len)
+{
+    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_read, fd, (long)to, (long)len, 0, 0, 0));
+    ls_sim_call("read", fd);
+    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
+    if (file == NULL) return -1;
+    if (file->kind->read == NULL) {
+        errno = EINVAL;
+        return -1;
+    }
+    ssize_t n;
+    while ((n = file->kind->read(file, to, len)) < 0 && errno == EAGAIN && file->waits)
+        (void)ls_sim_wait_for(file, UINT64_MAX);
+    return n;
+}
+
+ssize_t write(int fd, const void *from, size_t len)
+{
+    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_write, fd, (long)from, (long)len, 0, 0, 0));
+    ls_sim_call("write", fd);
+    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
+    if (file == NULL) return -1;
+    if (file->kind->write == NULL) {
+        errno = EINVAL;
+        return -1;
+    }
+    size_t sum = 0;
+    for (ssize_t n; sum < len || len == 0;) { /* a call that waits writes all */
+        if ((n = file->kind->write(file, (const char *)from + sum, len - sum)) >= 0) {
+            sum += (size_t)n;
+            if (!file->waits || len == 0) break;
+        } else if (errno != EAGAIN || !file->waits) {
+            return sum > 0 ? (ssize_t)sum : -1;
+        } else {
+            (void)ls_sim_wait_for(file, UINT64_MAX);
+        }
+    }
+    return (ssize_t)sum;
+}
+
+ssize_t writev(int fd, const struct iovec *vector, int count)
+{
+    ssize_t sum = 0;
+    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_writev, fd, (long)vector, count, 0, 0, 0));
+    for (int i = 0; i < count; i++) {
+        const ssize_t n = write(fd, vector[i].iov_base, vector[i].iov_len);
+        if (n < 0) return sum > 0 ? sum : n;
+        sum += n;
+        if ((size_t)n < vector[i].iov_len) break;
+    }
+    return sum;
+}
+
+int close(int fd)
+{
+    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_close, fd, 0, 0, 0, 0, 0));
+    ls_sim_call("close", fd);
+    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
+    if (file == NULL) ls_sim_fail("close(%d): it is not open", fd);
+    const unsigned at = (unsigned)(fd - LS_SIM_FD_FIRST);
+    ls_sim_step("close", fd, file->refs);
+    table.files[at] = NULL;
+    table.open--;
+    if (at < table.lowest) table.lowest = at;
+    if (--file->refs > 0) return 0;
+    while (file->watches != NULL) unlink_watch(file->watches);
+    file->kind->close(file);
+    return 0;
+}
+
+int fcntl(int fd, int command, ...)
+{
+    va_list args;
+    va_start(args, command);
+    const long value = va_arg(args, long);
+    va_end(args);
+    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_fcntl, fd, command, value, 0, 0, 0));
+    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
+    if (file == NULL) return -1;
+    switch (command) {
+    case F_GETFL: return O_RDWR | (file->waits ? 0 : O_NONBLOCK);
+    case F_SETFL: file->waits = !(value & O_NONBLOCK); return 0;
+    case F_GETFD: return FD_CLOEXEC;
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC: return ls_sim_fd_open(file, file->kind, file->waits);
+    default: return 0; /* locks: this process is the only one */
+    }
+}
+
+int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
+
+int dup(int fd)
+{
+    static ls_sim_file of_system; /* so that tests that count descriptors find those of the world */
+    if (ls_sim_fd_is(fd)) return fcntl(fd, F_DUPFD, 0L);
+    return ls_sim_fd_open(&of_system, &system_kind, false);
+}
+
+int dup2(int fd, int to)
+{
+    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
+    if (file == NULL || !ls_sim_fd_is(to)) return -1;
+    if (fd == to) return to;
+    if (ls_sim_file_of(to, NULL) != NULL) (void)close(to);
+    return put_file((unsigned)(to - LS_SIM_FD_FIRST), file);
+}
+
+int fstat(int fd, struct stat *out)
+{
+    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_newfstatat, fd, (long)"", (long)out, AT_EMPTY_PATH, 0, 0));
+    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
+    *out = (struct stat){.st_mode = S_IFSOCK, .st_ino = file != NULL ? file->number : 0};
+    if (file != NULL && file->kind->stat != NULL) file->kind->stat(file, out);
+    return file != NULL ? 0 : -1;
+}
+
+int poll(struct pollfd *wanted, nfds_t count, int timeout_ms)
+{
+    const uint64_t until_ns = end_of(timeout_ms);
+    ls_sim_call("poll", timeout_ms);
+    for (nfds_t i = 0; i < count; i++) /* a descriptor of the system, such as standard output, is always ready */
+        if (wanted[i].fd >= 0 && !ls_sim_fd_is(wanted[i].fd))
+            return (int)of_system(ls_sim_syscall(SYS_poll, (long)wanted, (long)count, 0, 0, 0, 0));
+    for (;;) {
+        int n = 0;
+        for (nfds_t i = 0; i < count; i++) {
+            const ls_sim_file *const file = wanted[i].fd < 0 ? NULL : ls_sim_file_of(wanted[i].fd, NULL);
+            wanted[i].revents = 0;
+            if (wanted[i].fd < 0) continue;
+            wanted[i].revents = file == NULL ? POLLNVAL
+                                : (short)(file->kind->poll((ls_sim_file *)file) & ((unsigned)wanted[i].events | POLLHUP | POLLERR));
+            n += wanted[i].revents != 0;
+        }
+        if (n > 0 || timeout_ms == 0 || ls_sim_now_ns() >= until_ns) return n;
+        (void)ls_sim_wait(&any_change, until_ns);
+    }
+}
+
+int getrlimit(__rlimit_resource_t which, struct rlimit *out)
+{
+    const rlim_t most = which == RLIMIT_NOFILE ? LS_SIM_FD_FIRST + LS_SIM_FDS_MAX : RLIM_INFINITY;
+    *out = (struct rlimit){which == RLIMIT_NOFILE && table.fds_max > 0 ? LS_SIM_FD_FIRST + table.fds_max : most, most};
+    return 0;
+}
+
+int setrlimit(__rlimit_resource_t which, const struct rlimit *limit)
+{
+    if (which == RLIMIT_NOFILE && limit->rlim_cur >= LS_SIM_FD_FIRST) table.fds_max = (unsigned)limit->rlim_cur - LS_SIM_FD_FIRST;
+    return 0;
+}
+
+int inotify_init1(int flags)
+{
+    (void)flags;
+    errno = EMFILE;
+    return -1;
+}

@@ -1,0 +1,453 @@
+/* sim_thread.c - threads of which one has the turn, mutexes and condition variables. See sim.h.
+ *
+ * A thread that waits gives the turn to a thread that can run, drawn from the seed; when none can, the time moves to
+ * the next event. A thread that ends gives the turn away first, and the next thread waits for the system's thread to
+ * end before it continues, so that destructors of thread-local data run alone as well.
+ *
+ * A mutex is what its memory in the C library's layout says: the number of the thread that has locked it, how often,
+ * and its kind. A condition variable is an address to wait for, and the clock of its waits. */
+#define _GNU_SOURCE
+#include <assert.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "port/sim/sim.h"
+
+enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, SIGNALS_MAX = 4 };
+
+typedef struct sim_thread {
+    enum { FREE, RUNS, WAITS, ENDED } state; /* RUNS: has the turn, or can get it */
+    unsigned number;
+    _Atomic uint32_t turn; /* a futex: 1 when this thread has it */
+    const void *object;    /* waits for it */
+    uint64_t until_ns;
+    bool woken, detached;
+    pthread_t real;
+    void *(*fn)(void *arg);
+    void *arg, *result;
+    int signals[SIGNALS_MAX];
+    union sigval values[SIGNALS_MAX];
+    unsigned signal_count;
+    uint64_t cpu_ns; /* computed so far */
+} sim_thread;
+
+typedef struct mutex { /* the layout of pthread_mutex_t up to its kind */
+    unsigned owner, count, unused[2];
+    int kind;
+} mutex;
+_Static_assert(sizeof(mutex) <= sizeof(pthread_mutex_t), "a mutex lies in that of the C library");
+
+typedef struct cond {
+    clockid_t clock; /* CLOCK_REALTIME is 0, which is also what a static initializer says */
+} cond;
+
+static sim_thread threads[THREADS_MAX];
+static unsigned last_number;
+static sim_thread *ending; /* has given the turn away for the last time: must be joined */
+static _Thread_local sim_thread *self;
+
+/* ---- the turn --------------------------------------------------------------------------------------------------- */
+
+static void wait_for_turn(sim_thread *t)
+{
+    while (atomic_load(&t->turn) == 0)
+        (void)ls_sim_syscall(SYS_futex, (long)&t->turn, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
+    atomic_store(&t->turn, 0);
+    if (ending != NULL) {
+        static int (*real_join)(pthread_t, void **);
+        if (real_join == NULL) real_join = (int (*)(pthread_t, void **))ls_sim_real("pthread_join");
+        sim_thread *const ended = ending;
+        ending = NULL;
+        (void)real_join(ended->real, NULL);
+        if (ended->detached) ended->state = FREE;
+    }
+}
+
+static void send_signals(sim_thread *t)
+{
+    static int (*real_send)(pthread_t, int, const union sigval);
+    if (real_send == NULL) real_send = (int (*)(pthread_t, int, const union sigval))ls_sim_real("pthread_sigqueue");
+    while (t->signal_count > 0) {
+        t->signal_count--;
+        (void)real_send(pthread_self(), t->signals[t->signal_count], t->values[t->signal_count]);
+    }
+}
+
+static void give_turn(sim_thread *to)
+{
+    if (to == self) return;
+    atomic_store(&to->turn, 1);
+    (void)ls_sim_syscall(SYS_futex, (long)&to->turn, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+}
+
+/* A thread that can run. While all threads wait, the time moves to the next event. */
+static sim_thread *pick(void)
+{
+    for (;;) {
+        unsigned count = 0;
+        uint64_t earliest_ns;
+        ls_sim_run_events();
+        earliest_ns = ls_sim_next_event();
+        for (sim_thread *t = threads; t < threads + THREADS_MAX && t < threads + last_number; t++) {
+            if (t->state == WAITS && t->until_ns <= ls_sim_now_ns()) t->state = RUNS;
+            if (t->state == WAITS && t->until_ns < earliest_ns) earliest_ns = t->until_ns;
+            if (t->state == RUNS) count++;
+        }
+        if (count > 0) {
+            uint64_t left = count == 1 ? 0 : ls_sim_below(count);
+            for (sim_thread *t = threads;; t++)
+                if (t->state == RUNS && left-- == 0) return t;
+        }
+        if (earliest_ns == UINT64_MAX) ls_sim_fail("every thread waits, and nothing can happen any more");
+        ls_sim_move_to(earliest_ns);
+    }
+}
+
+static void yield(void)
+{
+    const int error = errno;
+    sim_thread *const next = pick();
+    if (next != self) {
+        ls_sim_step("turn", next->number, 0);
+        give_turn(next);
+        wait_for_turn(self);
+    }
+    if (self->signal_count > 0) send_signals(self);
+    errno = error;
+}
+
+void ls_sim_call(const char *name, int64_t a)
+{
+    (void)name;
+    (void)a;
+    if (self == NULL) return;
+    const uint64_t ns = 1 + ls_sim_below(CALL_NS_MAX);
+    self->cpu_ns += ns;
+    ls_sim_move_to(ls_sim_now_ns() + ns);
+    if (ls_sim_next_event() <= ls_sim_now_ns()) ls_sim_run_events();
+    if (ls_sim_chance(ls_sim_faults_now.stall) && ls_sim_faults_now.stall_us_max > 0) {
+        const uint64_t us = ls_sim_below(ls_sim_faults_now.stall_us_max);
+        ls_sim_step("stall", (int64_t)us, 0);
+        (void)ls_sim_wait(&last_number, ls_sim_now_ns() + us * 1000); /* no thread wakes this object */
+    } else if (ls_sim_chance(ls_sim_faults_now.preempt)) {
+        yield();
+    }
+}
+
+bool ls_sim_wait(const void *object, uint64_t until_ns)
+{
+    if (self == NULL) ls_sim_fail("a thread that is not of the world waits");
+    self->object = object;
+    self->until_ns = until_ns;
+    self->woken = false;
+    self->state = WAITS;
+    yield();
+    self->object = NULL;
+    return self->woken;
+}
+
+void ls_sim_compute(uint64_t ns)
+{
+    (void)ls_sim_wait(&last_number, ls_sim_now_ns() + ns);
+    self->cpu_ns += ns;
+}
+
+static unsigned wake(const void *object, bool all)
+{
+    unsigned count = 0;
+    for (sim_thread *t = threads; t < threads + THREADS_MAX; t++) count += t->state == WAITS && t->object == object;
+    if (count == 0) return 0;
+    uint64_t left = all || count == 1 ? 0 : ls_sim_below(count);
+    for (sim_thread *t = threads; t < threads + THREADS_MAX; t++) {
+        if (t->state != WAITS || t->object != object || (!all && left-- > 0)) continue;
+        t->woken = true;
+        t->state = RUNS;
+        if (!all) break;
+    }
+    return count;
+}
+
+void ls_sim_wake_one(const void *object)
+{
+    (void)wake(object, false);
+}
+
+void ls_sim_wake_all(const void *object)
+{
+    (void)wake(object, true);
+}
+
+unsigned ls_sim_thread_number(void)
+{
+    return self != NULL ? self->number : 0;
+}
+
+unsigned ls_sim_threads(void)
+{
+    unsigned count = 0;
+    for (sim_thread *t = threads; t < threads + THREADS_MAX; t++) count += t->state == RUNS || t->state == WAITS;
+    return count;
+}
+
+/* ---- start and end ---------------------------------------------------------------------------------------------- */
+
+static sim_thread *new_thread(void)
+{
+    sim_thread *t = threads;
+    while (t < threads + THREADS_MAX && t->state != FREE) t++;
+    if (t == threads + THREADS_MAX) ls_sim_fail("more than %d threads", THREADS_MAX);
+    *t = (sim_thread){.state = RUNS, .number = ++last_number};
+    return t;
+}
+
+void ls_sim_threads_open(void)
+{
+    if (ls_sim_faults_now.preempt == 0) ls_sim_faults_now.preempt = FIRST_PREEMPT;
+    self = new_thread();
+    self->real = pthread_self();
+}
+
+static void *thread_main(void *arg)
+{
+    sim_thread *const t = arg;
+    self = t;
+    wait_for_turn(t);
+    t->result = t->fn(t->arg);
+    ls_sim_step("thread ends", t->number, 0);
+    t->state = ENDED;
+    ls_sim_wake_all(t);
+    ending = t;
+    self = NULL; /* destructors find no world: their calls do not wait */
+    give_turn(pick());
+    return t->result;
+}
+
+int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (real == NULL)
+        real = (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))ls_sim_real("pthread_create");
+    ls_sim_call("create", 0);
+    sim_thread *const t = new_thread();
+    t->fn = fn;
+    t->arg = arg;
+    const int error = real(&t->real, attr, thread_main, t);
+    if (error != 0) t->state = FREE;
+    *out = t->real;
+    ls_sim_step("thread starts", t->number, error);
+    return error;
+}
+
+static sim_thread *thread_of(pthread_t real)
+{
+    for (sim_thread *t = threads; t < threads + THREADS_MAX; t++)
+        if (t->state != FREE && pthread_equal(t->real, real)) return t;
+    ls_sim_fail("a thread that was joined already");
+}
+
+unsigned ls_sim_number_of(pthread_t real)
+{
+    return thread_of(real)->number;
+}
+
+uint64_t ls_sim_cpu_ns(unsigned number)
+{
+    for (const sim_thread *t = threads; t < threads + THREADS_MAX; t++)
+        if (t->state != FREE && t->number == number) return t->cpu_ns;
+    return 0;
+}
+
+int pthread_join(pthread_t thread, void **result)
+{
+    sim_thread *const t = thread_of(thread);
+    ls_sim_call("join", t->number);
+    while (t->state != ENDED) (void)ls_sim_wait(t, UINT64_MAX);
+    if (result != NULL) *result = t->result;
+    t->state = FREE;
+    return 0;
+}
+
+int pthread_tryjoin_np(pthread_t thread, void **result)
+{
+    sim_thread *const t = thread_of(thread);
+    ls_sim_call("tryjoin", t->number);
+    return t->state == ENDED ? pthread_join(thread, result) : EBUSY;
+}
+
+int pthread_detach(pthread_t thread)
+{
+    sim_thread *const t = thread_of(thread);
+    if (t->state == ENDED)
+        t->state = FREE;
+    else
+        t->detached = true;
+    return 0;
+}
+
+int pthread_sigqueue(pthread_t thread, int number, const union sigval value)
+{
+    sim_thread *const t = thread_of(thread);
+    ls_sim_call("signal", number);
+    if (t->state == ENDED || t->signal_count == SIGNALS_MAX) return ESRCH;
+    t->signals[t->signal_count] = number;
+    t->values[t->signal_count++] = value;
+    if (t == self) send_signals(t);
+    return 0;
+}
+
+int sched_yield(void)
+{
+    ls_sim_call("yield", 0);
+    yield();
+    return 0;
+}
+
+/* ---- mutexes ---------------------------------------------------------------------------------------------------- */
+
+static unsigned my_number(void)
+{
+    return self != NULL ? self->number : UINT32_MAX; /* before the beginning, and in destructors */
+}
+
+int pthread_mutex_init(pthread_mutex_t *at, const pthread_mutexattr_t *attr)
+{
+    mutex *const m = (mutex *)(void *)at;
+    *m = (mutex){0};
+    if (attr != NULL) (void)pthread_mutexattr_gettype(attr, &m->kind);
+    return 0;
+}
+
+int pthread_mutex_destroy(pthread_mutex_t *at)
+{
+    return ((mutex *)(void *)at)->owner != 0 ? EBUSY : 0;
+}
+
+static int lock(mutex *m, bool waits)
+{
+    const unsigned me = my_number();
+    if (m->owner == me && m->kind == PTHREAD_MUTEX_RECURSIVE) {
+        m->count++;
+        return 0;
+    }
+    if (m->owner == me && waits) ls_sim_fail("thread %u locks a mutex that it has locked", me);
+    while (m->owner != 0) {
+        if (!waits) return EBUSY;
+        (void)ls_sim_wait(m, UINT64_MAX);
+    }
+    m->owner = me;
+    return 0;
+}
+
+int pthread_mutex_lock(pthread_mutex_t *at)
+{
+    ls_sim_call("lock", 0);
+    return lock((mutex *)(void *)at, true);
+}
+
+int pthread_mutex_trylock(pthread_mutex_t *at)
+{
+    ls_sim_call("trylock", 0);
+    return lock((mutex *)(void *)at, false);
+}
+
+static void unlock(mutex *m)
+{
+    if (m->owner != my_number()) ls_sim_fail("thread %u unlocks a mutex of thread %u", my_number(), m->owner);
+    if (m->count > 0) {
+        m->count--;
+        return;
+    }
+    m->owner = 0;
+    ls_sim_wake_one(m);
+}
+
+int pthread_mutex_unlock(pthread_mutex_t *at)
+{
+    unlock((mutex *)(void *)at);
+    ls_sim_call("unlock", 0);
+    return 0;
+}
+
+/* ---- condition variables ---------------------------------------------------------------------------------------- */
+
+int pthread_cond_init(pthread_cond_t *at, const pthread_condattr_t *attr)
+{
+    cond *const c = (cond *)(void *)at;
+    c->clock = CLOCK_REALTIME;
+    if (attr != NULL) (void)pthread_condattr_getclock(attr, &c->clock);
+    return 0;
+}
+
+int pthread_cond_destroy(pthread_cond_t *at)
+{
+    (void)at;
+    return 0;
+}
+
+static int wait_for_cond(pthread_cond_t *at, pthread_mutex_t *with, uint64_t until_ns)
+{
+    mutex *const m = (mutex *)(void *)with;
+    unlock(m);
+    const bool woken = ls_sim_wait(at, until_ns);
+    (void)lock(m, true);
+    return woken ? 0 : ETIMEDOUT;
+}
+
+int pthread_cond_wait(pthread_cond_t *at, pthread_mutex_t *with)
+{
+    ls_sim_call("cond wait", 0);
+    return wait_for_cond(at, with, UINT64_MAX);
+}
+
+int pthread_cond_timedwait(pthread_cond_t *at, pthread_mutex_t *with, const struct timespec *until)
+{
+    struct timespec now = {0, 0};
+    ls_sim_call("cond wait", 0);
+    (void)clock_gettime(((cond *)(void *)at)->clock, &now);
+    const int64_t left_ns = (int64_t)(until->tv_sec - now.tv_sec) * 1000000000 + (until->tv_nsec - now.tv_nsec);
+    return wait_for_cond(at, with, ls_sim_now_ns() + (left_ns > 0 ? (uint64_t)left_ns : 0));
+}
+
+int pthread_cond_signal(pthread_cond_t *at)
+{
+    ls_sim_call("cond signal", 0);
+    ls_sim_wake_one(at);
+    return 0;
+}
+
+int pthread_cond_broadcast(pthread_cond_t *at)
+{
+    ls_sim_call("cond broadcast", 0);
+    ls_sim_wake_all(at);
+    return 0;
+}
+
+/* ---- calls without a function ----------------------------------------------------------------------------------- */
+
+int setpriority(__priority_which_t which, id_t who, int value)
+{
+    (void)which;
+    (void)who;
+    (void)value;
+    return 0; /* the seed draws who runs */
+}
+
+long ls_sim_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    long result;
+    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}

@@ -1,0 +1,452 @@
+/* driver.c - build/tests/sim: runs worlds in the simulated world of src/port/sim, one history per seed.
+ *
+ * A world is a Lua file of worlds/. It is the site of two servers of one process: of the server that is tested, and of
+ * its clients, which are tasks of the second one; sim.side tells the file which one loads it. Each seed runs in a
+ * process of its own, so that a crash is a result as well. sim --help describes the options, tests/README.md the rest.
+ *
+ * What every world must do, beside what it checks itself: no thread waits for ever; the process does not crash;
+ * both servers end when they are stopped; at the end no descriptor and no thread is left. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <getopt.h>
+#include <lauxlib.h>
+#include <lua.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "luaserve.h"
+#include "port/sim/sim.h"
+
+enum { WORLDS_MAX = 64, NAME_BYTES = 64, MESSAGE_BYTES = 512, BUCKETS = 1024, REAL_SECONDS_MAX = 60, DRAIN_S = 600, EXPECTED_MAX = 32, LEVEL_ERROR = 3 };
+
+typedef struct options {
+    uint64_t seed, runs, seconds, batch_seconds;
+    const char *world, *faults, *folder;
+    bool twice, shrinks, prints_log;
+    unsigned jobs;
+} options;
+
+typedef struct result { /* of a run, in memory that both processes see */
+    uint64_t hash, calls, now_ns;
+    uint32_t faults_used; /* a bit for each row of `faults` */
+    bool is_complete;
+} result;
+
+/* ---- faults ----------------------------------------------------------------------------------------------------- */
+
+typedef struct fault {
+    const char *name;
+    uint32_t *rate, most; /* per million; drawn up to `most` */
+    uint32_t *size, size_most;
+} fault;
+
+#define F(field) &ls_sim_faults_now.field
+static const fault faults[] = {
+    {"preempt", F(preempt), 60000, NULL, 0},
+    {"stall", F(stall), 300, F(stall_us_max), 60000},
+    {"latency", NULL, 0, F(latency_us_max), 150000},
+    {"slow", F(slow_link), 100000, NULL, 0},
+    {"reset", F(reset), 30000, NULL, 0},
+    {"refused", F(connect_refused), 50000, NULL, 0},
+    {"lost", F(connect_lost), 20000, NULL, 0},
+    {"accept", F(accept_error), 50000, NULL, 0},
+    {"descriptors", F(no_descriptors), 30000, NULL, 0},
+    {"datagrams", F(datagram_lost), 200000, NULL, 0},
+    {"doubled", F(datagram_doubled), 200000, NULL, 0},
+    {"disk", F(write_short), 20000, NULL, 0},
+    {"full", F(write_full), 5000, NULL, 0},
+    {"clock", F(clock_jump), 2000, F(clock_jump_s_max), 100000},
+};
+#undef F
+enum { FAULTS = sizeof faults / sizeof faults[0] };
+
+static bool is_in(const char *list, const char *name)
+{
+    const size_t len = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += len)
+        if ((at == list || at[-1] == ',') && (at[len] == ',' || at[len] == '\0')) return true;
+    return false;
+}
+
+/* Half of the faults, drawn from the seed, at a rate that is drawn as well: worlds with few kinds of faults find what a
+ * world with all of them hides. `list`: only these. */
+static uint32_t draw_faults(const char *list)
+{
+    uint32_t used = 0;
+    for (int i = 0; i < FAULTS; i++) {
+        const fault *const f = &faults[i];
+        const bool drawn = ls_sim_below(2) == 1;
+        const uint32_t rate = f->most > 0 ? 1 + (uint32_t)ls_sim_below(f->most) : 0;
+        const uint32_t size = f->size_most > 0 ? 1 + (uint32_t)ls_sim_below(1 + ls_sim_below(f->size_most)) : 0;
+        if (!drawn || (list != NULL && !is_in(list, f->name))) continue;
+        if (f->rate != NULL) *f->rate = rate;
+        if (f->size != NULL) *f->size = size;
+        used |= 1u << i;
+    }
+    return used;
+}
+
+/* ---- what Lua sees: the table `sim` ------------------------------------------------------------------------------ */
+
+typedef struct count {
+    struct count *next;
+    lua_Integer value;
+    size_t bytes;
+    char key[];
+} count;
+
+static struct {
+    bool is_done, wants_reload, is_faulty;
+    unsigned reloads;
+    count *counts[BUCKETS]; /* of sim.count: one table for all Lua states */
+    bool prints_log;
+    const char *expected[EXPECTED_MAX]; /* texts of lines of the log that are no failure */
+    unsigned expected_count;
+} now;
+
+static int sim_random(lua_State *L)
+{
+    const lua_Integer bound = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, bound > 0, 1, "must be > 0");
+    lua_pushinteger(L, 1 + (lua_Integer)ls_sim_below((uint64_t)bound));
+    return 1;
+}
+
+static int sim_now(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)ls_sim_now_ns() / 1e9);
+    return 1;
+}
+
+static int sim_compute(lua_State *L) /* the thread computes, or blocks, for so many seconds */
+{
+    ls_sim_compute((uint64_t)(luaL_checknumber(L, 1) * 1e9));
+    return 0;
+}
+
+static int sim_fail(lua_State *L)
+{
+    luaL_traceback(L, L, luaL_checkstring(L, 1), 1);
+    ls_sim_fail("%s", lua_tostring(L, -1));
+}
+
+/* sim.count(key [, add]) -> the sum of what was added for this key (1), in all Lua states of both servers. */
+static int sim_count(lua_State *L)
+{
+    size_t bytes;
+    const char *key = luaL_checklstring(L, 1, &bytes);
+    const lua_Integer add = luaL_optinteger(L, 2, 1);
+    unsigned bucket = 0;
+    for (size_t i = 0; i < bytes; i++) bucket = bucket * 31 + (unsigned char)key[i];
+    count **const first = &now.counts[bucket % BUCKETS], *c = *first;
+    while (c != NULL && (c->bytes != bytes || memcmp(c->key, key, bytes) != 0)) c = c->next;
+    if (c == NULL) {
+        c = malloc(sizeof *c + bytes);
+        *c = (count){.next = *first, .bytes = bytes};
+        memcpy(c->key, key, bytes);
+        *first = c;
+    }
+    c->value += add;
+    lua_pushinteger(L, c->value);
+    return 1;
+}
+
+static int sim_reload(lua_State *L) /* -> how many reloads have ended */
+{
+    now.wants_reload = true;
+    ls_sim_wake_all(&now);
+    lua_pushinteger(L, now.reloads);
+    return 1;
+}
+
+static int sim_done(lua_State *L)
+{
+    (void)L;
+    now.is_done = true;
+    ls_sim_wake_all(&now);
+    return 0;
+}
+
+static int sim_calm(lua_State *L) /* no faults from now on: what is left must end well */
+{
+    (void)L;
+    ls_sim_faults_now = (ls_sim_faults){.latency_us_max = ls_sim_faults_now.latency_us_max, .preempt = ls_sim_faults_now.preempt};
+    return 0;
+}
+
+static int sim_expect(lua_State *L) /* lines of the log with this text are no failure, though their level is error */
+{
+    const char *text = luaL_checkstring(L, 1);
+    luaL_argcheck(L, now.expected_count < EXPECTED_MAX - 1, 1, "too many");
+    now.expected[now.expected_count++] = strdup(text);
+    return 0;
+}
+
+static int define_sim(lua_State *L, void *side)
+{
+    static const luaL_Reg functions[] = {
+        {"random", sim_random}, {"now", sim_now},       {"compute", sim_compute}, {"fail", sim_fail}, {"count", sim_count},
+        {"reload", sim_reload}, {"done", sim_done},     {"calm", sim_calm},       {"expect", sim_expect},
+        {NULL, NULL},
+    };
+    luaL_newlib(L, functions);
+    lua_pushstring(L, side);
+    lua_setfield(L, -2, "side");
+    lua_pushboolean(L, now.is_faulty);
+    lua_setfield(L, -2, "faulty"); /* the seed has drawn faults */
+    lua_setglobal(L, "sim");
+    return 0;
+}
+
+static void log_line(int level, const char *line, size_t bytes, void *side)
+{
+    ls_sim_step("log", level, (int64_t)bytes);
+    if (now.prints_log || getenv("LUASERVE_SIM_LOG") != NULL)
+        fprintf(stderr, "%10.6f %s %.*s\n", (double)ls_sim_now_ns() / 1e9 - 1, (const char *)side, (int)bytes, line);
+    if (level < LEVEL_ERROR) return;
+    for (unsigned i = 0; i < now.expected_count; i++)
+        if (memmem(line, bytes, now.expected[i], strlen(now.expected[i])) != NULL) return;
+    ls_sim_fail("%s has logged an error: %.*s", (const char *)side, (int)bytes, line);
+}
+
+/* ---- one run ---------------------------------------------------------------------------------------------------- */
+
+static ls_server *open_side(const char *path, const char *side, unsigned threads)
+{
+    const ls_server_options o = {.size = sizeof o, .site = path, .threads = threads, .open = define_sim, .user = (void *)side,
+                                 .log = log_line, .log_level = "info"};
+    char message[MESSAGE_BYTES];
+    ls_server *server;
+    if (ls_server_open(&o, &server, message, sizeof message) < 0 || ls_server_start(server) < 0)
+        ls_sim_fail("%s: %s", side, message);
+    return server;
+}
+
+static void close_side(ls_server *server, const char *side)
+{
+    ls_server_stop(server);
+    const uint64_t until_ns = ls_sim_now_ns() + DRAIN_S * UINT64_C(1000000000);
+    const int how = ls_server_wait(server);
+    if (ls_sim_now_ns() > until_ns) ls_sim_fail("%s: the stop has lasted more than %d s", side, DRAIN_S);
+    if (how < 0 && how != LS_ETIMEDOUT) ls_sim_fail("%s ended: %s", side, ls_error_text(how));
+    ls_server_close(server);
+}
+
+static void run(const options *o, const char *world, uint64_t seed, result *out)
+{
+    char path[MESSAGE_BYTES];
+    const uint64_t start_ns = (ls_sim_begin(seed), ls_sim_now_ns());
+    const unsigned fds = ls_sim_fds_open();
+    (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, world);
+    now.prints_log = o->prints_log;
+    out->faults_used = draw_faults(o->faults);
+    now.is_faulty = out->faults_used != 0;
+    const unsigned threads = 1 + (unsigned)ls_sim_below(3);
+    const ls_sim_faults wanted = ls_sim_faults_now;
+    ls_sim_faults_now.no_descriptors = ls_sim_faults_now.connect_refused = 0; /* a server that cannot start is no history */
+    ls_server *const server = open_side(path, "server", threads), *const clients = open_side(path, "clients", 1);
+    ls_sim_faults_now = wanted;
+    const uint64_t until_ns = start_ns + o->seconds * UINT64_C(1000000000);
+    while (!now.is_done && ls_sim_now_ns() < until_ns) {
+        if (now.wants_reload) {
+            char message[MESSAGE_BYTES];
+            now.wants_reload = false;
+            const int how = ls_server_reload(server, message, sizeof message);
+            ls_sim_step("reload", how, 0);
+            now.reloads++;
+            continue;
+        }
+        (void)ls_sim_wait(&now, until_ns);
+    }
+    ls_sim_faults_now.no_descriptors = 0;
+    if (!now.is_done) now.expected[now.expected_count++] = "ended early"; /* the time was over before the clients were */
+    close_side(clients, "clients");
+    close_side(server, "server");
+    if (ls_sim_fds_open() != fds) ls_sim_fail("%u descriptors are left open", ls_sim_fds_open() - fds);
+    if (ls_sim_threads() != 1) ls_sim_fail("%u threads are left", ls_sim_threads() - 1);
+    out->hash = ls_sim_hash();
+    out->calls = ls_sim_calls();
+    out->now_ns = ls_sim_now_ns() - start_ns;
+    out->is_complete = true;
+}
+
+/* Start a run in a process of its own. */
+static pid_t start_run(const options *o, const char *world, uint64_t seed, result *out)
+{
+    *out = (result){0};
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child != 0) return child;
+    /* Of the processor's time, and for a turn that no thread has. */
+    (void)setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = REAL_SECONDS_MAX}}, NULL);
+    (void)setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {.tv_sec = 10 * REAL_SECONDS_MAX}}, NULL);
+    run(o, world, seed, out);
+    fflush(NULL);
+    _exit(0);
+}
+
+/* true: it ended well. Else says how it ended. */
+static bool ended_well(int status, const options *o, const char *world, uint64_t seed, const result *r)
+{
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->is_complete) return true;
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "ended by signal %d%s\n", WTERMSIG(status), WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
+    fprintf(stderr, "FAILED: sim --world %s --seed %llu --seconds %llu%s%s\n", world, (unsigned long long)seed,
+            (unsigned long long)o->seconds, o->faults != NULL ? " --faults " : "", o->faults != NULL ? o->faults : "");
+    return false;
+}
+
+static bool run_one(const options *o, const char *world, uint64_t seed, result *out)
+{
+    int status = 0;
+    const pid_t child = start_run(o, world, seed, out);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    return ended_well(status, o, world, seed, out);
+}
+
+/* ---- many runs -------------------------------------------------------------------------------------------------- */
+
+/* Look for a shorter history that fails: fewer seconds, then fewer kinds of faults. */
+static void shrink(options o, const char *world, uint64_t seed, result *r)
+{
+    static char list[256];
+    while (o.seconds > 1) {
+        options shorter = o;
+        shorter.seconds = o.seconds / 2;
+        if (run_one(&shorter, world, seed, r)) break;
+        o = shorter;
+    }
+    const uint32_t used = r->faults_used != 0 ? r->faults_used : UINT32_MAX;
+    bool is_left_out[FAULTS] = {false};
+    for (int i = 0; i < FAULTS; i++) {
+        options fewer = o;
+        char tried[sizeof list] = "";
+        if (!(used & 1u << i)) is_left_out[i] = true;
+        if (is_left_out[i]) continue;
+        for (int k = 0; k < FAULTS; k++)
+            if (k != i && !is_left_out[k]) (void)snprintf(tried + strlen(tried), sizeof tried - strlen(tried), "%s%s", tried[0] ? "," : "", faults[k].name);
+        fewer.faults = tried[0] != '\0' ? tried : "none";
+        if (run_one(&fewer, world, seed, r)) continue;
+        is_left_out[i] = true;
+        memcpy(list, fewer.faults, strlen(fewer.faults) + 1);
+        o.faults = list;
+    }
+    fprintf(stderr, "the shortest history found: sim --world %s --seed %llu --seconds %llu --faults %s\n", world,
+            (unsigned long long)seed, (unsigned long long)o.seconds, o.faults != NULL ? o.faults : "(all drawn)");
+}
+
+static double real_seconds(void)
+{
+    struct timespec t = {0};
+    (void)ls_sim_syscall(228, CLOCK_MONOTONIC, (long)&t, 0, 0, 0, 0); /* SYS_clock_gettime: the system's, not the world's */
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int worlds_of(const options *o, char names[WORLDS_MAX][NAME_BYTES])
+{
+    int n = 0;
+    DIR *const folder = opendir(o->folder);
+    for (struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL && n < WORLDS_MAX;) {
+        const size_t len = strlen(e->d_name);
+        if (len < 5 || len - 4 >= NAME_BYTES || strcmp(e->d_name + len - 4, ".lua") != 0) continue;
+        if (o->world != NULL && (strncmp(o->world, e->d_name, len - 4) != 0 || o->world[len - 4] != '\0')) continue;
+        memcpy(names[n], e->d_name, len - 4);
+        names[n++][len - 4] = '\0';
+    }
+    if (folder != NULL) (void)closedir(folder);
+    qsort(names, (size_t)n, NAME_BYTES, (int (*)(const void *, const void *))strcmp);
+    return n;
+}
+
+static int run_all(const options *o)
+{
+    static char worlds[WORLDS_MAX][NAME_BYTES];
+    result *const results = mmap(NULL, 2 * sizeof *results, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const int world_count = worlds_of(o, worlds);
+    const double started = real_seconds();
+    uint64_t done = 0, failed = 0, simulated_ns = 0, calls = 0;
+    if (world_count == 0) {
+        fprintf(stderr, "sim: %s has no world %s\n", o->folder, o->world != NULL ? o->world : "");
+        return 2;
+    }
+    for (uint64_t i = 0; o->batch_seconds > 0 ? real_seconds() - started < (double)o->batch_seconds : i < o->runs; i++) {
+        const char *const world = worlds[(o->seed + i) % (uint64_t)world_count];
+        const uint64_t seed = o->seed + i;
+        bool is_right = run_one(o, world, seed, &results[0]);
+        if (is_right && o->twice) {
+            is_right = run_one(o, world, seed, &results[1]);
+            if (is_right && (results[0].hash != results[1].hash || results[0].calls != results[1].calls)) {
+                fprintf(stderr, "FAILED: two runs of the seed %llu of %s differ: %llu and %llu calls\n", (unsigned long long)seed,
+                        world, (unsigned long long)results[0].calls, (unsigned long long)results[1].calls);
+                is_right = false;
+            }
+        }
+        if (!is_right && o->shrinks) shrink(*o, world, seed, &results[0]);
+        done++;
+        failed += !is_right;
+        simulated_ns += results[0].now_ns;
+        calls += results[0].calls;
+        if (!is_right && o->runs == 1) return 1;
+    }
+    const double took = real_seconds() - started;
+    printf("%llu seeds of %d worlds from %llu, %llu failed: %.1f simulated s, %llu calls, hash %016llx, in %.1f s (%.0f seeds an hour)\n",
+           (unsigned long long)done, world_count, (unsigned long long)o->seed, (unsigned long long)failed, (double)simulated_ns / 1e9,
+           (unsigned long long)calls, (unsigned long long)results[0].hash, took, (double)done / took * 3600);
+    return failed > 0;
+}
+
+static const char usage[] =
+    "usage: sim [--seed N] [--runs N | --for SECONDS] [--world NAME] [--seconds S] [--faults LIST] [--twice] [--shrink] [--log]\n"
+    "\n"
+    "Runs the worlds of tests/sim/worlds, one history per seed; world and seed of a failure are printed.\n"
+    "\n"
+    "  --seed N        the first seed (1)\n"
+    "  --runs N        so many seeds, each of the next world (1)\n"
+    "  --for SECONDS   as many seeds as this time allows, and print how many an hour\n"
+    "  --world NAME    only this one\n"
+    "  --seconds S     simulated seconds of a run, at most (60)\n"
+    "  --faults LIST   draw from these faults only: none, or some of preempt,stall,latency,slow,reset,refused,lost,\n"
+    "                  accept,descriptors,datagrams,doubled,disk,full,clock\n"
+    "  --twice         run each seed twice; different histories are a failure\n"
+    "  --shrink        look for a shorter history of a failure\n"
+    "  --log           print the logs of both servers\n"
+    "\n"
+    "LUASERVE_SIM_TRACE=FILE writes every step of a run.\n";
+
+int main(int argc, char **argv)
+{
+    static const struct option names[] = {
+        {"seed", required_argument, NULL, 's'},  {"runs", required_argument, NULL, 'r'},   {"for", required_argument, NULL, 'F'},
+        {"world", required_argument, NULL, 'w'}, {"seconds", required_argument, NULL, 'S'}, {"faults", required_argument, NULL, 'f'},
+        {"twice", no_argument, NULL, '2'},       {"shrink", no_argument, NULL, 'k'},        {"log", no_argument, NULL, 'l'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+    };
+    options o = {.seed = 1, .runs = 1, .seconds = 60, .folder = TEST_TREE "/tests/sim/worlds"};
+    for (int option; (option = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
+        char *end = NULL;
+        uint64_t *const number = option == 's' ? &o.seed : option == 'r' ? &o.runs : option == 'F' ? &o.batch_seconds : option == 'S' ? &o.seconds : NULL;
+        if (number != NULL && (*number = strtoull(optarg, &end, 10), end == optarg || *end != '\0')) {
+            fprintf(stderr, "sim: '%s' is not a number\n", optarg);
+            return 2;
+        }
+        switch (option) {
+        case 'w': o.world = optarg; break;
+        case 'f': o.faults = optarg; break;
+        case '2': o.twice = true; break;
+        case 'k': o.shrinks = true; break;
+        case 'l': o.prints_log = true; break;
+        case 'h': fputs(usage, stdout); return 0;
+        case '?': fputs(usage, stderr); return 2;
+        default: break;
+        }
+    }
+    return run_all(&o);
+}
