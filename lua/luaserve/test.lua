@@ -79,10 +79,14 @@ local function add_test(call, mark, name, a, b)
 end
 
 local function callable(name, add)
+  local function counted(call, mark, title, a, b, ...)
+    usage.no_more(call .. "(name, options, fn)", b, ...)
+    return add(call, mark, title, a, b)
+  end
   return setmetatable({
-    skip = function(...) add(name .. ".skip", "skip", ...) end,
-    only = function(...) add(name .. ".only", "only", ...) end,
-  }, { __call = function(_, ...) add(name, nil, ...) end })
+    skip = function(...) counted(name .. ".skip", "skip", ...) end,
+    only = function(...) counted(name .. ".only", "only", ...) end,
+  }, { __call = function(_, ...) counted(name, nil, ...) end })
 end
 
 -- describe is a TestDescribe: defines a block of tests.
@@ -264,6 +268,19 @@ end
 
 function test.serve(...)
   return require("luaserve.test.server").start(...)
+end
+
+for name, form in pairs {
+  pending = "name, fn", before = "fn", after = "fn", before_each = "fn", after_each = "fn", fail = "message",
+  equal = "got, expected, note", not_equal = "got, unexpected, note", same = "got, expected, note", truthy = "value, note",
+  falsy = "value, note", near = "got, expected, tolerance, note", match = "text, pattern, note",
+  contains = "whole, part, note", raises = "fn, pattern, note",
+} do
+  local fn, most = test[name], select(2, form:gsub("%a+", ""))
+  test[name] = function(...)
+    if select("#", ...) > most then usage.no_more(("test.%s(%s)"):format(name, form), select(most, ...)) end
+    return fn(...)
+  end
 end
 
 return usage.strict("luaserve.test", test)

@@ -122,7 +122,8 @@ end
 
 -- server:connect([index: integer]) -> sock
 -- Connects to a listener, 1 unless given, in the order of the site's calls. A certificate is not checked.
-function methods:connect(index)
+function methods:connect(index, ...)
+  usage.no_more("server:connect(index)", index, ...)
   local url = self.urls[index or 1]
   if not url then usage.error("server:connect: the site has %d listeners; got %s", #self.urls, usage.quote(index)) end
   local sock, message = connect(url)
@@ -139,8 +140,9 @@ end
 -- options.form: table<string, any> - sent as a form
 -- options.body: string - the body
 -- options.timeout: number - seconds without received data; default 60
-function methods:request(method, path, options)
+function methods:request(method, path, options, ...)
   local call = "server:" .. tostring(method):lower()
+  usage.no_more(call .. "(path, options)", options, ...)
   options = options or {}
   client.check(call, path, options)
   if not self.url:find("^https?:") then
@@ -159,13 +161,14 @@ end
 -- server:get|head|post|put|patch|delete|options(path [, options: TestRequest]) -> response
 -- Sends a request of this method, as server:request.
 for _, method in ipairs { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" } do
-  methods[method:lower()] = function(self, path, options) return self:request(method, path, options) end
+  methods[method:lower()] = function(self, path, ...) return self:request(method, path, ...) end
 end
 
 -- server:stop() -> true | nil, message
 -- Lets the server drain, and waits until its process has ended; nil when it did not end with status 0. The servers of a
 -- file are stopped after its last test.
-function methods:stop()
+function methods:stop(...)
+  usage.no_more("server:stop()", nil, ...)
   if self.stopped then return table.unpack(self.stopped, 1, 2) end
   for sock in pairs(self.socks) do sock:abort() end -- the drain would wait for them
   self.process:stop()
