@@ -131,11 +131,28 @@ local function send(self, lease, call, sql, ...)
   return kept
 end
 
+-- is_same(self, lease, sql, count, before) -> whether the parameters would have the types of the kept statement, if it were
+-- prepared again now: then it is not the statement that is wrong, but a value. One question to the server. before: what
+-- the connection needs first.
+local function is_same(self, lease, sql, count, before)
+  local types, found = {}, nil
+  for i = 1, count do types[i] = core_type(lease, i) end
+  if not core.postgres_command(lease, values.same:format(before, sql)) then return false end
+  repeat
+    local kind, rows = core_result(lease, ALL, self.types.decoders)
+    if kind == "rows" then found = rows[1].types end
+  until not kind
+  core_prepare(lease, sql) -- the current statement again; it is kept, so nothing is sent
+  return found == "{" .. concat(types, ",") .. "}"
+end
+
 -- run(self, lease, call, how, sql, ...) -> kind, rows, changes
 local function run(self, lease, call, how, sql, ...)
   local kept = send(self, lease, call, sql, ...)
   local result, begun = pack(read(self, lease, how)), rawget(self, "begun")
-  if kept and result[1] == "error" and values.is_stale(result[3]) then
+  if kept and result[1] == "error" and values.is_stale(result[3])
+    and not (result[3]:find("^22") and not begun
+      and is_same(self, lease, sql, select("#", ...), begun == false and "rollback; begin; " or "")) then
     core.postgres_note(lease, result[3] == "26000" and "absent" or "stale")
     if begun and result[3] == "0A000" then
       return sure(self, call, sql, nil, result[2] .. ": a table was altered; run the transaction again", "EBUSY", "0A000")

@@ -179,6 +179,10 @@ function values.is_stale(sqlstate)
     or sqlstate == "22P02" or sqlstate == "22P03"
 end
 
+-- The types of the parameters of a statement (the second %s), as it would be prepared now.
+values.same = [[%sprepare luaserve_now as %s
+; select parameter_types::oid[]::text as types from pg_prepared_statements where name = 'luaserve_now'; deallocate luaserve_now]]
+
 -- code(sqlstate) -> the code of a failure
 function values.code(sqlstate) return codes[sqlstate] or codes[sqlstate:sub(1, 2)] or "EIO" end
 

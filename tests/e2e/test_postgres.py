@@ -372,6 +372,18 @@ class Statements(Case):
               return tx:one("select count(*) as n from pg_prepared_statements").n
             end)"""), [64])
 
+    def test_a_value_that_is_wrong_for_a_kept_statement(self):
+        """It is not prepared again, and the next statements of the connection run; in a transaction nothing of it stays."""
+        for way in "one:one(sql, 'x')", "one:transaction(function(tx) tx:one(sql, 'x') end)":
+            self.assertEqual(self.run_lua(r"""
+                local one, sql = ls.postgres("@URL@&application_name=wrong", { connections = 1 }), "select $1::int as v"
+                local function kept() return ls.json.encode(one:query("select name from pg_prepared_statements where statement = $1", sql)) end
+                one:one(sql, 1)
+                local before, ok, e = kept(), pcall(function() return """.replace("@URL@", self.pg.url) + way + r""" end)
+                return ok, e.sqlstate, before == kept(), #before > 9, one:one(sql, 2).v,
+                  one:one("select count(*) as n from pg_prepared_statements where name = 'luaserve_now'").n"""),
+                [False, "22P02", True, True, 2, 0])
+
     def test_tables_and_types_that_have_changed_since_a_statement_was_prepared(self):
         table = "create table changes (a int); insert into changes values(1)"
         mood = "create type change_mood as enum ('sad', 'ok')"
