@@ -24,9 +24,9 @@ local on_windows = package.config:sub(1, 1) == "\\"
 -- type Size: integer|string - a number of bytes, or a string with a unit: `"64k"`, `"1.5m"`, `"10g"`.
 function options.bytes(value)
   if type(value) == "string" then
-    local number, unit = value:lower():match("^(%d+%.?%d*)%s*([kmgt]?)i?b?$")
+    local number, unit, ending = value:lower():match("^(%d+%.?%d*)%s*([kmgt]?)(i?b?)$")
     number = tonumber(number)
-    if not number then return nil end
+    if not number or unit == "" and ending:find("i", 1, true) or ending == "i" then return nil end
     value = number * units[unit]
   end
   if type(value) ~= "number" or not (value >= 0 and value < 2 ^ 62) then return nil end

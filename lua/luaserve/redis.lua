@@ -525,10 +525,12 @@ end
 -- read_url(text) -> host, port, user, password, database, whether it is TLS. Raises.
 local function read_url(text)
   local function invalid(why) usage.error("ls.redis: invalid URL: %s; it must be %s", why, form) end
-  local path, number = text:match("^unix:([^?]+)%??d?b?=?(%d*)$")
-  if path then return "unix:" .. path:gsub("^//", ""), 0, nil, nil, tonumber(number) or 0, false end
+  local path, query = text:match("^unix:([^?]+)(.*)$")
+  local number = query and (query == "" and "0" or query:match("^%?db=(%d+)$"))
+  if number and #number <= 7 then return "unix:" .. path:gsub("^//", ""), 0, nil, nil, tonumber(number), false end
+  if path then invalid("after the path there may be the number of the database, as in unix:/path?db=1") end
   local scheme, authority, database = text:match("^(rediss?)://([^/?#]*)/?(%d*)$")
-  if not scheme then
+  if not scheme or #database > 7 then
     if not text:find("^rediss?://") then invalid("it begins with " .. usage.quote(text:match("^[%a+]*:?/*"))) end
     invalid("the path must be the number of the database")
   end

@@ -178,7 +178,7 @@ static bool first_line(const ls_slice *received, char line[FIRST_LINE_BYTES_MAX]
 {
     const char *end = memchr(received->ptr, '\n', received->len);
     const size_t bytes = end != NULL ? (size_t)(end - received->ptr) : 0;
-    if (end == NULL || bytes >= FIRST_LINE_BYTES_MAX) return false;
+    if (end == NULL || bytes >= FIRST_LINE_BYTES_MAX || memchr(received->ptr, '\0', bytes) != NULL) return false;
     memcpy(line, received->ptr, bytes);
     line[bytes] = '\0';
     return true;

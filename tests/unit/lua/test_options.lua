@@ -22,7 +22,7 @@ function tests.sizes_are_numbers_or_strings_with_units()
   check.equal(options.bytes("64 KiB"), 65536)
   check.equal(options.bytes("1.5m"), 1572864)
   check.equal(options.bytes("10G"), 10 * 1024 ^ 3 | 0)
-  for _, bad in ipairs { "", "k", "-1", "1x", "0x10", "1 2", -1, 0 / 0, 1 / 0, 2 ^ 62, true } do
+  for _, bad in ipairs { "5i", "5 ib", "5ki", "", "k", "-1", "1x", "0x10", "1 2", -1, 0 / 0, 1 / 0, 2 ^ 62, true } do
     check.equal(options.bytes(bad), nil)
   end
 end

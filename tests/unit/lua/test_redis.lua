@@ -98,7 +98,8 @@ return with_fakes {
     end
     for url, message in pairs {
       ["host"] = "invalid URL: it begins with", ["redis://"] = "no host", ["redis://h:0"] = "no valid port",
-      ["redis://h:65536"] = "no valid port", ["redis://h/x"] = "number of the database",
+      ["redis://h/12345678901234567890"] = "number of the database", ["unix:/a?db=12345678"] = "invalid URL",
+      ["unix:/a?3"] = "unix:/path?db=1", ["unix:/a?db="] = "invalid URL", ["redis://h:65536"] = "no valid port", ["redis://h/x"] = "number of the database",
       ["redis://u:%zz@h"] = "percent-encoded",
     } do check.raises(message, open, url) end
   end,

@@ -94,13 +94,13 @@ static int dial(const control_place *p)
 }
 
 /* Send the line; the reply is this text, and then the end. */
-static void check_reply(control_place *p, const char *line, const char *expected)
+static void check_reply_to(control_place *p, const char *line, size_t bytes, const char *expected)
 {
     const int fd = dial(p);
     char reply[200];
     size_t len = 0;
     ssize_t n = -1;
-    assert_int_equal(send(fd, line, strlen(line), MSG_NOSIGNAL), strlen(line));
+    assert_int_equal(send(fd, line, bytes, MSG_NOSIGNAL), bytes);
     for (int tries = 0; tries < 1000 && n != 0; tries++) {
         pump(p);
         while ((n = read(fd, reply + len, sizeof reply - 1 - len)) > 0) len += (size_t)n;
@@ -113,6 +113,11 @@ static void check_reply(control_place *p, const char *line, const char *expected
     close(fd);
 }
 
+static void check_reply(control_place *p, const char *line, const char *expected)
+{
+    check_reply_to(p, line, strlen(line), expected);
+}
+
 TEST_IN(control_place, p, it_replies_and_closes)
 {
     start(p);
@@ -120,6 +125,8 @@ TEST_IN(control_place, p, it_replies_and_closes)
     check_reply(p, "unknown\n", "");
     check_reply(p, "stats", ""); /* the line has no end */
     check_reply(p, "stats 1\n", "");
+    check_reply_to(p, "stats\0\n", 7, "");
+    check_reply_to(p, "reload\0x\n", 9, "");
     stop(p);
 }
 
