@@ -22,7 +22,7 @@
 
 #include "port/sim/sim.h"
 
-enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, SIGNALS_MAX = 4 };
+enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, SIGNALS_MAX = 4, FUNCTIONS_PER_TURN = 1000000 };
 
 typedef struct sim_thread {
     enum { FREE, RUNS, WAITS, ENDED } state; /* RUNS: has the turn, or can get it */
@@ -123,6 +123,26 @@ static void yield(void)
     }
     if (self->signal_count > 0) send_signals(self);
     errno = error;
+}
+
+/* Files that are compiled with -finstrument-functions call these where functions begin and end: there another thread may
+ * get the turn as well, because between two atomic operations there is often no call of the C library. */
+void __cyg_profile_func_enter(void *function, void *from);
+void __cyg_profile_func_exit(void *function, void *from);
+
+void __cyg_profile_func_enter(void *function, void *from)
+{
+    static uint64_t left = 1;
+    (void)function;
+    (void)from;
+    if (self == NULL || --left > 0) return;
+    left = 1 + ls_sim_below(2 * FUNCTIONS_PER_TURN / ls_sim_faults_now.preempt);
+    yield();
+}
+
+void __cyg_profile_func_exit(void *function, void *from)
+{
+    __cyg_profile_func_enter(function, from);
 }
 
 void ls_sim_call(const char *name, int64_t a)
