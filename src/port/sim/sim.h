@@ -130,6 +130,12 @@ bool ls_sim_wait_for(ls_sim_file *file, uint64_t until_ns); /* the next change *
 bool ls_sim_path_is(const char *path); /* below /sim */
 int ls_sim_disk_open(const char *path, int flags, unsigned mode);
 
+/* The image of the disk: `memory` that the processes of all lives have at this address, zeros in life 1. In a further
+ * life the files are as a crash has left them, drawn from the seed. Without this call the disk ends with the process. */
+void ls_sim_disk_begin(void *memory, size_t bytes, unsigned life);
+/* Call fn at the disk's change of this number, from now: a write, a name, the begin or the end of an fsync. 0: never. */
+void ls_sim_disk_crash_after(uint64_t changes, void (*fn)(void));
+
 /* The function of this name in the C library. */
 void *ls_sim_real(const char *name);
 long ls_sim_syscall(long number, long a, long b, long c, long d, long e, long f); /* -errno */
