@@ -2,7 +2,8 @@
  *
  * A world is a Lua file of worlds/. It is the site of two servers of one process: of the server that is tested, and of
  * its clients, which are tasks of the second one; sim.side tells the file which one loads it. Each seed runs in a
- * process of its own, so that a crash is a result as well. sim --help describes the options, tests/README.md the rest.
+ * process of its own, so that a crash is a result as well. After sim.crash the seed continues in a new process: with
+ * the disk as the crash has left it, sim.life one more, and the notes of sim.note. sim --help describes the options, tests/README.md the rest.
  *
  * What every world must do, beside what it checks itself: no thread waits for ever; the process does not crash;
  * both servers end when they are stopped; at the end no descriptor and no thread is left. */
@@ -26,6 +27,7 @@
 #include "port/sim/sim.h"
 
 enum { WORLDS_MAX = 64, NAME_BYTES = 64, MESSAGE_BYTES = 512, BUCKETS = 1024, REAL_SECONDS_MAX = 60, DRAIN_S = 600, EXPECTED_MAX = 32, LEVEL_ERROR = 3 };
+enum { DISK_BYTES = 64 << 20, NOTES_BYTES = 16 << 20, CRASHED = 4, LIVES_MAX = 50, RESTART_NS = 500000000 };
 
 typedef struct options {
     uint64_t seed, runs, seconds, batch_seconds;
@@ -37,8 +39,22 @@ typedef struct options {
 typedef struct result { /* of a run, in memory that both processes see */
     uint64_t hash, calls, now_ns;
     uint32_t faults_used; /* a bit for each row of `faults` */
+    unsigned lives;
     bool is_complete;
 } result;
+
+typedef struct note {
+    struct note *next;
+    size_t key_bytes, bytes;
+    char text[]; /* the key, the value */
+} note;
+
+typedef struct kept { /* what outlives the process of one life */
+    uint64_t notes_used;
+    note *notes[BUCKETS]; /* a note hides the earlier ones of its key */
+    _Alignas(16) char notes_text[NOTES_BYTES];
+    _Alignas(4096) char disk[DISK_BYTES];
+} kept;
 
 /* ---- faults ----------------------------------------------------------------------------------------------------- */
 
@@ -110,6 +126,8 @@ static struct {
     bool prints_log;
     const char *expected[EXPECTED_MAX]; /* texts of lines of the log that are no failure */
     unsigned expected_count;
+    result *out;
+    kept *kept;
 } now;
 
 static int sim_random(lua_State *L)
@@ -159,6 +177,86 @@ static int sim_count(lua_State *L)
     return 1;
 }
 
+/* ---- what outlives a crash --------------------------------------------------------------------------------------- */
+
+static void crash(void)
+{
+    result *const r = now.out;
+    r->hash = r->hash * 31 + ls_sim_hash();
+    r->calls += ls_sim_calls();
+    r->now_ns = ls_sim_now_ns();
+    r->lives++;
+    fflush(NULL);
+    _exit(CRASHED);
+}
+
+static int sim_crash(lua_State *L) /* now, or at the change of this number of the disk from now; 0: no more */
+{
+    if (lua_isnoneornil(L, 1)) crash();
+    ls_sim_disk_crash_after((uint64_t)luaL_checkinteger(L, 1), crash);
+    return 0;
+}
+
+static note **bucket_of(const char *key, size_t bytes)
+{
+    unsigned bucket = 0;
+    for (size_t i = 0; i < bytes; i++) bucket = bucket * 31 + (unsigned char)key[i];
+    return &now.kept->notes[bucket % BUCKETS];
+}
+
+static note *find_note(const char *key, size_t bytes)
+{
+    note *n = *bucket_of(key, bytes);
+    while (n != NULL && (n->key_bytes != bytes || memcmp(n->text, key, bytes) != 0)) n = n->next;
+    return n;
+}
+
+static int sim_note(lua_State *L)
+{
+    size_t key_bytes, bytes;
+    const char *const key = luaL_checklstring(L, 1, &key_bytes), *const value = luaL_checklstring(L, 2, &bytes);
+    const size_t size = (sizeof(note) + key_bytes + bytes + 15) / 16 * 16;
+    note **const first = bucket_of(key, key_bytes), *const n = (note *)(void *)&now.kept->notes_text[now.kept->notes_used];
+    if (size > NOTES_BYTES - now.kept->notes_used) ls_sim_fail("too many notes");
+    *n = (note){.next = *first, .key_bytes = key_bytes, .bytes = bytes};
+    memcpy(n->text, key, key_bytes);
+    memcpy(n->text + key_bytes, value, bytes);
+    *first = n;
+    now.kept->notes_used += size;
+    return 0;
+}
+
+static int sim_noted(lua_State *L) /* -> the value; nil: none */
+{
+    size_t bytes;
+    const char *const key = luaL_checklstring(L, 1, &bytes);
+    const note *const n = find_note(key, bytes);
+    if (n == NULL) return 0;
+    lua_pushlstring(L, n->text + n->key_bytes, n->bytes);
+    return 1;
+}
+
+/* sim.noted_all(prefix) -> { { key, value }, ... } of the keys that begin with it, in the order of their last notes. */
+static int sim_noted_all(lua_State *L)
+{
+    size_t bytes;
+    lua_Integer count = 0;
+    const char *const prefix = luaL_checklstring(L, 1, &bytes);
+    lua_newtable(L);
+    for (size_t at = 0; at < now.kept->notes_used;) {
+        const note *const n = (note *)(void *)&now.kept->notes_text[at];
+        at += (sizeof *n + n->key_bytes + n->bytes + 15) / 16 * 16;
+        if (n->key_bytes < bytes || memcmp(n->text, prefix, bytes) != 0 || find_note(n->text, n->key_bytes) != n) continue;
+        lua_createtable(L, 2, 0);
+        lua_pushlstring(L, n->text, n->key_bytes);
+        lua_rawseti(L, -2, 1);
+        lua_pushlstring(L, n->text + n->key_bytes, n->bytes);
+        lua_rawseti(L, -2, 2);
+        lua_rawseti(L, -2, ++count);
+    }
+    return 1;
+}
+
 static int sim_reload(lua_State *L) /* -> how many reloads have ended */
 {
     now.wants_reload = true;
@@ -185,6 +283,8 @@ static int sim_calm(lua_State *L) /* no faults from now on: what is left must en
 static int sim_expect(lua_State *L) /* lines of the log with this text are no failure, though their level is error */
 {
     const char *text = luaL_checkstring(L, 1);
+    for (unsigned i = 0; i < now.expected_count; i++)
+        if (strcmp(now.expected[i], text) == 0) return 0; /* by another state, or before a reload */
     luaL_argcheck(L, now.expected_count < EXPECTED_MAX - 1, 1, "too many");
     now.expected[now.expected_count++] = strdup(text);
     return 0;
@@ -195,6 +295,7 @@ static int define_sim(lua_State *L, void *side)
     static const luaL_Reg functions[] = {
         {"random", sim_random}, {"now", sim_now},       {"compute", sim_compute}, {"fail", sim_fail}, {"count", sim_count},
         {"reload", sim_reload}, {"done", sim_done},     {"calm", sim_calm},       {"expect", sim_expect},
+        {"crash", sim_crash},   {"note", sim_note},     {"noted", sim_noted},     {"noted_all", sim_noted_all},
         {NULL, NULL},
     };
     luaL_newlib(L, functions);
@@ -202,6 +303,8 @@ static int define_sim(lua_State *L, void *side)
     lua_setfield(L, -2, "side");
     lua_pushboolean(L, now.is_faulty);
     lua_setfield(L, -2, "faulty"); /* the seed has drawn faults */
+    lua_pushinteger(L, 1 + (lua_Integer)now.out->lives);
+    lua_setfield(L, -2, "life");
     lua_setglobal(L, "sim");
     return 0;
 }
@@ -243,15 +346,17 @@ static void close_side(ls_server *server, const char *side)
 static void run(const options *o, const char *world, uint64_t seed, result *out)
 {
     char path[MESSAGE_BYTES];
-    const uint64_t start_ns = (ls_sim_begin(seed), ls_sim_now_ns());
+    const uint64_t start_ns = (ls_sim_begin(seed ^ (uint64_t)out->lives << 48), ls_sim_now_ns());
     const unsigned fds = ls_sim_fds_open();
+    if (out->lives > 0) ls_sim_move_to(out->now_ns + RESTART_NS);
+    ls_sim_disk_begin(now.kept->disk, DISK_BYTES, out->lives + 1);
     (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, world);
     now.prints_log = o->prints_log;
-    out->faults_used = draw_faults(o->faults);
+    out->faults_used |= draw_faults(o->faults);
     now.is_faulty = out->faults_used != 0;
     const unsigned threads = 1 + (unsigned)ls_sim_below(3);
     const ls_sim_faults wanted = ls_sim_faults_now;
-    ls_sim_faults_now.no_descriptors = ls_sim_faults_now.connect_refused = 0; /* a server that cannot start is no history */
+    ls_sim_faults_now.no_descriptors = ls_sim_faults_now.connect_refused = ls_sim_faults_now.write_full = 0; /* a server that cannot start is no history */
     ls_server *const server = open_side(path, "server", threads), *const clients = open_side(path, "clients", 1);
     ls_sim_faults_now = wanted;
     const uint64_t until_ns = start_ns + o->seconds * UINT64_C(1000000000);
@@ -272,8 +377,8 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     close_side(server, "server");
     if (ls_sim_fds_open() != fds) ls_sim_fail("%u descriptors are left open", ls_sim_fds_open() - fds);
     if (ls_sim_threads() != 1) ls_sim_fail("%u threads are left", ls_sim_threads() - 1);
-    out->hash = ls_sim_hash();
-    out->calls = ls_sim_calls();
+    out->hash = out->hash * 31 + ls_sim_hash();
+    out->calls += ls_sim_calls();
     out->now_ns = ls_sim_now_ns() - start_ns;
     out->is_complete = true;
 }
@@ -281,7 +386,6 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
 /* Start a run in a process of its own. */
 static pid_t start_run(const options *o, const char *world, uint64_t seed, result *out)
 {
-    *out = (result){0};
     fflush(NULL);
     const pid_t child = fork();
     if (child != 0) return child;
@@ -307,8 +411,14 @@ static bool ended_well(int status, const options *o, const char *world, uint64_t
 static bool run_one(const options *o, const char *world, uint64_t seed, result *out)
 {
     int status = 0;
-    const pid_t child = start_run(o, world, seed, out);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    now.out = out;
+    now.kept = mmap(NULL, sizeof *now.kept, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *out = (result){0};
+    do {
+        const pid_t child = start_run(o, world, seed, out);
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    } while (WIFEXITED(status) && WEXITSTATUS(status) == CRASHED && out->lives < LIVES_MAX);
+    (void)munmap(now.kept, sizeof *now.kept);
     return ended_well(status, o, world, seed, out);
 }
 

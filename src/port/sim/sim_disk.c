@@ -343,7 +343,7 @@ static void begin_call(const char *what, bool changes)
 
 static bool is_full(void)
 {
-    if (ls_sim_now_ns() < full_until_ns) return true;
+    if (ls_sim_faults_now.write_full > 0 && ls_sim_now_ns() < full_until_ns) return true;
     if (!ls_sim_chance(ls_sim_faults_now.write_full)) return false;
     full_until_ns = ls_sim_now_ns() + 1000 * ls_sim_below(FULL_US_MAX);
     ls_sim_step("the disk is full", (int64_t)full_until_ns, 0);
