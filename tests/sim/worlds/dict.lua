@@ -1,0 +1,192 @@
+-- dict.lua - dicts with a file, over several lives: writers, a counter, queues; crashes, full disks, reloads. Judges: the
+-- server starts after each crash; what was answered is there, whole, and nothing that nobody wrote; the last value of a
+-- writer is its last one; a sum that was answered is given once, and the next one is larger; lists keep the order of each
+-- writer, lose nothing and double nothing; dicts without `sync` lose the end of their changes and nothing else.
+local ls, sim = require "luaserve", sim
+local at, timeout, lives, writers, requests = "127.0.0.1:8081", 5, 4, 5, 40
+sim.expect "cannot be written to its file"
+sim.expect "changes of"
+
+local function text_of(id) -- the value that a writer stores under this id
+  return (id .. ","):rep(1 + #id * tonumber((id:match "%d+$")) % 300)
+end
+
+if sim.side == "server" then
+  if sim.life > 1 and sim.life < lives and sim.count "load" == 1 and sim.random(3) == 1 then sim.crash(sim.random(40)) end
+  local app, strict, loose = ls.app(), { file = "/sim/strict.db", sync = true }, { file = "/sim/loose.db" }
+  local texts, counts, lists = ls.dict("texts", strict), ls.dict("counts", strict), ls.dict("lists", strict)
+  local first, second = ls.dict("first", loose), ls.dict("second", loose)
+
+  local function post(path, fn) -- fn returns what is written, or nil and a reason
+    app:post(path, function(req)
+      local body, failure = ls.try(fn, req.params.key, req.params.id)
+      if not body then return 503, tostring(failure and failure.message or failure) end
+      return tostring(body)
+    end)
+  end
+  post("/text/:key/:id", function(key, id)
+    local ok, reason = texts:set(id, text_of(id))
+    if not ok then return nil, reason end
+    return texts:set("last " .. key, id)
+  end)
+  post("/incr/:key", function(key) return counts:incr(key) end)
+  post("/push/:key/:id", function(key, id) return lists:rpush(key, id) end)
+  post("/pop/:key", function(key)
+    local id, reason = lists:lpop(key)
+    if reason then return nil, reason end
+    return id or "none"
+  end)
+  post("/loose/:key/:id", function(key, id)
+    assert(first:set(key, id))
+    return second:set(key, id)
+  end)
+  app:get("/all", function()
+    local all = { texts = {}, counts = {}, lists = {}, first = {}, second = {} }
+    for name, to in pairs(all) do
+      for key, value in pairs(ls.dict(name)) do to[key] = name == "lists" and lists:range(key) or value end
+    end
+    return ls.json.encode(all)
+  end)
+  return ls.listen(at, app)
+end
+
+local function post(path) -- the body of an answer 200; nil: nobody knows what happened
+  local res = ls.fetch("http://" .. at .. path, { method = "POST", timeout = timeout })
+  if not res then return nil end
+  local body = res:body()
+  if res.status == 503 then sim.count "refused" elseif res.status ~= 200 then sim.fail(path .. ": " .. res.status .. " " .. tostring(body)) end
+  return res.status == 200 and body or nil
+end
+
+local function is_noted(kind, key) return sim.noted(kind .. " " .. key) ~= nil end
+local function note(kind, key, value) sim.note(kind .. " " .. key, value or "") end
+
+local function judge_lists(lists)
+  local there, lost = {}, 0
+  for key, list in pairs(lists) do
+    local last = {}
+    for _, id in ipairs(list) do
+      local writer, number = id:match "^(.-)%.(%d+)$"
+      if there[id] then sim.fail(id .. " is twice in the list " .. key) end
+      if is_noted("popped", id) then sim.fail(id .. " was popped, and is in the list " .. key) end
+      if not is_noted("pushing", id) then sim.fail(id .. " was never pushed into " .. key) end
+      if last[writer] and last[writer] > tonumber(number) and is_noted("pushed", id) and is_noted("pushed", writer .. "." .. last[writer]) then
+        sim.fail(id .. " is behind a later one in the list " .. key)
+      end
+      there[id], last[writer] = true, tonumber(number)
+    end
+  end
+  for _, entry in ipairs(sim.noted_all "pushed ") do
+    local id = entry[1]:sub(8)
+    if not there[id] and not is_noted("popped", id) then
+      lost = lost + 1
+      if entry[2] == "kept" or lost > #sim.noted_all "pop " - #sim.noted_all "popped " then sim.fail(id .. " was pushed, and is lost") end
+    end
+  end
+end
+
+local function judge_all() -- while no request runs
+  local res
+  repeat
+    ls.sleep(0.1)
+    res = ls.fetch("http://" .. at .. "/all", { timeout = timeout })
+    local body = res and res.status == 200 and res:body()
+    res = body and ls.json.decode(body)
+  until res
+  for _, entry in ipairs(sim.noted_all "text ") do
+    local id = entry[1]:sub(6)
+    if res.texts[id] == nil then sim.fail("the text " .. id .. " was stored, and is lost") end
+  end
+  for id, text in pairs(res.texts) do
+    if id:find "^last " then
+      local acknowledged = sim.noted("lasting " .. id:sub(6))
+      if text ~= acknowledged and is_noted("text", text) then
+        sim.fail(id .. " is " .. text .. ", though " .. tostring(acknowledged) .. " was stored later")
+      end
+    elseif text ~= text_of(id) or not is_noted("writing", id) then
+      sim.fail("the text " .. id .. " is not what was stored: " .. text:sub(1, 50))
+    end
+  end
+  for _, entry in ipairs(sim.noted_all "sum ") do
+    local sum = res.counts[entry[1]:sub(5)]
+    if not sum or sum < tonumber(entry[2]) then sim.fail(entry[1] .. " " .. entry[2] .. " was given, and now it is " .. tostring(sum)) end
+  end
+  judge_lists(res.lists)
+  for _, entry in ipairs(sim.noted_all "last loose ") do -- `first` was set before `second` by each request: it is one ahead at most
+    local key = entry[1]:sub(12)
+    local id, behind = res.first[key], res.second[key]
+    local before = id and sim.noted("loosely " .. id)
+    if (id or behind) and id ~= behind and before ~= "" and before ~= behind and not is_noted("open", behind or "") and not is_noted("open", id or "") then
+      sim.fail("`first` of " .. key .. " is " .. tostring(id) .. ", `second` " .. tostring(behind) .. ", and before it was " .. tostring(before))
+    end
+  end
+end
+
+local kinds = {
+  text = function(writer, id)
+    note("writing", id)
+    if not post("/text/" .. writer .. "/" .. id) then return end
+    note("text", id)
+    note("lasting", tostring(writer), id)
+  end,
+  incr = function()
+    local key = "c" .. sim.random(2)
+    local before = tonumber(sim.noted("sum " .. key) or 0)
+    local sum = math.tointeger(tonumber(post("/incr/" .. key)))
+    if not sum then return end
+    if is_noted("given", key .. "=" .. sum) then sim.fail(key .. ": the sum " .. sum .. " was given twice") end
+    if sum <= before then sim.fail(key .. ": the sum " .. sum .. " after " .. before) end
+    note("given", key .. "=" .. sum)
+    if sum > tonumber(sim.noted("sum " .. key) or 0) then note("sum", key, tostring(sum)) end
+  end,
+  push = function(_, id)
+    local key = sim.random(2) == 1 and "kept" or "queue"
+    note("pushing", id)
+    if post("/push/" .. key .. "/" .. id) then note("pushed", id, key) end
+  end,
+  pop = function(_, id)
+    note("pop", id)
+    local popped = post "/pop/queue"
+    if not popped then return end
+    if popped == "none" then note("popped", "none " .. id) return end
+    if is_noted("popped", popped) then sim.fail(popped .. " was popped twice") end
+    note("popped", popped)
+  end,
+  loose = function(writer, id)
+    local key = "last loose " .. writer
+    local before = sim.noted(key) or ""
+    note("loosely", id, before:find("^" .. sim.life .. ":") and before or "")
+    sim.note(key, id)
+    if not post("/loose/" .. writer .. "/" .. id) then note("open", id) end
+  end,
+}
+local names = { "text", "incr", "push", "pop", "loose" }
+
+ls.init(function()
+  local left = writers
+  judge_all()
+  if sim.life < lives then
+    if sim.random(2) == 1 then
+      sim.crash(sim.random(sim.random(2000)))
+    else
+      local seconds = sim.random(sim.random(4000)) / 1000
+      ls.spawn(function() ls.sleep(seconds) sim.crash() end)
+    end
+  end
+  for w = 1, writers do
+    ls.spawn(function()
+      for r = 1, requests do
+        if sim.random(5) == 1 then ls.sleep(sim.random(300) / 1000) end
+        if sim.random(60) == 1 then sim.reload() end
+        kinds[names[sim.random(#names)]](w, sim.life .. ":" .. w .. "." .. r)
+      end
+      left = left - 1
+      if left > 0 then return end
+      if sim.life < lives then sim.crash() end
+      sim.calm()
+      ls.sleep(timeout) -- no request runs any more
+      judge_all()
+      sim.done()
+    end)
+  end
+end)
