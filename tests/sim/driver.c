@@ -21,13 +21,16 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "luaserve.h"
 #include "port/sim/sim.h"
 
 enum { WORLDS_MAX = 64, NAME_BYTES = 64, MESSAGE_BYTES = 512, BUCKETS = 1024, REAL_SECONDS_MAX = 60, DRAIN_S = 600, EXPECTED_MAX = 32, LEVEL_ERROR = 3 };
-enum { DISK_BYTES = 64 << 20, NOTES_BYTES = 16 << 20, CRASHED = 4, LIVES_MAX = 50, RESTART_NS = 500000000 };
+enum { DISK_BYTES = 64 << 20, NOTES_BYTES = 16 << 20, STACK_BYTES = 8 << 20, CRASHED = 4, LIVES_MAX = 50, RESTART_NS = 500000000 };
+
+static void *const kept_address = (void *)UINT64_C(0x180000000000);
 
 typedef struct options {
     uint64_t seed, runs, seconds, batch_seconds;
@@ -49,11 +52,11 @@ typedef struct note {
     char text[]; /* the key, the value */
 } note;
 
-typedef struct kept { /* what outlives the process of one life */
+typedef struct kept { /* what outlives the process of one life, at an address that is the same in each run */
     uint64_t notes_used;
     note *notes[BUCKETS]; /* a note hides the earlier ones of its key */
     _Alignas(16) char notes_text[NOTES_BYTES];
-    _Alignas(4096) char disk[DISK_BYTES];
+    _Alignas(4096) char disk[DISK_BYTES], stack[STACK_BYTES];
 } kept;
 
 /* ---- faults ----------------------------------------------------------------------------------------------------- */
@@ -383,8 +386,33 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     out->is_complete = true;
 }
 
+static struct {
+    const options *o;
+    const char *world;
+    uint64_t seed;
+} to_run;
+
+static void run_and_exit(void)
+{
+    run(to_run.o, to_run.world, to_run.seed, now.out);
+    fflush(NULL);
+    _exit(0);
+}
+
+/* On a stack of its own: Lua draws the order of its tables from the address of a variable. */
+static _Noreturn void run_on_stack(void)
+{
+    ucontext_t context;
+    (void)getcontext(&context);
+    context.uc_stack = (stack_t){.ss_sp = now.kept->stack, .ss_size = STACK_BYTES};
+    context.uc_link = NULL;
+    makecontext(&context, run_and_exit, 0);
+    (void)setcontext(&context);
+    abort();
+}
+
 /* Start a run in a process of its own. */
-static pid_t start_run(const options *o, const char *world, uint64_t seed, result *out)
+static pid_t start_run(const options *o, const char *world, uint64_t seed)
 {
     fflush(NULL);
     const pid_t child = fork();
@@ -392,9 +420,10 @@ static pid_t start_run(const options *o, const char *world, uint64_t seed, resul
     /* Of the processor's time, and for a turn that no thread has. */
     (void)setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = REAL_SECONDS_MAX}}, NULL);
     (void)setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {.tv_sec = 10 * REAL_SECONDS_MAX}}, NULL);
-    run(o, world, seed, out);
-    fflush(NULL);
-    _exit(0);
+    to_run.o = o;
+    to_run.world = world;
+    to_run.seed = seed;
+    run_on_stack();
 }
 
 /* true: it ended well. Else says how it ended. */
@@ -412,10 +441,11 @@ static bool run_one(const options *o, const char *world, uint64_t seed, result *
 {
     int status = 0;
     now.out = out;
-    now.kept = mmap(NULL, sizeof *now.kept, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    now.kept = mmap(kept_address, sizeof *now.kept, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     *out = (result){0};
     do {
-        const pid_t child = start_run(o, world, seed, out);
+        const pid_t child = start_run(o, world, seed);
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     } while (WIFEXITED(status) && WEXITSTATUS(status) == CRASHED && out->lives < LIVES_MAX);
     (void)munmap(now.kept, sizeof *now.kept);
