@@ -148,7 +148,7 @@ void ls_sim_begin(uint64_t seed)
     world.draws = seed * 2 + 1;
     world.random = ~seed;
     world.now_ns = start_ns;
-    if (trace != NULL) world.trace = fopen(trace, "we");
+    if (trace != NULL) world.trace = fopen(trace, "ae"); /* each life of a run adds its own */
     ls_sim_threads_open();
 }
 
