@@ -136,7 +136,7 @@ function methods.backup(self, path, ...)
   local beside = ("%s.luaserve-%016x"):format(path, string_unpack("i8", core.crypto_random(8)))
   local written <close> = core.file_temporary(beside)
   sure({ target = path }, "db:backup", nil, core.sqlite_backup(self.handle, beside))
-  sure({ target = path }, "db:backup", nil, core.file_rename(beside, path))
+  sure({ target = path }, "db:backup", nil, core.file_rename(beside, path, true))
   core.file_keep(written)
   return true
 end

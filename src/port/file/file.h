@@ -76,6 +76,9 @@ int ls_file_mkdir(const char *path, bool parents);
  * LS_EXDEV: on another file system. */
 int ls_file_rename(const char *from, const char *to);
 
+/* The file `from` takes the place of `to` in one step. `sync`: return when that is on the device. */
+int ls_file_replace(const char *from, const char *to, bool sync);
+
 /* Whether `path` does not start at the working directory: "/a", on Windows also "\\a" and "C:a". */
 bool ls_file_is_absolute(const char *path);
 

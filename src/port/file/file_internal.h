@@ -42,9 +42,6 @@ int ls_file_resolve(const char *path, char **out);
 /* The length of the directory in a path, with its slash; 0: the path is a name. */
 size_t ls_file_directory_len(const char *path);
 
-/* The file `from` takes the place of `to` in one step. `sync`: return when that is on the device. */
-int ls_file_replace(const char *from, const char *to, bool sync);
-
 int ls_file_mkdir_one(const char *path);
 
 #endif

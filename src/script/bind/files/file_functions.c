@@ -433,13 +433,17 @@ static int core_file_mkdir(lua_State *L)
 static int64_t run_rename(ls_work *work)
 {
     const call *c = call_of(work);
-    return changed(c, ls_file_rename(c->path, c->to));
+    return changed(c, c->flags != 0 ? ls_file_replace(c->path, c->to, true) : ls_file_rename(c->path, c->to));
 }
 
-/* core.file_rename(from, to) -> true | nil, message, code */
+/* core.file_rename(from, to [, sync]) -> true | nil, message, code. sync: of a file; it returns when the new name is on
+ * the device, and an error may come after the rename. */
 static int core_file_rename(lua_State *L)
 {
-    return await(L, call_push(L, run_rename, 2), done);
+    const bool sync = lua_toboolean(L, 3);
+    call *c = call_push(L, run_rename, 2);
+    c->flags = sync;
+    return await(L, c, done);
 }
 
 static void temporary_remove(temporary *t)
