@@ -9,7 +9,8 @@
  *
  * One leave runs at most LS_ACTOR_RUN_MAX ops and posts a wake-up for the rest, so that the thread returns to the port
  * between the runs. Ops run in the order in which they were posted. Any thread may call these functions. An actor may
- * be freed after the last packet that refers to it, its wake-up included. */
+ * be freed after the last packet that refers to it, its wake-up included: `pins` counts those that outlive the work
+ * that has posted them. */
 #ifndef LS_SCHED_ACTOR_H
 #define LS_SCHED_ACTOR_H
 
@@ -19,6 +20,7 @@ enum { LS_ACTOR_RUN_MAX = 64 }; /* maximum number of ops per leave */
 
 struct ls_actor {
     _Atomic int held;
+    _Atomic unsigned pins; /* packets on their way that no task of the actor waits for */
     _Atomic(ls_op *) inbox;    /* newest first; reversed when drained */
     ls_op *ready;              /* used by the holder: drained ops that have not run, oldest first */
     _Atomic int wakeup_queued; /* the wake-up is in the port's queue */

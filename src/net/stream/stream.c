@@ -84,7 +84,9 @@ const ls_stream_handler *ls_stream_handled_by(const ls_stream *s)
 void ls_stream_set_actor(ls_stream *s, ls_actor *actor)
 {
     assert(!s->rx_pending || s->rx.actor == actor);
-    if (s->rx.actor != actor) s->rx.actor = actor; /* of a pending receive it may be read at this moment */
+    if (s->rx.actor == actor) return; /* of a pending receive it may be read at this moment */
+    if (actor == NULL && s->tx_pending) ls_stream_pin(s);
+    s->rx.actor = actor;
 }
 
 ls_actor *ls_stream_actor(const ls_stream *s)

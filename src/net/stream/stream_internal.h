@@ -88,6 +88,7 @@ void ls_stream_end_close(ls_thread_ctx *ctx, ls_stream *s); /* it is closing, an
 void ls_stream_send_begins(ls_stream *s);                   /* the deadline of a send starts */
 
 /* stream_queue.c */
+void ls_stream_pin(ls_stream *s); /* the actor of the pending send is kept until its packet has run */
 void ls_stream_drop_queue(ls_stream *s);
 void ls_stream_send_answer(ls_stream *s); /* of the filter: as much of it as the system takes, if nothing is queued */
 void ls_stream_moved_queue(ls_stream *s); /* the queue, if there is one, came with the socket of another stream */

@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "net/stream/stream_internal.h"
 #include "port/file/shared_file.h"
+#include "sched/actor.h"
 
 enum { SLICES_INSIDE = 24 };
 enum { SENDING_MAX = 1024 }; /* slices of one send; a longer queue needs several */
@@ -32,6 +33,7 @@ struct ls_outq {
     uint32_t count, room; /* of `slices` */
     uint16_t sending;
     bool open_end;       /* the last slice ends at `filled` and may be extended */
+    bool pins;           /* the pending send is counted in the pins of its actor */
     size_t bytes;        /* in slices */
     size_t sent;         /* of the queue, before slices[0] */
     size_t encrypted;    /* of `sent`, those in the pending send */
@@ -59,7 +61,7 @@ static int begin_queue(ls_stream *s, ls_block *home)
     q->count = 0;
     q->sending = 0;
     q->room = SLICES_INSIDE;
-    q->open_end = false;
+    q->open_end = q->pins = false;
     q->bytes = q->sent = q->encrypted = q->piece = 0;
     q->slices = q->array = q->inside;
     q->retired = NULL;
@@ -423,6 +425,14 @@ void ls_stream_discard(ls_stream *s)
     if (*ls_stream_outq(s) != NULL && !s->tx_pending) ls_stream_drop_queue(s);
 }
 
+void ls_stream_pin(ls_stream *s)
+{
+    ls_outq *const q = *ls_stream_outq(s);
+    if (q->pins || q->tx.actor == NULL) return;
+    q->pins = true;
+    atomic_fetch_add(&q->tx.actor->pins, 1);
+}
+
 /* The end of the filter's protocol was sent, or could not be. */
 static void end_sent(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
@@ -438,8 +448,11 @@ static void end_sent(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 
 static void sent(ls_thread_ctx *ctx, ls_op *op)
 {
-    ls_stream *s = LS_CONTAINER(op, ls_outq, tx)->stream;
+    ls_outq *const q = LS_CONTAINER(op, ls_outq, tx);
+    ls_stream *s = q->stream;
     int64_t result = op->result;
+    if (q->pins) atomic_fetch_sub(&op->actor->pins, 1);
+    q->pins = false;
     const bool aborted = s->aborted;
     s->tx_pending = s->aborted = false;
     atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);

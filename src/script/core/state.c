@@ -595,7 +595,7 @@ void ls_state_step(ls_thread_ctx *ctx, ls_state *state)
 
 bool ls_state_is_released(ls_state *state)
 {
-    return atomic_load(&state->closed) && atomic_load(&state->actor.held) == 0 &&
+    return atomic_load(&state->closed) && atomic_load(&state->actor.held) == 0 && atomic_load(&state->actor.pins) == 0 &&
            atomic_load(&state->actor.wakeup_queued) == 0 && atomic_load(&state->actor.inbox) == NULL &&
            !atomic_load(&state->step_posted);
 }
