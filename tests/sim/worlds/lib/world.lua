@@ -1,0 +1,86 @@
+-- world.lua - what several worlds share: clients in rounds, limits of time, texts that name their request, and the counts
+-- of handlers that began and ended. A world that uses M.run is judged further by this:
+--
+--   - no call of M.within lasts longer than its limit
+--   - every client comes to its end, and so does `after`, which runs without faults
+--   - each handler of M.handler that began has ended by then
+local ls, sim = require "luaserve", sim
+local M = {}
+
+local SLACK = 3            -- seconds: stalls, and threads that compute
+local ROUNDS_UNTIL = 20    -- the simulated second at which the last round begins
+local pending = {}         -- the calls of M.within that have not returned
+local ended = false
+
+function M.chance(one_of) return sim.random(one_of) == 1 end
+function M.pause(seconds) ls.sleep(sim.random(math.ceil(seconds * 1000)) / 1000) end
+
+-- `bytes` bytes of text that no other id has.
+function M.text(id, bytes)
+  local part = "<" .. id .. ">"
+  return (part:rep(bytes // #part + 1)):sub(1, bytes)
+end
+
+-- The results of fn(...), which must end within these seconds.
+function M.within(seconds, what, fn, ...)
+  local call = { what = what, until_s = sim.now() + seconds + SLACK }
+  pending[call] = true
+  return (function(...)
+    pending[call] = nil
+    return ...
+  end)(fn(...))
+end
+
+-- A handler that is counted.
+function M.handler(fn)
+  return function(...)
+    sim.count "handlers"
+    local _ <close> = setmetatable({}, { __close = function() sim.count("handlers", -1) end })
+    return fn(...)
+  end
+end
+
+local function watch()
+  while not ended do
+    ls.sleep(1)
+    for call in pairs(pending) do
+      if sim.now() > call.until_s then sim.fail(call.what .. " lasts longer than its limit") end
+    end
+  end
+end
+
+-- Runs `count` clients, each in a job that calls round(client, number) again and again. Then, without faults,
+-- after(): there everything must succeed. Options: `reloads`, one of so many rounds begins with a reload.
+function M.run(count, round, after, options)
+  ls.config { drain_timeout = 60 }              -- a run that ends early, as a shorter one of --shrink
+  ls.on("drain", function() ended = true end)
+  ls.init(function()
+    ls.spawn(watch)
+    local jobs = {}
+    for client = 1, count do
+      jobs[client] = ls.spawn(function()
+        for number = 1, math.huge do
+          M.within(30, "round " .. number .. " of client " .. client, round, client, number)
+          if sim.now() > ROUNDS_UNTIL or ended then break end
+          if options and options.reloads and M.chance(options.reloads) then sim.reload() end
+        end
+      end)
+    end
+    ls.spawn(function()
+      for _, job in ipairs(jobs) do job:wait() end
+      sim.calm()
+      ls.sleep(3) -- longer than the pause after "no descriptors", and than handlers that are under way
+      if after then M.within(30, "the end without faults", after) end
+      for _ = 1, 20 do
+        if sim.count("handlers", 0) == 0 then break end
+        ls.sleep(1)
+      end
+      local left = sim.count("handlers", 0)
+      if left ~= 0 then sim.fail(left .. " handlers have not ended") end
+      ended = true
+      sim.done()
+    end)
+  end)
+end
+
+return M
