@@ -52,7 +52,7 @@ end
 -- Runs `count` clients, each in a job that calls round(client, number) again and again. Then, without faults,
 -- after(): there everything must succeed. Options: `reloads`, one of so many rounds begins with a reload.
 function M.run(count, round, after, options)
-  ls.config { drain_timeout = 60 }              -- a run that ends early, as a shorter one of --shrink
+  ls.config { drain_timeout = 60, states = 1 }  -- 60: of a run that ends early, as a shorter one of --shrink
   ls.on("drain", function() ended = true end)
   ls.init(function()
     ls.spawn(watch)
