@@ -1,0 +1,109 @@
+-- proxy.lua - a proxy with a cache before two servers, which the clients' side plays: they are slow, are down for a time,
+-- close a connection before a response, within it or between two. Judges: a response is that of its URL and whole, or
+-- it fails; a POST reaches a server at most once, with its whole body; a stored response is not much older than its lifetime;
+-- without faults each request is answered.
+local ls, sim = require "luaserve", sim
+local world = require "lib.world"
+local LIFETIME = 2
+
+if sim.side == "server" then
+  local app = ls.app()
+  app:proxy("/", { "http://127.0.0.1:9001", "http://127.0.0.1:9002" },
+    { cache = { size = "64k", wait = 1 }, timeout = 4, connect_timeout = 2, health = { down = 1 } })
+  ls.listen(8080, app)
+  return
+end
+
+local is_calm = false
+local function mishap(one_of) return not is_calm and world.chance(one_of) end
+
+local function upstream(sock)
+  while true do
+    local head = sock:receiveuntil "\r\n\r\n"
+    if not head then return end
+    local method, path, bytes = head:match "^(%a+) (/[^/]*/[^/]*/(%d+)) "
+    bytes = math.tointeger(bytes)
+    if method == "POST" then
+      if sim.count("received " .. path) > 1 then sim.fail("a server has received " .. path .. " twice") end
+      local body = sock:receive(math.tointeger(head:lower():match "\ncontent%-length: (%d+)"))
+      if not body then return end
+      if body ~= world.text(path, bytes) then sim.fail("a server got another body of " .. path) end
+    end
+    if mishap(30) then world.pause(6) end
+    if mishap(20) then return end
+    local text = world.text(path, bytes)
+    local lines = { "HTTP/1.1 200 OK", "X-Path: " .. path, "X-Made: " .. sim.now() }
+    if path:find "^/kept/" then lines[#lines + 1] = "Cache-Control: max-age=" .. LIFETIME end
+    if world.chance(2) then
+      lines[#lines + 1] = "Transfer-Encoding: chunked"
+      local half = bytes // 2 + 1
+      text = ("%x\r\n%s\r\n"):format(half, text:sub(1, half)) ..
+        (half < bytes and ("%x\r\n%s\r\n"):format(bytes - half, text:sub(half + 1)) or "") .. "0\r\n\r\n"
+    else
+      lines[#lines + 1] = "Content-Length: " .. bytes
+    end
+    local closes = world.chance(10) -- with or without a word
+    if closes and world.chance(2) then lines[#lines + 1] = "Connection: close" end
+    local response = table.concat(lines, "\r\n") .. "\r\n\r\n" .. text
+    if mishap(8) then
+      sock:send(response:sub(1, sim.random(#response) - 1))
+      if world.chance(2) then sock:abort() end
+      return
+    end
+    local at = mishap(10) and sim.random(#response) or #response
+    sock:send(response:sub(1, at))
+    if at < #response then
+      world.pause(2)
+      sock:send(response:sub(at + 1))
+    end
+    if closes then return end
+  end
+end
+
+for port = 9001, 9002 do
+  local down_until = 0
+  ls.tcp({ host = "127.0.0.1", port = port, read_timeout = 20, send_timeout = 5 }, function(sock)
+    if mishap(60) then down_until = sim.now() + sim.random(3) end
+    if sim.now() < down_until and not is_calm then return end
+    upstream(sock)
+  end)
+end
+
+local function request(id)
+  local kind = sim.random(3)
+  local path
+  if kind == 1 then
+    path = "/post/" .. id .. "/" .. sim.random(sim.random(20000))
+  elseif kind == 2 then
+    path = "/get/" .. id .. "/" .. sim.random(sim.random(20000))
+  else
+    local n = sim.random(12)
+    path = "/kept/" .. n .. "/" .. n * n * 60
+  end
+  local text = world.text(path, math.tointeger(path:match "%d+$"))
+  local begun = sim.now()
+  local answer = world.within(20, path, ls.fetch, "http://127.0.0.1:8080" .. path,
+    { method = kind == 1 and "POST" or "GET", body = kind == 1 and text or nil, timeout = 20 })
+  if not answer then return false end
+  if answer.status ~= 200 then
+    if answer.status < 502 or answer.status > 504 then sim.fail(path .. " has the status " .. answer.status) end
+    return false
+  end
+  local body = answer:body()
+  if answer.headers["x-path"] ~= path then sim.fail("the response to " .. path .. " is that of " .. answer.headers["x-path"]) end
+  if body ~= text then sim.fail(("the response to %s has %d of %d bytes, or others"):format(path, #body, #text)) end
+  local age = begun - tonumber(answer.headers["x-made"]) -- the server may pause after it has written that
+  if age > LIFETIME + 4 then sim.fail(("the response to %s is %.1f s old"):format(path, age)) end
+  return true
+end
+
+world.run(6, function(client, number)
+  request(client .. "-" .. number)
+  if world.chance(4) then world.pause(1) end
+end, function()
+  is_calm = true
+  ls.sleep(8) -- the servers' own pauses end, and none is avoided any more
+  for i = 1, 10 do
+    if not request("end-" .. i) then sim.fail "a request failed without faults" end
+  end
+end, { reloads = 15 })
