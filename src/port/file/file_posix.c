@@ -143,9 +143,10 @@ static int sync_directory_of(const char *path)
     char *directory = len > 0 ? strndup(path, len) : strdup(".");
     if (directory == NULL) return LS_ENOMEM;
     const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int err = fd >= 0 || errno == EACCES ? LS_OK : ls_err_from_errno(errno); /* EACCES: may be written to, but not read */
     free(directory);
-    if (fd < 0) return LS_OK; /* one that may be written to, but not read */
-    const int err = ls_file_sync(fd);
+    if (fd < 0) return err;
+    err = ls_file_sync(fd);
     ls_file_close(fd);
     return err;
 }
