@@ -28,7 +28,7 @@
 #include "port/sim/sim.h"
 
 enum { WORLDS_MAX = 64, NAME_BYTES = 64, MESSAGE_BYTES = 512, BUCKETS = 1024, REAL_SECONDS_MAX = 60, DRAIN_S = 600, EXPECTED_MAX = 32, LEVEL_ERROR = 3 };
-enum { DISK_BYTES = 64 << 20, NOTES_BYTES = 16 << 20, STACK_BYTES = 8 << 20, CRASHED = 4, LIVES_MAX = 50, RESTART_NS = 500000000 };
+enum { NOTES_BYTES = 16 << 20, STACK_BYTES = 8 << 20, CRASHED = 4, LIVES_MAX = 50, RESTART_NS = 500000000 };
 
 static void *const kept_address = (void *)UINT64_C(0x180000000000);
 
@@ -56,7 +56,7 @@ typedef struct kept { /* what outlives the process of one life, at an address th
     uint64_t notes_used;
     note *notes[BUCKETS]; /* a note hides the earlier ones of its key */
     _Alignas(16) char notes_text[NOTES_BYTES];
-    _Alignas(4096) char disk[DISK_BYTES], stack[STACK_BYTES];
+    _Alignas(4096) char stack[STACK_BYTES], disk[]; /* ls_sim_disk_bytes */
 } kept;
 
 /* ---- faults ----------------------------------------------------------------------------------------------------- */
@@ -352,7 +352,7 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     const uint64_t start_ns = (ls_sim_begin(seed ^ (uint64_t)out->lives << 48), ls_sim_now_ns());
     const unsigned fds = ls_sim_fds_open();
     if (out->lives > 0) ls_sim_move_to(out->now_ns + RESTART_NS);
-    ls_sim_disk_begin(now.kept->disk, DISK_BYTES, out->lives + 1);
+    ls_sim_disk_begin(now.kept->disk, out->lives + 1);
     (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, world);
     now.prints_log = o->prints_log;
     out->faults_used |= draw_faults(o->faults);
@@ -441,14 +441,15 @@ static bool run_one(const options *o, const char *world, uint64_t seed, result *
 {
     int status = 0;
     now.out = out;
-    now.kept = mmap(kept_address, sizeof *now.kept, PROT_READ | PROT_WRITE,
+    const size_t kept_bytes = sizeof *now.kept + ls_sim_disk_bytes;
+    now.kept = mmap(kept_address, kept_bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     *out = (result){0};
     do {
         const pid_t child = start_run(o, world, seed);
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     } while (WIFEXITED(status) && WEXITSTATUS(status) == CRASHED && out->lives < LIVES_MAX);
-    (void)munmap(now.kept, sizeof *now.kept);
+    (void)munmap(now.kept, kept_bytes);
     return ended_well(status, o, world, seed, out);
 }
 

@@ -16,6 +16,7 @@
  *     descriptors   sim_poll.c     the table; epoll, eventfd, timerfd, pipes, poll
  *     network       sim_net.c      sockets: streams and datagrams, and their faults
  *     disk          sim_disk.c     files below /sim: what was not synced is lost in a crash
+ *                   sim_file.c     open, pread, stat, rename, fopen ...
  *
  * Not simulated: processes, signals to the process, inotify, terminals, files outside /sim (they are those of the
  * system; a test should only read them). */
@@ -130,9 +131,11 @@ bool ls_sim_wait_for(ls_sim_file *file, uint64_t until_ns); /* the next change *
 bool ls_sim_path_is(const char *path); /* below /sim */
 int ls_sim_disk_open(const char *path, int flags, unsigned mode);
 
-/* The image of the disk: `memory` that the processes of all lives have at this address, zeros in life 1. In a further
- * life the files are as a crash has left them, drawn from the seed. Without this call the disk ends with the process. */
-void ls_sim_disk_begin(void *memory, size_t bytes, unsigned life);
+/* The image of the disk: `memory` that the processes of all lives have at this address, zeros in life 1, of which few
+ * pages are used. In a further life the files are as a crash has left them, drawn from the seed. Without this call the
+ * disk ends with the process. */
+extern const size_t ls_sim_disk_bytes;
+void ls_sim_disk_begin(void *memory, unsigned life);
 /* Call fn at the disk's change of this number, from now: a write, a name, the begin or the end of an fsync. 0: never. */
 void ls_sim_disk_crash_after(uint64_t changes, void (*fn)(void));
 

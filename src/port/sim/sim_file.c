@@ -1,0 +1,438 @@
+/* sim_file.c - the calls that look at files: those of paths and descriptors below /sim are answered by sim_disk.c, others
+ * by the system. See sim.h. Links, "..", folders that are renamed and lists of folders there are none. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "port/sim/sim_disk.h"
+
+typedef ls_sim_inode inode;
+
+typedef struct opened {
+    ls_sim_file file; /* first */
+    inode *of;
+    uint64_t at;
+    bool appends;
+} opened;
+
+static long failed(int error)
+{
+    errno = error;
+    return -1;
+}
+
+static long of_system(long result)
+{
+    return result >= 0 ? result : failed((int)-result);
+}
+
+/* ---- descriptors ------------------------------------------------------------------------------------------------ */
+
+static ssize_t read_at(const inode *f, void *to, size_t len, uint64_t at)
+{
+    if (f->is_folder) return failed(EISDIR);
+    if (at >= f->size) return 0;
+    if (len > f->size - at) len = f->size - at;
+    memcpy(to, f->now + at, len);
+    return (ssize_t)len;
+}
+
+static ssize_t write_at(inode *f, const void *from, size_t len, uint64_t at)
+{
+    if (len == 0) return 0;
+    if (at + len > f->size && ls_sim_disk_is_full()) {
+        if (at >= f->size) return failed(ENOSPC);
+        len = f->size - at;
+    } else if (len > 1 && ls_sim_chance(ls_sim_faults_now.write_short)) {
+        len = 1 + ls_sim_below(len - 1);
+    }
+    return ls_sim_disk_write(f, from, at, len) < 0 ? -1 : (ssize_t)len;
+}
+
+static opened *opened_of(ls_sim_file *file)
+{
+    return (opened *)(void *)file;
+}
+
+static ssize_t disk_read(ls_sim_file *file, void *to, size_t len)
+{
+    const ssize_t n = read_at(opened_of(file)->of, to, len, opened_of(file)->at);
+    if (n > 0) opened_of(file)->at += (uint64_t)n;
+    return n;
+}
+
+static ssize_t disk_write(ls_sim_file *file, const void *from, size_t len)
+{
+    opened *const o = opened_of(file);
+    ls_sim_disk_call("write", true);
+    if (o->appends) o->at = o->of->size;
+    const ssize_t n = write_at(o->of, from, len, o->at);
+    if (n > 0) o->at += (uint64_t)n;
+    return n;
+}
+
+static void disk_close(ls_sim_file *file)
+{
+    opened_of(file)->of->opens--;
+    free(file);
+}
+
+static void fill(const inode *f, struct stat *out)
+{
+    const uint64_t ns = UINT64_C(1767225600000000000) + f->modified_ns; /* as sim_world.c has it */
+    *out = (struct stat){.st_dev = 1, .st_ino = 1 + (ino_t)(ls_sim_disk_number(f)), .st_nlink = ls_sim_disk_has_name(f), .st_blksize = 4096};
+    out->st_mode = f->mode | (f->is_folder ? S_IFDIR : S_IFREG);
+    out->st_uid = geteuid();
+    out->st_size = (off_t)f->size;
+    out->st_blocks = (blkcnt_t)((f->size + 511) / 512);
+    out->st_mtim = out->st_ctim = (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+}
+
+static void disk_stat(ls_sim_file *file, struct stat *out)
+{
+    fill(opened_of(file)->of, out);
+}
+
+static const ls_sim_kind disk_kind = {.name = "file", .read = disk_read, .write = disk_write, .close = disk_close, .stat = disk_stat};
+
+static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
+{
+    (void)file;
+    return getrandom(to, len, 0);
+}
+
+static void random_close(ls_sim_file *file)
+{
+    free(file);
+}
+
+static const ls_sim_kind random_kind = {.name = "random", .read = random_read, .close = random_close};
+
+/* The inode of a descriptor below /sim; NULL: not one. */
+static inode *inode_of(int fd)
+{
+    ls_sim_file *const file = ls_sim_file_of(fd, &disk_kind);
+    if (file == NULL && errno == ENOTSOCK) errno = EINVAL;
+    return file != NULL ? opened_of(file)->of : NULL;
+}
+
+ssize_t pread(int fd, void *to, size_t len, off_t at)
+{
+    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_pread64, fd, (long)to, (long)len, at, 0, 0));
+    ls_sim_disk_call("pread", false);
+    const inode *const f = inode_of(fd);
+    return f != NULL ? read_at(f, to, len, (uint64_t)at) : -1;
+}
+
+ssize_t pwrite(int fd, const void *from, size_t len, off_t at)
+{
+    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_pwrite64, fd, (long)from, (long)len, at, 0, 0));
+    ls_sim_disk_call("pwrite", true);
+    inode *const f = inode_of(fd);
+    return f != NULL ? write_at(f, from, len, (uint64_t)at) : -1;
+}
+
+int ftruncate(int fd, off_t size)
+{
+    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_ftruncate, fd, size, 0, 0, 0, 0));
+    ls_sim_disk_call("truncate", true);
+    inode *const f = inode_of(fd);
+    if (f == NULL) return -1;
+    return ls_sim_disk_cut(f, (uint64_t)size);
+}
+
+int fsync(int fd)
+{
+    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_fsync, fd, 0, 0, 0, 0, 0));
+    ls_sim_disk_call("fsync", true);
+    inode *const f = inode_of(fd);
+    if (f == NULL) return -1;
+    ls_sim_disk_sync(f);
+    ls_sim_disk_call("synced", true);
+    return 0;
+}
+
+int fchmod(int fd, mode_t mode)
+{
+    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_fchmod, fd, mode, 0, 0, 0, 0));
+    inode *const f = inode_of(fd);
+    if (f != NULL) f->mode = mode & 07777;
+    return f != NULL ? 0 : -1;
+}
+
+int fchown(int fd, uid_t user, gid_t group)
+{
+    if (ls_sim_fd_is(fd)) return inode_of(fd) != NULL ? 0 : -1;
+    return (int)of_system(ls_sim_syscall(SYS_fchown, fd, user, group, 0, 0, 0));
+}
+
+void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    if (!ls_sim_fd_is(fd)) return mmap(at, bytes, protection, flags, fd, offset);
+    inode *const f = inode_of(fd);
+    if (f == NULL) return MAP_FAILED;
+    if ((uint64_t)offset + bytes > LS_SIM_MAPPED_BYTES) ls_sim_fail("mmap of more than %d bytes of a file", LS_SIM_MAPPED_BYTES);
+    return f->mapped + offset;
+}
+
+int munmap(void *at, size_t bytes)
+{
+    return ls_sim_disk_maps(at) ? 0 : (int)of_system(ls_sim_syscall(SYS_munmap, (long)at, (long)bytes, 0, 0, 0, 0));
+}
+
+/* ---- paths ------------------------------------------------------------------------------------------------------ */
+
+bool ls_sim_path_is(const char *path)
+{
+    return strncmp(path, "/sim", 4) == 0 && (path[4] == '/' || path[4] == '\0');
+}
+
+/* Without empty parts and "."; links and ".." there are none. */
+static int plain(const char *path, char out[LS_SIM_PATH_BYTES])
+{
+    size_t len = 0;
+    for (; *path != '\0'; path++) {
+        if (*path == '/' && (path[1] == '/' || path[1] == '\0')) continue;
+        if (*path == '/' && path[1] == '.' && (path[2] == '/' || path[2] == '\0')) {
+            path++;
+            continue;
+        }
+        if (len == LS_SIM_PATH_BYTES - 1) return (int)failed(ENAMETOOLONG);
+        out[len++] = *path;
+    }
+    out[len] = '\0';
+    return 0;
+}
+
+/* The inode of the path, NULL and its plain form if there is none, but its folder; -1: an error. */
+static int look_up(const char *path, char out[LS_SIM_PATH_BYTES], inode **of)
+{
+    char folder[LS_SIM_PATH_BYTES];
+    if (plain(path, out) < 0) return -1;
+    if ((*of = ls_sim_disk_find(out)) != NULL) return 0;
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(out, '/') - out), out);
+    const inode *const parent = ls_sim_disk_find(folder);
+    if (parent != NULL && parent->is_folder) return 0;
+    return (int)failed(parent != NULL ? ENOTDIR : ENOENT);
+}
+
+int ls_sim_disk_open(const char *path, int flags, unsigned mode)
+{
+    char at[LS_SIM_PATH_BYTES];
+    inode *f;
+    ls_sim_disk_call("open", (flags & (O_CREAT | O_TRUNC)) != 0);
+    if (look_up(path, at, &f) < 0) return -1;
+    if (f == NULL && !(flags & O_CREAT)) return (int)failed(ENOENT);
+    if (f != NULL && (flags & O_CREAT) && (flags & O_EXCL)) return (int)failed(EEXIST);
+    if (f != NULL && f->is_folder && (flags & (O_WRONLY | O_RDWR))) return (int)failed(EISDIR);
+    if (f != NULL && !f->is_folder && (flags & O_DIRECTORY)) return (int)failed(ENOTDIR);
+    if (f == NULL && ls_sim_disk_is_full()) return (int)failed(ENOSPC);
+    opened *const o = calloc(1, sizeof *o);
+    const int fd = ls_sim_fd_open(&o->file, &disk_kind, false);
+    if (fd < 0) {
+        free(o);
+        return -1;
+    }
+    if (f == NULL) ls_sim_disk_name(at, f = ls_sim_disk_new(false, mode & 0777));
+    if ((flags & O_TRUNC) && f->size > 0) (void)ls_sim_disk_cut(f, 0);
+    o->of = f;
+    o->appends = (flags & O_APPEND) != 0;
+    f->opens++;
+    ls_sim_step("disk open", ls_sim_disk_number(f), fd);
+    return fd;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const unsigned mode = flags & O_CREAT ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    if (ls_sim_path_is(path)) return ls_sim_disk_open(path, flags, mode);
+    if (strcmp(path, "/dev/urandom") != 0)
+        return (int)of_system(ls_sim_syscall(SYS_openat, AT_FDCWD, (long)path, flags, mode, 0, 0));
+    ls_sim_file *const file = calloc(1, sizeof *file);
+    const int fd = ls_sim_fd_open(file, &random_kind, false);
+    if (fd < 0) free(file);
+    return fd;
+}
+
+static int stat_of(const char *path, struct stat *out, int flags)
+{
+    char at[LS_SIM_PATH_BYTES];
+    inode *f;
+    if (!ls_sim_path_is(path)) return (int)of_system(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
+    ls_sim_disk_call("stat", false);
+    if (look_up(path, at, &f) < 0) return -1;
+    if (f == NULL) return (int)failed(ENOENT);
+    fill(f, out);
+    return 0;
+}
+
+int stat(const char *restrict path, struct stat *restrict out)
+{
+    return stat_of(path, out, 0);
+}
+
+int lstat(const char *restrict path, struct stat *restrict out)
+{
+    return stat_of(path, out, AT_SYMLINK_NOFOLLOW);
+}
+
+int access(const char *path, int how)
+{
+    struct stat st;
+    if (ls_sim_path_is(path)) return stat(path, &st);
+    return (int)of_system(ls_sim_syscall(SYS_faccessat, AT_FDCWD, (long)path, how, 0, 0, 0));
+}
+
+ssize_t readlink(const char *restrict path, char *restrict out, size_t len)
+{
+    struct stat st;
+    if (!ls_sim_path_is(path)) return of_system(ls_sim_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)len, 0, 0));
+    return stat(path, &st) < 0 ? -1 : failed(EINVAL);
+}
+
+char *realpath(const char *restrict path, char *restrict out)
+{
+    static char *(*real)(const char *, char *);
+    struct stat st;
+    char at[LS_SIM_PATH_BYTES];
+    if (!ls_sim_path_is(path)) {
+        if (real == NULL) real = (char *(*)(const char *, char *))ls_sim_real("realpath");
+        return real(path, out);
+    }
+    if (stat(path, &st) < 0 || plain(path, at) < 0) return NULL;
+    return out != NULL ? strcpy(out, at) : strdup(at);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    char at[LS_SIM_PATH_BYTES];
+    inode *f;
+    if (!ls_sim_path_is(path)) return (int)of_system(ls_sim_syscall(SYS_mkdirat, AT_FDCWD, (long)path, mode, 0, 0, 0));
+    ls_sim_disk_call("mkdir", true);
+    if (look_up(path, at, &f) < 0) return -1;
+    if (f != NULL || ls_sim_disk_is_full()) return (int)failed(f != NULL ? EEXIST : ENOSPC);
+    ls_sim_disk_name(at, ls_sim_disk_new(true, mode & 0777));
+    return 0;
+}
+
+static int remove_one(const char *path, bool folders, bool files)
+{
+    char at[LS_SIM_PATH_BYTES];
+    inode *f;
+    ls_sim_disk_call("remove", true);
+    if (look_up(path, at, &f) < 0) return -1;
+    if (f == NULL) return (int)failed(ENOENT);
+    if (f->is_folder ? !folders : !files) return (int)failed(f->is_folder ? EISDIR : ENOTDIR);
+    if (!ls_sim_disk_is_empty(at)) return (int)failed(ENOTEMPTY);
+    ls_sim_step("disk remove", ls_sim_disk_number(f), 0);
+    ls_sim_disk_name(at, NULL);
+    return 0;
+}
+
+int unlink(const char *path)
+{
+    if (ls_sim_path_is(path)) return remove_one(path, false, true);
+    return (int)of_system(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
+}
+
+int rmdir(const char *path)
+{
+    if (ls_sim_path_is(path)) return remove_one(path, true, false);
+    return (int)of_system(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, AT_REMOVEDIR, 0, 0, 0));
+}
+
+int remove(const char *path)
+{
+    if (ls_sim_path_is(path)) return remove_one(path, true, true);
+    if (unlink(path) == 0) return 0;
+    return errno == EISDIR ? rmdir(path) : -1;
+}
+
+int rename(const char *from, const char *to)
+{
+    char at[LS_SIM_PATH_BYTES], new_at[LS_SIM_PATH_BYTES];
+    inode *f, *old;
+    if (!ls_sim_path_is(from) && !ls_sim_path_is(to))
+        return (int)of_system(ls_sim_syscall(SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to, 0, 0));
+    if (!ls_sim_path_is(from) || !ls_sim_path_is(to)) return (int)failed(EXDEV);
+    ls_sim_disk_call("rename", true);
+    if (look_up(from, at, &f) < 0 || look_up(to, new_at, &old) < 0) return -1;
+    if (f == NULL) return (int)failed(ENOENT);
+    if (f->is_folder || (old != NULL && old->is_folder)) return (int)failed(f->is_folder ? EXDEV : EISDIR);
+    ls_sim_step("disk rename", ls_sim_disk_number(f), 0);
+    if (old != f) ls_sim_disk_rename(at, new_at);
+    return 0;
+}
+
+/* ---- streams ---------------------------------------------------------------------------------------------------- */
+
+static ssize_t stream_read(void *fd, char *to, size_t len)
+{
+    return read((int)(intptr_t)fd, to, len);
+}
+
+static ssize_t stream_write(void *fd, const char *from, size_t len)
+{
+    const ssize_t n = write((int)(intptr_t)fd, from, len);
+    return n < 0 ? 0 : n; /* fopencookie(3): 0 is an error */
+}
+
+static int stream_seek(void *fd, off64_t *offset, int whence)
+{
+    opened *const o = opened_of(ls_sim_file_of((int)(intptr_t)fd, &disk_kind));
+    if (o == NULL) return -1;
+    const int64_t at = (whence == SEEK_SET ? 0 : whence == SEEK_CUR ? (int64_t)o->at : (int64_t)o->of->size) + *offset;
+    if (at < 0) return (int)failed(EINVAL);
+    o->at = (uint64_t)at;
+    *offset = at;
+    return 0;
+}
+
+static int stream_close(void *fd)
+{
+    return close((int)(intptr_t)fd);
+}
+
+FILE *fopen(const char *restrict path, const char *restrict mode)
+{
+    static FILE *(*real)(const char *, const char *);
+    if (!ls_sim_path_is(path)) {
+        errno = ENOENT; /* the times of processors are those of another world */
+        if (strncmp(path, "/proc/", 6) == 0) return NULL;
+        if (real == NULL) real = (FILE *(*)(const char *, const char *))ls_sim_real("fopen");
+        return real(path, mode);
+    }
+    const int flags = mode[0] == 'r' ? 0 : O_CREAT | (mode[0] == 'a' ? O_APPEND : O_TRUNC);
+    const int fd = ls_sim_disk_open(path, flags | (strchr(mode, '+') != NULL ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY), 0666);
+    if (fd < 0) return NULL;
+    return fopencookie((void *)(intptr_t)fd, mode, (cookie_io_functions_t){stream_read, stream_write, stream_seek, stream_close});
+}
+
+/* ---- the names with 64 ------------------------------------------------------------------------------------------ */
+
+#define SAME(new, old) __asm__(".globl " #new "\n.type " #new ", @function\n.set " #new ", " #old)
+SAME(open64, open);
+SAME(pread64, pread);
+SAME(pwrite64, pwrite);
+SAME(ftruncate64, ftruncate);
+SAME(fdatasync, fsync);
+SAME(fopen64, fopen);
+SAME(stat64, stat);
+SAME(lstat64, lstat);
+
+int fstat64(int fd, struct stat64 *out)
+{
+    return fstat(fd, (struct stat *)(void *)out);
+}
