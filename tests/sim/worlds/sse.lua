@@ -7,6 +7,7 @@ local world = require "lib.world"
 local at = "http://127.0.0.1:8080/"
 
 if sim.side == "server" then
+  ls.config { drain_timeout = 40 } -- a slow link takes 33 s for what the system has taken of a stream
   local app = ls.app()
   local kept, ids, order = ls.dict("kept"), ls.dict("ids"), ls.semaphore("order", 1)
   local function last() return ids.last or 0 end
