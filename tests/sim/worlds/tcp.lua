@@ -1,0 +1,78 @@
+-- tcp.lua - a protocol of lines over TCP: clients that write in pieces, shut down their sending side, fall silent, send a
+-- line that is too long or has no end, or leave; over reloads. Judges: the answers are those of the lines, in their
+-- order, whole and each once; the server says how the stream has ended, and how many lines it had: after a shutdown
+-- all of them; without faults each stream ends as its client has ended it.
+local ls, sim = require "luaserve", sim
+local world = require "lib.world"
+
+if sim.side == "server" then
+  ls.config { drain_timeout = 40 } -- a slow talk takes 20 s
+  ls.tcp({ host = "127.0.0.1", port = 7001, read_timeout = 2, send_timeout = 5, max_line = "4k" }, world.handler(function(sock)
+    local n = 0
+    for line in sock:lines() do
+      n = n + 1
+      if world.chance(6) then world.pause(0.3) end
+      sock:send(n, " ", line, "\n")
+    end
+    sock:send("end ", n, " ", sock.ended, "\n")
+  end))
+  return
+end
+
+local ends = { "ECLOSED", "ECLOSED", "ETRUNCATED", "ETIMEDOUT", "EMSGSIZE", "abort" }
+
+local function talk(name, how)
+  local sock <close> = ls.connect("127.0.0.1", 7001, { connect_timeout = 5, read_timeout = 10, send_timeout = 5 })
+  if not sock then return nil end
+  local lines = {}
+  for i = 1, sim.random(8) do lines[i] = world.text(name .. "." .. i, sim.random(sim.random(3000))) end
+  local bytes = table.concat(lines, "\n") .. "\n"
+  if how == "ETRUNCATED" then bytes = bytes .. "no end" end
+  if how == "EMSGSIZE" then bytes = bytes .. ("x"):rep(5000) end
+  local piece, last = world.chance(2) and #bytes or 300 + sim.random(2000), how == "abort" and sim.random(#bytes) or #bytes
+  local writer = ls.spawn(function()
+    local sent = 0
+    while sent < last do
+      local size = math.min(100 + sim.random(piece), last - sent)
+      if not sock:send(bytes:sub(sent + 1, sent + size)) or not sock:flush() then return end
+      sent = sent + size
+      if world.chance(8) then world.pause(0.3) end
+    end
+    if how == "ECLOSED" or how == "ETRUNCATED" then sock:shutdown() end
+    if how == "abort" then sock:abort() end
+  end)
+  local n, count, code = 0, nil, nil
+  for line in sock:lines() do
+    if count then sim.fail "a line came after the end" end
+    count, code = line:match "^end (%d+) (%u+)$"
+    if not count then
+      n = n + 1
+      if not lines[n] or line ~= n .. " " .. lines[n] then sim.fail(("answer %d of %s is another one"):format(n, name)) end
+    elseif math.tointeger(count) ~= n then
+      sim.fail(("%s got %d answers of %s"):format(name, n, count))
+    elseif (code == "ECLOSED" or code == "ETRUNCATED") and n ~= #lines then
+      sim.fail(("%s: the server saw the end after %d of %d lines"):format(name, n, #lines))
+    elseif code ~= how and code ~= "ETIMEDOUT" and code ~= "ERESET" then
+      sim.fail(("the stream of %s ended with %s, not %s"):format(name, code, how))
+    end
+  end
+  if code == nil then sock:abort() end
+  writer:wait()
+  return code, n, #lines
+end
+
+world.run(6, function(client, number)
+  local how = ends[sim.random(#ends)]
+  local code, n, count = world.within(25, "a talk", talk, client .. "." .. number, how)
+  if not sim.faulty and how ~= "abort" and (code ~= how or n ~= count) then
+    sim.fail(("%d of %d lines were answered, then %s, not %s"):format(n or 0, count or 0, code, how))
+  end
+  if world.chance(5) then world.pause(1) end
+end, function()
+  for i = 1, 5 do
+    local code, n, count = talk("end." .. i, ends[i])
+    if code ~= ends[i] or n ~= count then
+      sim.fail(("without faults %d of %d lines were answered, then %s, not %s"):format(n or 0, count or 0, code, ends[i]))
+    end
+  end
+end, { reloads = 15 })
