@@ -1,0 +1,113 @@
+-- channel.lua - values through channels and permits of a semaphore between the Lua states, over reloads; clients that leave
+-- while they wait. Judges: each value that was sent is taken once, and in the order of its producer by one consumer, but
+-- for the moment of a reload; at most so many tasks hold a permit at a time, and all permits come back; nothing that
+-- waits is forgotten: at the end every value has been taken.
+local ls, sim = require "luaserve", sim
+local world = require "lib.world"
+local PERMITS = 2
+
+if sim.side == "server" then
+  local app = ls.app()
+  local jobs, polls = ls.channel("jobs", { capacity = 5 }), ls.channel("polls", { capacity = 1000 })
+  sim.count("loaded", math.floor(sim.now() * 1000) - sim.count("loaded", 0)) -- a reload may put a value back, to the front
+  local gate, turns = ls.semaphore("gate", PERMITS), ls.dict "turns"
+
+  local function take(what, value)
+    if sim.count(what .. " " .. value) > 1 then sim.fail(what .. " " .. value .. " was taken twice") end
+    if sim.count("sent " .. value, 0) == 0 then sim.fail("a value that was not sent: " .. value) end
+    sim.count("taken " .. what)
+  end
+
+  ls.on("start", function() -- a consumer in each state
+    local last = {} -- by producer
+    for job in jobs:values() do
+      take("job", job.id)
+      local is_late = job.n <= (last[job.producer] or 0) and sim.now() > sim.count("loaded", 0) / 1000 + 0.5
+      if is_late then sim.fail(("job %d of %s came late"):format(job.n, job.producer)) end
+      last[job.producer] = job.n
+      if world.chance(4) then ls.sleep(sim.random(100) / 1000) end
+    end
+  end)
+  app:post("/send/:producer/:count", world.handler(function(req)
+    local first = sim.count("jobs of " .. req.params.producer, 0)
+    return ls.spawn(function() -- also when the client leaves
+      for n = first + 1, first + req.params.count do
+        local job = { id = req.params.producer .. "." .. n, producer = req.params.producer, n = n }
+        sim.count("sent " .. job.id)
+        sim.count("jobs of " .. req.params.producer)
+        local ok, message = jobs:send(job)
+        if not ok then sim.fail("a job was not sent: " .. message) end
+        sim.count "sent job"
+      end
+      return "sent"
+    end):wait()
+  end))
+  app:post("/put/:id", world.handler(function(req)
+    sim.count("sent " .. req.params.id)
+    if not polls:send(req.params.id, 0) then sim.fail "a channel with room is full" end
+    sim.count "sent poll"
+    return "put"
+  end))
+  app:post("/poll", world.handler(function(_, res)
+    local value, message, code = polls:receive(sim.random(2000) / 1000)
+    if not value and code ~= "ETIMEDOUT" then sim.fail("receive: " .. message) end
+    if not value then return 204 end
+    take("poll", value)
+    return value
+  end))
+  app:post("/gate", world.handler(function()
+    return gate:with(function()
+      if sim.count "inside" > PERMITS then sim.fail "more tasks than permits" end
+      local _ <close> = setmetatable({}, { __close = function() sim.count("inside", -1) end })
+      local turn = turns:incr "n"
+      ls.sleep(sim.random(100) / 1000)
+      if world.chance(10) then error { status = 418 } end
+      return tostring(turn)
+    end)
+  end))
+  app:get("/left", function() return jobs:len() .. " " .. polls:len() .. " " .. gate.held end)
+  ls.listen(8080, app)
+  return
+end
+
+sim.expect "POST /gate" -- its error
+
+local turns = {}
+
+local function post(path, timeout)
+  local answer, message = world.within(timeout, path, ls.fetch, "http://127.0.0.1:8080" .. path, { method = "POST", timeout = timeout })
+  if not answer then return nil, message end
+  if answer.status ~= 200 and answer.status ~= 204 and answer.status ~= 503 and answer.status ~= 500 then
+    sim.fail(path .. " has the status " .. answer.status)
+  end
+  return answer.status, answer:body()
+end
+
+world.run(8, function(client, number)
+  local kind = sim.random(4)
+  local timeout = world.chance(4) and sim.random(1000) / 1000 or 20 -- some leave
+  if kind == 1 then
+    post(("/send/%d-%d/%d"):format(client, number, sim.random(8)), timeout)
+  elseif kind == 2 then
+    post("/put/" .. client .. "-" .. number, timeout)
+  elseif kind == 3 then
+    post("/poll", timeout)
+  else
+    local status, turn = post("/gate", timeout)
+    if status == 200 and turns[turn] then sim.fail("two had the turn " .. turn) end
+    if status == 200 then turns[turn] = true end
+  end
+  if world.chance(3) then world.pause(0.5) end
+end, function()
+  while true do
+    local status = post("/poll", 10)
+    if status == 204 then break end
+    if status ~= 200 then sim.fail "a poll failed without faults" end
+  end
+  local left = ls.fetch("http://127.0.0.1:8080/left"):body()
+  if left ~= "0 0 0" then sim.fail("left in the channels, and permits that are held: " .. left) end
+  for _, what in ipairs { "job", "poll" } do
+    local sent, taken = sim.count("sent " .. what, 0), sim.count("taken " .. what, 0)
+    if sent ~= taken then sim.fail(("%d values were sent to %s, and %d taken"):format(sent, what, taken)) end
+  end
+end, { reloads = 60 })
