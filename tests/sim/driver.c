@@ -27,7 +27,16 @@
 #include "luaserve.h"
 #include "port/sim/sim.h"
 
-enum { WORLDS_MAX = 64, NAME_BYTES = 64, MESSAGE_BYTES = 512, BUCKETS = 1024, REAL_SECONDS_MAX = 60, DRAIN_S = 600, EXPECTED_MAX = 32, LEVEL_ERROR = 3 };
+enum {
+    WORLDS_MAX = 64,
+    NAME_BYTES = 64,
+    MESSAGE_BYTES = 512,
+    BUCKETS = 1024,
+    REAL_SECONDS_MAX = 60,
+    DRAIN_S = 600,
+    EXPECTED_MAX = 32,
+    LEVEL_ERROR = 3
+};
 enum { NOTES_BYTES = 16 << 20, STACK_BYTES = 8 << 20, CRASHED = 4, LIVES_MAX = 50, RESTART_NS = 500000000 };
 
 static void *const kept_address = (void *)UINT64_C(0x180000000000);
@@ -219,7 +228,8 @@ static int sim_note(lua_State *L)
     size_t key_bytes, bytes;
     const char *const key = luaL_checklstring(L, 1, &key_bytes), *const value = luaL_checklstring(L, 2, &bytes);
     const size_t size = (sizeof(note) + key_bytes + bytes + 15) / 16 * 16;
-    note **const first = bucket_of(key, key_bytes), *const n = (note *)(void *)&now.kept->notes_text[now.kept->notes_used];
+    note **const first = bucket_of(key, key_bytes), *const n =
+                                                        (note *)(void *)&now.kept->notes_text[now.kept->notes_used];
     if (size > NOTES_BYTES - now.kept->notes_used) ls_sim_fail("too many notes");
     *n = (note){.next = *first, .key_bytes = key_bytes, .bytes = bytes};
     memcpy(n->text, key, key_bytes);
@@ -249,7 +259,8 @@ static int sim_noted_all(lua_State *L)
     for (size_t at = 0; at < now.kept->notes_used;) {
         const note *const n = (note *)(void *)&now.kept->notes_text[at];
         at += (sizeof *n + n->key_bytes + n->bytes + 15) / 16 * 16;
-        if (n->key_bytes < bytes || memcmp(n->text, prefix, bytes) != 0 || find_note(n->text, n->key_bytes) != n) continue;
+        if (n->key_bytes < bytes || memcmp(n->text, prefix, bytes) != 0 || find_note(n->text, n->key_bytes) != n)
+            continue;
         lua_createtable(L, 2, 0);
         lua_pushlstring(L, n->text, n->key_bytes);
         lua_rawseti(L, -2, 1);
@@ -279,7 +290,8 @@ static int sim_done(lua_State *L)
 static int sim_calm(lua_State *L) /* no faults from now on: what is left must end well */
 {
     (void)L;
-    ls_sim_faults_now = (ls_sim_faults){.latency_us_max = ls_sim_faults_now.latency_us_max, .preempt = ls_sim_faults_now.preempt};
+    ls_sim_faults_now =
+        (ls_sim_faults){.latency_us_max = ls_sim_faults_now.latency_us_max, .preempt = ls_sim_faults_now.preempt};
     return 0;
 }
 
@@ -296,10 +308,10 @@ static int sim_expect(lua_State *L) /* lines of the log with this text are no fa
 static int define_sim(lua_State *L, void *side)
 {
     static const luaL_Reg functions[] = {
-        {"random", sim_random}, {"now", sim_now},       {"compute", sim_compute}, {"fail", sim_fail}, {"count", sim_count},
-        {"reload", sim_reload}, {"done", sim_done},     {"calm", sim_calm},       {"expect", sim_expect},
-        {"crash", sim_crash},   {"note", sim_note},     {"noted", sim_noted},     {"noted_all", sim_noted_all},
-        {NULL, NULL},
+        {"random", sim_random},       {"now", sim_now},       {"compute", sim_compute}, {"fail", sim_fail},
+        {"count", sim_count},         {"reload", sim_reload}, {"done", sim_done},       {"calm", sim_calm},
+        {"expect", sim_expect},       {"crash", sim_crash},   {"note", sim_note},       {"noted", sim_noted},
+        {"noted_all", sim_noted_all}, {NULL, NULL},
     };
     luaL_newlib(L, functions);
     lua_pushstring(L, side);
@@ -327,8 +339,13 @@ static void log_line(int level, const char *line, size_t bytes, void *side)
 
 static ls_server *open_side(const char *path, const char *side, unsigned threads)
 {
-    const ls_server_options o = {.size = sizeof o, .site = path, .threads = threads, .open = define_sim, .user = (void *)side,
-                                 .log = log_line, .log_level = "info"};
+    const ls_server_options o = {.size = sizeof o,
+                                 .site = path,
+                                 .threads = threads,
+                                 .open = define_sim,
+                                 .user = (void *)side,
+                                 .log = log_line,
+                                 .log_level = "info"};
     char message[MESSAGE_BYTES];
     ls_server *server;
     if (ls_server_open(&o, &server, message, sizeof message) < 0 || ls_server_start(server) < 0)
@@ -359,7 +376,8 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     now.is_faulty = out->faults_used != 0;
     const unsigned threads = 1 + (unsigned)ls_sim_below(3);
     const ls_sim_faults wanted = ls_sim_faults_now;
-    ls_sim_faults_now.no_descriptors = ls_sim_faults_now.connect_refused = ls_sim_faults_now.write_full = 0; /* a server that cannot start is no history */
+    ls_sim_faults_now.no_descriptors = ls_sim_faults_now.connect_refused = ls_sim_faults_now.write_full =
+        0; /* a server that cannot start is no history */
     ls_server *const server = open_side(path, "server", threads), *const clients = open_side(path, "clients", 1);
     ls_sim_faults_now = wanted;
     const uint64_t until_ns = start_ns + o->seconds * UINT64_C(1000000000);
@@ -375,7 +393,8 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
         (void)ls_sim_wait(&now, until_ns);
     }
     ls_sim_faults_now.no_descriptors = 0;
-    if (!now.is_done) now.expected[now.expected_count++] = "ended early"; /* the time was over before the clients were */
+    if (!now.is_done)
+        now.expected[now.expected_count++] = "ended early"; /* the time was over before the clients were */
     close_side(clients, "clients");
     close_side(server, "server");
     if (ls_sim_fds_open() != fds) ls_sim_fail("%u descriptors are left open", ls_sim_fds_open() - fds);
@@ -431,7 +450,8 @@ static bool ended_well(int status, const options *o, const char *world, uint64_t
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->is_complete) return true;
     if (WIFSIGNALED(status))
-        fprintf(stderr, "ended by signal %d%s\n", WTERMSIG(status), WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
+        fprintf(stderr, "ended by signal %d%s\n", WTERMSIG(status),
+                WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
     fprintf(stderr, "FAILED: sim --world %s --seed %llu --seconds %llu%s%s\n", world, (unsigned long long)seed,
             (unsigned long long)o->seconds, o->faults != NULL ? " --faults " : "", o->faults != NULL ? o->faults : "");
     return false;
@@ -473,7 +493,9 @@ static void shrink(options o, const char *world, uint64_t seed, result *r)
         if (!(used & 1u << i)) is_left_out[i] = true;
         if (is_left_out[i]) continue;
         for (int k = 0; k < FAULTS; k++)
-            if (k != i && !is_left_out[k]) (void)snprintf(tried + strlen(tried), sizeof tried - strlen(tried), "%s%s", tried[0] ? "," : "", faults[k].name);
+            if (k != i && !is_left_out[k])
+                (void)snprintf(tried + strlen(tried), sizeof tried - strlen(tried), "%s%s", tried[0] ? "," : "",
+                               faults[k].name);
         fewer.faults = tried[0] != '\0' ? tried : "none";
         if (run_one(&fewer, world, seed, r)) continue;
         is_left_out[i] = true;
@@ -487,7 +509,8 @@ static void shrink(options o, const char *world, uint64_t seed, result *r)
 static double real_seconds(void)
 {
     struct timespec t = {0};
-    (void)ls_sim_syscall(228, CLOCK_MONOTONIC, (long)&t, 0, 0, 0, 0); /* SYS_clock_gettime: the system's, not the world's */
+    (void)ls_sim_syscall(228, CLOCK_MONOTONIC, (long)&t, 0, 0, 0,
+                         0); /* SYS_clock_gettime: the system's, not the world's */
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
@@ -518,15 +541,17 @@ static int run_all(const options *o)
         fprintf(stderr, "sim: %s has no world %s\n", o->folder, o->world != NULL ? o->world : "");
         return 2;
     }
-    for (uint64_t i = 0; o->batch_seconds > 0 ? real_seconds() - started < (double)o->batch_seconds : i < o->runs; i++) {
+    for (uint64_t i = 0; o->batch_seconds > 0 ? real_seconds() - started < (double)o->batch_seconds : i < o->runs;
+         i++) {
         const char *const world = worlds[(o->seed + i) % (uint64_t)world_count];
         const uint64_t seed = o->seed + i;
         bool is_right = run_one(o, world, seed, &results[0]);
         if (is_right && o->twice) {
             is_right = run_one(o, world, seed, &results[1]);
             if (is_right && (results[0].hash != results[1].hash || results[0].calls != results[1].calls)) {
-                fprintf(stderr, "FAILED: two runs of the seed %llu of %s differ: %llu and %llu calls\n", (unsigned long long)seed,
-                        world, (unsigned long long)results[0].calls, (unsigned long long)results[1].calls);
+                fprintf(stderr, "FAILED: two runs of the seed %llu of %s differ: %llu and %llu calls\n",
+                        (unsigned long long)seed, world, (unsigned long long)results[0].calls,
+                        (unsigned long long)results[1].calls);
                 is_right = false;
             }
         }
@@ -538,14 +563,17 @@ static int run_all(const options *o)
         if (!is_right && o->runs == 1) return 1;
     }
     const double took = real_seconds() - started;
-    printf("%llu seeds of %d worlds from %llu, %llu failed: %.1f simulated s, %llu calls, hash %016llx, in %.1f s (%.0f seeds an hour)\n",
-           (unsigned long long)done, world_count, (unsigned long long)o->seed, (unsigned long long)failed, (double)simulated_ns / 1e9,
-           (unsigned long long)calls, (unsigned long long)results[0].hash, took, (double)done / took * 3600);
+    printf("%llu seeds of %d worlds from %llu, %llu failed: %.1f simulated s, %llu calls, hash %016llx, in %.1f s "
+           "(%.0f seeds an hour)\n",
+           (unsigned long long)done, world_count, (unsigned long long)o->seed, (unsigned long long)failed,
+           (double)simulated_ns / 1e9, (unsigned long long)calls, (unsigned long long)results[0].hash, took,
+           (double)done / took * 3600);
     return failed > 0;
 }
 
 static const char usage[] =
-    "usage: sim [--seed N] [--runs N | --for SECONDS] [--world NAME] [--seconds S] [--faults LIST] [--twice] [--shrink] [--log]\n"
+    "usage: sim [--seed N] [--runs N | --for SECONDS] [--world NAME] [--seconds S] [--faults LIST] [--twice] "
+    "[--shrink] [--log]\n"
     "\n"
     "Runs the worlds of tests/sim/worlds, one history per seed; world and seed of a failure are printed.\n"
     "\n"
@@ -565,15 +593,26 @@ static const char usage[] =
 int main(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"seed", required_argument, NULL, 's'},  {"runs", required_argument, NULL, 'r'},   {"for", required_argument, NULL, 'F'},
-        {"world", required_argument, NULL, 'w'}, {"seconds", required_argument, NULL, 'S'}, {"faults", required_argument, NULL, 'f'},
-        {"twice", no_argument, NULL, '2'},       {"shrink", no_argument, NULL, 'k'},        {"log", no_argument, NULL, 'l'},
-        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"runs", required_argument, NULL, 'r'},
+        {"for", required_argument, NULL, 'F'},
+        {"world", required_argument, NULL, 'w'},
+        {"seconds", required_argument, NULL, 'S'},
+        {"faults", required_argument, NULL, 'f'},
+        {"twice", no_argument, NULL, '2'},
+        {"shrink", no_argument, NULL, 'k'},
+        {"log", no_argument, NULL, 'l'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     options o = {.seed = 1, .runs = 1, .seconds = 60, .folder = TEST_TREE "/tests/sim/worlds"};
     for (int option; (option = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
         char *end = NULL;
-        uint64_t *const number = option == 's' ? &o.seed : option == 'r' ? &o.runs : option == 'F' ? &o.batch_seconds : option == 'S' ? &o.seconds : NULL;
+        uint64_t *const number = option == 's'   ? &o.seed
+                                 : option == 'r' ? &o.runs
+                                 : option == 'F' ? &o.batch_seconds
+                                 : option == 'S' ? &o.seconds
+                                                 : NULL;
         if (number != NULL && (*number = strtoull(optarg, &end, 10), end == optarg || *end != '\0')) {
             fprintf(stderr, "sim: '%s' is not a number\n", optarg);
             return 2;

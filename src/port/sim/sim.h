@@ -34,15 +34,15 @@
 
 /* Probabilities are per million calls; times in microseconds. 0: never. */
 typedef struct ls_sim_faults {
-    uint32_t preempt;                           /* another thread gets the turn at a call */
-    uint32_t stall, stall_us_max;               /* the thread does not run for a time, as on a busy machine */
-    uint32_t latency_us_max, slow_link;         /* of a connection; a connection that carries few bytes a second */
-    uint32_t reset;                             /* a segment is replaced by a reset of its connection */
-    uint32_t connect_refused, connect_lost;     /* refused; never answered */
-    uint32_t accept_error, no_descriptors;      /* ECONNABORTED; EMFILE */
-    uint32_t datagram_lost, datagram_doubled;   /* and a random latency each, which reorders them */
-    uint32_t write_short, write_full;           /* of a file: fewer bytes than asked for; ENOSPC */
-    uint32_t clock_jump, clock_jump_s_max;      /* the wall clock, at a look at it, forward or back */
+    uint32_t preempt;                         /* another thread gets the turn at a call */
+    uint32_t stall, stall_us_max;             /* the thread does not run for a time, as on a busy machine */
+    uint32_t latency_us_max, slow_link;       /* of a connection; a connection that carries few bytes a second */
+    uint32_t reset;                           /* a segment is replaced by a reset of its connection */
+    uint32_t connect_refused, connect_lost;   /* refused; never answered */
+    uint32_t accept_error, no_descriptors;    /* ECONNABORTED; EMFILE */
+    uint32_t datagram_lost, datagram_doubled; /* and a random latency each, which reorders them */
+    uint32_t write_short, write_full;         /* of a file: fewer bytes than asked for; ENOSPC */
+    uint32_t clock_jump, clock_jump_s_max;    /* the wall clock, at a look at it, forward or back */
 } ls_sim_faults;
 
 extern ls_sim_faults ls_sim_faults_now; /* may be changed at any time */
@@ -51,11 +51,11 @@ extern ls_sim_faults ls_sim_faults_now; /* may be changed at any time */
  * threads exist. */
 void ls_sim_begin(uint64_t seed);
 
-uint64_t ls_sim_now_ns(void);                /* since the beginning */
-uint64_t ls_sim_below(uint64_t bound);       /* a number from the seed, below `bound`, which is > 0 */
-bool ls_sim_chance(uint32_t per_million);    /* false, without a draw, for 0 */
-uint64_t ls_sim_hash(void);                  /* of the history so far */
-uint64_t ls_sim_calls(void);                 /* answered so far */
+uint64_t ls_sim_now_ns(void);             /* since the beginning */
+uint64_t ls_sim_below(uint64_t bound);    /* a number from the seed, below `bound`, which is > 0 */
+bool ls_sim_chance(uint32_t per_million); /* false, without a draw, for 0 */
+uint64_t ls_sim_hash(void);               /* of the history so far */
+uint64_t ls_sim_calls(void);              /* answered so far */
 
 /* A step of the history: part of its hash, and with `names` a word, a line of the trace (LUASERVE_SIM_TRACE). */
 void ls_sim_step(const char *name, int64_t a, int64_t b);
@@ -90,7 +90,7 @@ void ls_sim_compute(uint64_t ns);
 unsigned ls_sim_thread_number(void); /* of the calling thread, from 1 */
 unsigned ls_sim_number_of(pthread_t thread);
 uint64_t ls_sim_cpu_ns(unsigned number); /* that this thread has computed */
-unsigned ls_sim_threads(void);       /* that have not ended */
+unsigned ls_sim_threads(void);           /* that have not ended */
 void ls_sim_threads_open(void);
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------ */
@@ -112,7 +112,7 @@ struct ls_sim_file {
     const ls_sim_kind *kind;
     unsigned refs;   /* descriptors */
     uint64_t number; /* of the inode: not used again */
-    bool waits;    /* a call that cannot be carried out waits; false: EAGAIN */
+    bool waits;      /* a call that cannot be carried out waits; false: EAGAIN */
     struct ls_sim_watch *watches;
 };
 
@@ -136,7 +136,7 @@ int ls_sim_disk_open(const char *path, int flags, unsigned mode);
  * disk ends with the process. */
 extern const size_t ls_sim_disk_bytes;
 void ls_sim_disk_begin(void *memory, unsigned life);
-/* Call fn at the disk's change of this number, from now: a write, a name, the begin or the end of an fsync. 0: never. */
+/* Call fn at the disk's change of this number, from now: a write, a name, the start or the end of an fsync. 0: never. */
 void ls_sim_disk_crash_after(uint64_t changes, void (*fn)(void));
 
 /* The function of this name in the C library. */

@@ -1,7 +1,7 @@
 /* sim_disk.c - files and folders below /sim, in memory: what is durable, and what a crash may lose. See sim.h.
  *
  * Each file has two contents: `now`, which calls see, and `kept`, which is on the device; between them lie its changes
- * in their order. fsync carries out those before it on `kept`. A crash carries out some of the others: it cuts the file
+ * in their order. fsync carries out those before it on `kept`. A crash carries out some of the others: it truncates the file
  * into pieces of 512 bytes to 4 KiB, and each piece is at its own moment, drawn from the seed. The names likewise: the
  * journal of ext4 keeps their order, so a crash leaves them as they were at one moment, not before the last one that was
  * made durable by an fsync of a folder, or of a file for its own name.
@@ -17,11 +17,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { INODES_MAX = 128, NAMES_MAX = 200, MOMENTS_MAX = 64, SECTOR_BYTES = 512, PIECE_SECTORS = 8, SYNC_US_MAX = 8000, FULL_US_MAX = 2000000 };
+enum {
+    INODES_MAX = 128,
+    NAMES_MAX = 200,
+    MOMENTS_MAX = 64,
+    SECTOR_BYTES = 512,
+    PIECE_SECTORS = 8,
+    SYNC_US_MAX = 8000,
+    FULL_US_MAX = 2000000
+};
 
-typedef struct change { /* bytes that were written, or, `cuts`: `at` is the new size */
+typedef struct change { /* bytes that were written, or, `truncates`: `at` is the new size */
     uint64_t at, len, number;
-    bool cuts;
+    bool truncates;
     char bytes[];
 } change;
 
@@ -65,21 +73,21 @@ static change *change_at(ls_sim_inode *f, uint64_t offset)
 
 static uint64_t change_bytes(const change *c)
 {
-    return (sizeof *c + (c->cuts ? 0 : c->len) + 7) / 8 * 8;
+    return (sizeof *c + (c->truncates ? 0 : c->len) + 7) / 8 * 8;
 }
 
 static uint64_t size_after(const change *c, uint64_t size)
 {
-    return c->cuts || size < c->at + c->len ? c->at + c->len : size;
+    return c->truncates || size < c->at + c->len ? c->at + c->len : size;
 }
 
 /* Carry out the part of a change that lies in the bytes from `first` to `end`. */
 static void apply(char *to, const change *c, uint64_t first, uint64_t end)
 {
     if (first < c->at) first = c->at;
-    if (!c->cuts && end > c->at + c->len) end = c->at + c->len;
+    if (!c->truncates && end > c->at + c->len) end = c->at + c->len;
     if (first >= end) return;
-    if (c->cuts)
+    if (c->truncates)
         memset(to + first, 0, end - first);
     else
         memcpy(to + first, c->bytes + (first - c->at), end - first);
@@ -103,15 +111,16 @@ static int note(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t len)
         errno = EFBIG;
         return -1;
     }
-    if (f->log_end + sizeof(change) + len + 8 > LS_SIM_LOG_BYTES) keep(f, disk->changes); /* the system writes by itself, too */
+    if (f->log_end + sizeof(change) + len + 8 > LS_SIM_LOG_BYTES)
+        keep(f, disk->changes); /* the system writes by itself, too */
     change *const c = change_at(f, f->log_end);
-    *c = (change){.at = at, .len = len, .number = ++disk->changes, .cuts = bytes == NULL};
+    *c = (change){.at = at, .len = len, .number = ++disk->changes, .truncates = bytes == NULL};
     if (bytes != NULL) memcpy(c->bytes, bytes, len);
     f->log_end += change_bytes(c);
     apply(f->now, c, 0, f->size > at + len ? f->size : at + len);
     f->size = size_after(c, f->size);
     f->modified_ns = ls_sim_now_ns();
-    ls_sim_step(bytes != NULL ? "disk write" : "disk cut", ls_sim_disk_number(f), (int64_t)(at << 20 | len));
+    ls_sim_step(bytes != NULL ? "disk write" : "disk truncate", ls_sim_disk_number(f), (int64_t)(at << 20 | len));
     return 0;
 }
 
@@ -120,7 +129,7 @@ int ls_sim_disk_write(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t 
     return len == 0 ? 0 : note(f, bytes, at, len);
 }
 
-int ls_sim_disk_cut(ls_sim_inode *f, uint64_t size)
+int ls_sim_disk_truncate(ls_sim_inode *f, uint64_t size)
 {
     if (size < LS_SIM_MAPPED_BYTES) memset(f->mapped + size, 0, LS_SIM_MAPPED_BYTES - size);
     return note(f, NULL, size, 0);
@@ -246,7 +255,8 @@ static void crash_file(ls_sim_inode *f)
     for (uint64_t at = f->log_first; at < f->log_end; at += change_bytes(change_at(f, at)), count++)
         if (change_at(f, at)->at + change_at(f, at)->len > end) end = change_at(f, at)->at + change_at(f, at)->len;
     const uint64_t moment = how == NOTHING ? 0 : how == ALL ? count : ls_sim_below(count + 1);
-    for (uint64_t at = f->log_first; n < moment; at += change_bytes(change_at(f, at)), n++) size = size_after(change_at(f, at), size);
+    for (uint64_t at = f->log_first; n < moment; at += change_bytes(change_at(f, at)), n++)
+        size = size_after(change_at(f, at), size);
     for (uint64_t first = 0, next; first < end; first = next) {
         const uint64_t last = how == PIECES ? ls_sim_below(2) * ls_sim_below(count + 1) : moment;
         next = first + SECTOR_BYTES * (1 + ls_sim_below(PIECE_SECTORS));

@@ -89,12 +89,16 @@ static void disk_close(ls_sim_file *file)
 static void fill(const inode *f, struct stat *out)
 {
     const uint64_t ns = UINT64_C(1767225600000000000) + f->modified_ns; /* as sim_world.c has it */
-    *out = (struct stat){.st_dev = 1, .st_ino = 1 + (ino_t)(ls_sim_disk_number(f)), .st_nlink = ls_sim_disk_has_name(f), .st_blksize = 4096};
+    *out = (struct stat){.st_dev = 1,
+                         .st_ino = 1 + (ino_t)(ls_sim_disk_number(f)),
+                         .st_nlink = ls_sim_disk_has_name(f),
+                         .st_blksize = 4096};
     out->st_mode = f->mode | (f->is_folder ? S_IFDIR : S_IFREG);
     out->st_uid = geteuid();
     out->st_size = (off_t)f->size;
     out->st_blocks = (blkcnt_t)((f->size + 511) / 512);
-    out->st_mtim = out->st_ctim = (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    out->st_mtim = out->st_ctim =
+        (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
 }
 
 static void disk_stat(ls_sim_file *file, struct stat *out)
@@ -102,7 +106,8 @@ static void disk_stat(ls_sim_file *file, struct stat *out)
     fill(opened_of(file)->of, out);
 }
 
-static const ls_sim_kind disk_kind = {.name = "file", .read = disk_read, .write = disk_write, .close = disk_close, .stat = disk_stat};
+static const ls_sim_kind disk_kind = {
+    .name = "file", .read = disk_read, .write = disk_write, .close = disk_close, .stat = disk_stat};
 
 static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
 {
@@ -147,7 +152,7 @@ int ftruncate(int fd, off_t size)
     ls_sim_disk_call("truncate", true);
     inode *const f = inode_of(fd);
     if (f == NULL) return -1;
-    return ls_sim_disk_cut(f, (uint64_t)size);
+    return ls_sim_disk_truncate(f, (uint64_t)size);
 }
 
 int fsync(int fd)
@@ -180,7 +185,8 @@ void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t of
     if (!ls_sim_fd_is(fd)) return mmap(at, bytes, protection, flags, fd, offset);
     inode *const f = inode_of(fd);
     if (f == NULL) return MAP_FAILED;
-    if ((uint64_t)offset + bytes > LS_SIM_MAPPED_BYTES) ls_sim_fail("mmap of more than %d bytes of a file", LS_SIM_MAPPED_BYTES);
+    if ((uint64_t)offset + bytes > LS_SIM_MAPPED_BYTES)
+        ls_sim_fail("mmap of more than %d bytes of a file", LS_SIM_MAPPED_BYTES);
     return f->mapped + offset;
 }
 
@@ -213,7 +219,7 @@ static int plain(const char *path, char out[LS_SIM_PATH_BYTES])
     return 0;
 }
 
-/* The inode of the path, NULL and its plain form if there is none, but its folder; -1: an error. */
+/* The inode of the path, NULL and its plain form if only its folder exists; -1: an error. */
 static int look_up(const char *path, char out[LS_SIM_PATH_BYTES], inode **of)
 {
     char folder[LS_SIM_PATH_BYTES];
@@ -243,7 +249,7 @@ int ls_sim_disk_open(const char *path, int flags, unsigned mode)
         return -1;
     }
     if (f == NULL) ls_sim_disk_name(at, f = ls_sim_disk_new(false, mode & 0777));
-    if ((flags & O_TRUNC) && f->size > 0) (void)ls_sim_disk_cut(f, 0);
+    if ((flags & O_TRUNC) && f->size > 0) (void)ls_sim_disk_truncate(f, 0);
     o->of = f;
     o->appends = (flags & O_APPEND) != 0;
     f->opens++;
@@ -270,7 +276,8 @@ static int stat_of(const char *path, struct stat *out, int flags)
 {
     char at[LS_SIM_PATH_BYTES];
     inode *f;
-    if (!ls_sim_path_is(path)) return (int)of_system(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
+    if (!ls_sim_path_is(path))
+        return (int)of_system(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
     ls_sim_disk_call("stat", false);
     if (look_up(path, at, &f) < 0) return -1;
     if (f == NULL) return (int)failed(ENOENT);
@@ -298,7 +305,8 @@ int access(const char *path, int how)
 ssize_t readlink(const char *restrict path, char *restrict out, size_t len)
 {
     struct stat st;
-    if (!ls_sim_path_is(path)) return of_system(ls_sim_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)len, 0, 0));
+    if (!ls_sim_path_is(path))
+        return of_system(ls_sim_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)len, 0, 0));
     return stat(path, &st) < 0 ? -1 : failed(EINVAL);
 }
 
@@ -411,13 +419,18 @@ FILE *fopen(const char *restrict path, const char *restrict mode)
     if (!ls_sim_path_is(path)) {
         errno = ENOENT; /* the times of processors are those of another world */
         if (strncmp(path, "/proc/", 6) == 0) return NULL;
-        if (real == NULL) real = (FILE *(*)(const char *, const char *))ls_sim_real("fopen");
+        if (real == NULL) real = (FILE * (*)(const char *, const char *)) ls_sim_real("fopen");
         return real(path, mode);
     }
     const int flags = mode[0] == 'r' ? 0 : O_CREAT | (mode[0] == 'a' ? O_APPEND : O_TRUNC);
-    const int fd = ls_sim_disk_open(path, flags | (strchr(mode, '+') != NULL ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY), 0666);
+    const int fd = ls_sim_disk_open(path,
+                                    flags | (strchr(mode, '+') != NULL ? O_RDWR
+                                             : mode[0] == 'r'          ? O_RDONLY
+                                                                       : O_WRONLY),
+                                    0666);
     if (fd < 0) return NULL;
-    return fopencookie((void *)(intptr_t)fd, mode, (cookie_io_functions_t){stream_read, stream_write, stream_seek, stream_close});
+    return fopencookie((void *)(intptr_t)fd, mode,
+                       (cookie_io_functions_t){stream_read, stream_write, stream_seek, stream_close});
 }
 
 /* ---- the names with 64 ------------------------------------------------------------------------------------------ */

@@ -19,8 +19,8 @@ enum { CLASSES = 80, HEAD_BYTES = 16, CHUNK_BYTES = 1 << 20, PAGE_BYTES = 4096, 
 static const uintptr_t arena_first = UINT64_C(0x200000000000);
 static const size_t arena_bytes = UINT64_C(1) << 40;
 
-typedef struct head { /* before each block */
-    uint64_t size;    /* that can be used */
+typedef struct head {       /* before each block */
+    uint64_t size;          /* that can be used */
     uint32_t class, offset; /* offset: of the memory before the head, of an aligned block */
 } head;
 _Static_assert(sizeof(head) == HEAD_BYTES, "blocks are aligned");

@@ -24,7 +24,15 @@
 
 #include "port/sim/sim.h"
 
-enum { QUEUE_FEWEST = 4096, QUEUE_DOUBLINGS = 7, PIECES_MAX = 4, DATAGRAMS_MAX = 256, PAIR_DATAGRAMS_MAX = 10, FIRST_PORT = 32768, PORTS = 28000 };
+enum {
+    QUEUE_FEWEST = 4096,
+    QUEUE_DOUBLINGS = 7,
+    PIECES_MAX = 4,
+    DATAGRAMS_MAX = 256,
+    PAIR_DATAGRAMS_MAX = 10,
+    FIRST_PORT = 32768,
+    PORTS = 28000
+};
 enum { SYN_TRIES = 6, SLOW_BYTES_PER_S = 2000, MOST_UNSENT = 3 }; /* a third of the queue is free: can be written */
 static const uint64_t second_ns = 1000000000, lost_ns = UINT64_C(127000000000); /* tcp_syn_retries of tcp(7) */
 
@@ -37,7 +45,7 @@ typedef struct datagram {
 } datagram;
 
 typedef struct sock {
-    ls_sim_file file; /* first */
+    ls_sim_file file;  /* first */
     struct sock *next; /* of all */
     unsigned refs;     /* the descriptor, each event on its way, the other end, the queue of a listener */
     int family, type, error;
@@ -117,7 +125,8 @@ static uint16_t *port_of(struct sockaddr_storage *at)
 static bool is_any(const struct sockaddr_storage *at)
 {
     if (at->ss_family == AF_INET) return ((const struct sockaddr_in *)(const void *)at)->sin_addr.s_addr == INADDR_ANY;
-    return at->ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
+    return at->ss_family == AF_INET6 &&
+           IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
 }
 
 static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
@@ -134,7 +143,8 @@ static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr
 static bool is_at(const sock *s, const struct sockaddr_storage *to, socklen_t to_len)
 {
     if (!s->is_bound || s->is_closed) return false;
-    if (to->ss_family == AF_UNIX) return s->family == AF_UNIX && s->local_len == to_len && memcmp(&s->local, to, to_len) == 0;
+    if (to->ss_family == AF_UNIX)
+        return s->family == AF_UNIX && s->local_len == to_len && memcmp(&s->local, to, to_len) == 0;
     if (s->family == AF_UNIX) return false;
     if (*port_of((struct sockaddr_storage *)&s->local) != *port_of((struct sockaddr_storage *)to)) return false;
     return (is_any(&s->local) && (s->family == to->ss_family || s->family == AF_INET6)) || is_same_host(&s->local, to);
@@ -143,7 +153,8 @@ static bool is_at(const sock *s, const struct sockaddr_storage *to, socklen_t to
 static sock *find(int type, bool listens, const struct sockaddr_storage *to, socklen_t to_len)
 {
     for (sock *s = all; s != NULL; s = s->next)
-        if (s->type == type && (s->state == LISTENS) == listens && (type != SOCK_STREAM || listens) && is_at(s, to, to_len))
+        if (s->type == type && (s->state == LISTENS) == listens && (type != SOCK_STREAM || listens) &&
+            is_at(s, to, to_len))
             return s;
     return NULL;
 }
@@ -223,7 +234,8 @@ static void set_link(sock *a, sock *b)
     for (int i = 0; i < 2; i++) {
         ends[i]->latency_ns = latency_ns;
         ends[i]->bytes_per_s = rate;
-        ends[i]->queue_bytes = (size_t)QUEUE_FEWEST << (latency_ns == 0 ? QUEUE_DOUBLINGS - 1 : ls_sim_below(QUEUE_DOUBLINGS));
+        ends[i]->queue_bytes = (size_t)QUEUE_FEWEST
+                               << (latency_ns == 0 ? QUEUE_DOUBLINGS - 1 : ls_sim_below(QUEUE_DOUBLINGS));
         ends[i]->queue = malloc(ends[i]->queue_bytes);
     }
 }
@@ -301,7 +313,7 @@ static void room_arrives(void *arg, uint64_t unused)
 static size_t room(const sock *s) /* for what is sent by s */
 {
     return s->other == NULL || s->other->is_closed ? QUEUE_FEWEST
-                                                    : s->other->queue_bytes - s->other->readable - s->other->coming;
+                                                   : s->other->queue_bytes - s->other->readable - s->other->coming;
 }
 
 static void put(sock *to, const char *bytes, size_t len)
@@ -317,7 +329,8 @@ static void send_pieces(sock *s, size_t len)
 {
     sock *const to = s->other;
     for (unsigned i = 0; len > 0; i++) {
-        const size_t piece = i + 1 == PIECES_MAX || to->latency_ns == 0 || ls_sim_chance(500000) ? len : 1 + (size_t)ls_sim_below(len);
+        const size_t piece =
+            i + 1 == PIECES_MAX || to->latency_ns == 0 || ls_sim_chance(500000) ? len : 1 + (size_t)ls_sim_below(len);
         if (ls_sim_chance(ls_sim_faults_now.reset)) {
             ls_sim_step("reset", (int64_t)len, 0);
             to->coming -= to->is_closed ? 0 : len; /* these bytes never arrive */
@@ -492,7 +505,8 @@ int connect(int fd, const struct sockaddr *to, socklen_t len)
     return s->error != 0 ? take_error(s) : 0;
 }
 
-static void give_address(const struct sockaddr_storage *from, socklen_t from_len, struct sockaddr *out, socklen_t *out_len)
+static void give_address(const struct sockaddr_storage *from, socklen_t from_len, struct sockaddr *out,
+                         socklen_t *out_len)
 {
     if (out == NULL || out_len == NULL) return;
     memcpy(out, from, from_len < *out_len ? from_len : *out_len);
@@ -587,8 +601,7 @@ static unsigned sock_poll(ls_sim_file *file)
 {
     const sock *const s = (const sock *)(const void *)file;
     const unsigned error = s->error != 0 ? EPOLLERR : 0;
-    if (s->type == SOCK_DGRAM)
-        return (s->datagrams != NULL ? EPOLLIN : 0) | (is_full_pair(s) ? 0 : EPOLLOUT) | error;
+    if (s->type == SOCK_DGRAM) return (s->datagrams != NULL ? EPOLLIN : 0) | (is_full_pair(s) ? 0 : EPOLLOUT) | error;
     switch (s->state) {
     case UNCONNECTED: return EPOLLOUT | EPOLLHUP | (error != 0 ? EPOLLIN | error : 0);
     case LISTENS: return s->waiting_count > 0 ? EPOLLIN : 0;
@@ -614,7 +627,8 @@ static void datagram_arrives(void *arg, uint64_t unused)
 {
     flight *const f = arg;
     (void)unused;
-    sock *s = f->sender->family == AF_UNIX && f->to_len == 0 ? f->sender->other : find(SOCK_DGRAM, false, &f->to, f->to_len);
+    sock *s =
+        f->sender->family == AF_UNIX && f->to_len == 0 ? f->sender->other : find(SOCK_DGRAM, false, &f->to, f->to_len);
     if (s != NULL && s->state == CONNECTED && s->family != AF_UNIX && !is_same_host(&s->remote, &f->d->from)) s = NULL;
     if (s != NULL && !s->is_closed && s->datagram_count < DATAGRAMS_MAX) {
         *s->datagrams_last = f->d;
@@ -657,7 +671,8 @@ static ssize_t datagram_send(sock *s, const struct msghdr *m)
         datagram *const d = malloc(sizeof *d + len);
         flight *const f = calloc(1, sizeof *f);
         char *at = d->bytes;
-        *d = (datagram){.from = s->local, .from_len = s->family == AF_UNIX && !s->is_bound ? 0 : s->local_len, .len = len};
+        *d = (datagram){
+            .from = s->local, .from_len = s->family == AF_UNIX && !s->is_bound ? 0 : s->local_len, .len = len};
         f->to_len = has_to ? m->msg_namelen : s->remote_len;
         if (has_to)
             memcpy(&f->to, m->msg_name, m->msg_namelen);
@@ -668,7 +683,8 @@ static ssize_t datagram_send(sock *s, const struct msghdr *m)
             d->from = f->to;
             *port_of(&d->from) = port;
         }
-        for (size_t i = 0; i < m->msg_iovlen; at += m->msg_iov[i++].iov_len) memcpy(at, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);
+        for (size_t i = 0; i < m->msg_iovlen; at += m->msg_iov[i++].iov_len)
+            memcpy(at, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);
         f->d = d;
         (f->sender = s)->refs++;
         const uint64_t latency_ns = draw_latency();
@@ -726,8 +742,9 @@ static ssize_t receive_one(int fd, struct msghdr *m, int flags)
     const bool waits = s != NULL && s->file.waits && !(flags & MSG_DONTWAIT);
     if (s == NULL) return -1;
     m->msg_flags = 0;
-    do n = s->type == SOCK_DGRAM ? datagram_receive(s, m, flags & MSG_PEEK)
-                                 : stream_receive(s, m->msg_iov, m->msg_iovlen, flags & MSG_PEEK);
+    do
+        n = s->type == SOCK_DGRAM ? datagram_receive(s, m, flags & MSG_PEEK)
+                                  : stream_receive(s, m->msg_iov, m->msg_iovlen, flags & MSG_PEEK);
     while (n < 0 && errno == EAGAIN && waits && ls_sim_wait_for(&s->file, UINT64_MAX));
     ls_sim_step("receive", fd, n);
     return n;
@@ -766,10 +783,12 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
     return receive_one(fd, m, flags);
 }
 
-ssize_t recvfrom(int fd, void *restrict to, size_t len, int flags, struct sockaddr *restrict from, socklen_t *restrict from_len)
+ssize_t recvfrom(int fd, void *restrict to, size_t len, int flags, struct sockaddr *restrict from,
+                 socklen_t *restrict from_len)
 {
     struct iovec vector = {to, len};
-    struct msghdr m = {.msg_name = from, .msg_namelen = from_len != NULL ? *from_len : 0, .msg_iov = &vector, .msg_iovlen = 1};
+    struct msghdr m = {
+        .msg_name = from, .msg_namelen = from_len != NULL ? *from_len : 0, .msg_iov = &vector, .msg_iovlen = 1};
     ls_sim_call("receive", fd);
     const ssize_t n = receive_one(fd, &m, flags);
     if (n >= 0 && from_len != NULL) *from_len = m.msg_namelen;
@@ -822,7 +841,8 @@ static ssize_t sock_write(ls_sim_file *file, const void *from, size_t len)
     return datagram_send(s, &(struct msghdr){.msg_iov = &vector, .msg_iovlen = 1});
 }
 
-static const ls_sim_kind sock_kind = {.name = "socket", .poll = sock_poll, .read = sock_read, .write = sock_write, .close = sock_close};
+static const ls_sim_kind sock_kind = {
+    .name = "socket", .poll = sock_poll, .read = sock_read, .write = sock_write, .close = sock_close};
 
 ssize_t sendfile(int to, int from, off_t *offset, size_t count)
 {
@@ -838,7 +858,8 @@ ssize_t sendfile(int to, int from, off_t *offset, size_t count)
     if (s->state == CONNECTED && s->other != NULL && room(s) < count) count = room(s);
     const ssize_t n = pread(from, part, count < PART ? count : PART, *offset);
     if (n <= 0) return n;
-    const ssize_t sent = send_one(to, &(struct msghdr){.msg_iov = &(struct iovec){part, (size_t)n}, .msg_iovlen = 1}, 0);
+    const ssize_t sent =
+        send_one(to, &(struct msghdr){.msg_iov = &(struct iovec){part, (size_t)n}, .msg_iovlen = 1}, 0);
     if (sent > 0) *offset += sent;
     return sent;
 }
@@ -868,7 +889,8 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
     if (s == NULL) return -1;
     if (level == SOL_SOCKET && name == SO_REUSEPORT && len >= sizeof(int)) s->reuses_port = *(const int *)value != 0;
     if (level == SOL_SOCKET && name == SO_LINGER && len >= sizeof(struct linger))
-        s->resets_at_close = ((const struct linger *)value)->l_onoff != 0 && ((const struct linger *)value)->l_linger == 0;
+        s->resets_at_close =
+            ((const struct linger *)value)->l_onoff != 0 && ((const struct linger *)value)->l_linger == 0;
     return 0; /* the others change nothing that can be seen here */
 }
 

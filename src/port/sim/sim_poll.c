@@ -187,7 +187,8 @@ int epoll_ctl(int epfd, int operation, int fd, struct epoll_event *event)
     }
     if (w == NULL) {
         w = calloc(1, sizeof *w);
-        *w = (struct ls_sim_watch){.next_of_file = file->watches, .next_of_set = set->all, .set = set, .file = file, .fd = fd};
+        *w = (struct ls_sim_watch){
+            .next_of_file = file->watches, .next_of_set = set->all, .set = set, .file = file, .fd = fd};
         file->watches = set->all = w;
     }
     w->event = *event;
@@ -299,8 +300,10 @@ static void counter_close(ls_sim_file *file)
     counter_drop(c);
 }
 
-static const ls_sim_kind event_kind = {.name = "eventfd", .poll = counter_poll, .read = counter_read, .write = counter_write, .close = counter_close};
-static const ls_sim_kind timer_kind = {.name = "timerfd", .poll = counter_poll, .read = counter_read, .close = counter_close};
+static const ls_sim_kind event_kind = {
+    .name = "eventfd", .poll = counter_poll, .read = counter_read, .write = counter_write, .close = counter_close};
+static const ls_sim_kind timer_kind = {
+    .name = "timerfd", .poll = counter_poll, .read = counter_read, .close = counter_close};
 
 static int open_counter(const ls_sim_kind *kind, unsigned value)
 {
@@ -562,7 +565,8 @@ int dup2(int fd, int to)
 
 int fstat(int fd, struct stat *out)
 {
-    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_newfstatat, fd, (long)"", (long)out, AT_EMPTY_PATH, 0, 0));
+    if (!ls_sim_fd_is(fd))
+        return (int)of_system(ls_sim_syscall(SYS_newfstatat, fd, (long)"", (long)out, AT_EMPTY_PATH, 0, 0));
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     *out = (struct stat){.st_mode = S_IFSOCK, .st_ino = file != NULL ? file->number : 0};
     if (file != NULL && file->kind->stat != NULL) file->kind->stat(file, out);
@@ -583,7 +587,8 @@ int poll(struct pollfd *wanted, nfds_t count, int timeout_ms)
             wanted[i].revents = 0;
             if (wanted[i].fd < 0) continue;
             wanted[i].revents = file == NULL ? POLLNVAL
-                                : (short)(file->kind->poll((ls_sim_file *)file) & ((unsigned)wanted[i].events | POLLHUP | POLLERR));
+                                             : (short)(file->kind->poll((ls_sim_file *)file) &
+                                                       ((unsigned)wanted[i].events | POLLHUP | POLLERR));
             n += wanted[i].revents != 0;
         }
         if (n > 0 || timeout_ms == 0 || ls_sim_now_ns() >= until_ns) return n;
@@ -600,7 +605,8 @@ int getrlimit(__rlimit_resource_t which, struct rlimit *out)
 
 int setrlimit(__rlimit_resource_t which, const struct rlimit *limit)
 {
-    if (which == RLIMIT_NOFILE && limit->rlim_cur >= LS_SIM_FD_FIRST) table.fds_max = (unsigned)limit->rlim_cur - LS_SIM_FD_FIRST;
+    if (which == RLIMIT_NOFILE && limit->rlim_cur >= LS_SIM_FD_FIRST)
+        table.fds_max = (unsigned)limit->rlim_cur - LS_SIM_FD_FIRST;
     return 0;
 }
 

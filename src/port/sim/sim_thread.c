@@ -59,8 +59,7 @@ static _Thread_local sim_thread *self;
 
 static void wait_for_turn(sim_thread *t)
 {
-    while (atomic_load(&t->turn) == 0)
-        (void)ls_sim_syscall(SYS_futex, (long)&t->turn, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
+    while (atomic_load(&t->turn) == 0) (void)ls_sim_syscall(SYS_futex, (long)&t->turn, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
     atomic_store(&t->turn, 0);
     if (ending != NULL) {
         static int (*real_join)(pthread_t, void **);

@@ -14,7 +14,7 @@
 #include "port/sim/sim.h"
 
 enum { EVENTS_FIRST = 1024, LAST_STEPS = 60 };
-enum { CPU_CLOCK_FIRST = 1 << 20 }; /* the clock of the thread n is this + n */
+enum { CPU_CLOCK_FIRST = 1 << 20 };                    /* the clock of the thread n is this + n */
 static const int64_t wall_first_us = 1767225600000000; /* 2026-01-01 */
 static const uint64_t start_ns = UINT64_C(1000000000); /* a monotonic clock of 0 means "never" in many programs */
 
@@ -233,7 +233,8 @@ int clock_gettime(clockid_t clock, struct timespec *out)
     if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
         *out = timespec_of((uint64_t)wall_us() * 1000);
     else if (clock == CLOCK_THREAD_CPUTIME_ID || clock >= CPU_CLOCK_FIRST)
-        *out = timespec_of(ls_sim_cpu_ns(clock >= CPU_CLOCK_FIRST ? (unsigned)clock - CPU_CLOCK_FIRST : ls_sim_thread_number()));
+        *out = timespec_of(
+            ls_sim_cpu_ns(clock >= CPU_CLOCK_FIRST ? (unsigned)clock - CPU_CLOCK_FIRST : ls_sim_thread_number()));
     else
         *out = timespec_of(world.now_ns);
     return 0;
