@@ -89,7 +89,7 @@ local function new(...)
     end
   end
   local ask = format('Basic realm=%s, charset="UTF-8"', basic_auth.realm_of("basic_auth", given.realm))
-  check = check or checker(users)
+  check = usage.decider("basic_auth: check", check) or checker(users)
   return guard(function(req, _, next)
     local name, password = credentials(req)
     local user, why

@@ -71,6 +71,7 @@ local function new(...)
   end
   local check = given.check
   usage.check(check, "function?", "bearer_auth: check must be a function")
+  check = usage.decider("bearer_auth: check", check)
   if not check and not core.crypto_built() then
     usage.error("bearer_auth: %s needs OpenSSL, without which this luaserve was built", given.jwt and "jwt" or "tokens")
   end

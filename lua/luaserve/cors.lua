@@ -33,7 +33,7 @@ end
 -- allower(origins) -> a function that tells whether an origin may; true: each one. Raises.
 local function allower(origins)
   if origins == "*" then return true end
-  if type(origins) == "function" then return origins end
+  if type(origins) == "function" then return usage.decider("cors: origins", origins) end
   usage.refuse(type(origins) ~= "table" or #origins == 0, origins,
     'cors: origins must be "*", a list such as { "https://app.example" } or a function')
   local set = {}

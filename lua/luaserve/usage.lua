@@ -109,6 +109,20 @@ function usage.check(value, kind, ...)
   usage.refuse(true, value, ...)
 end
 
+-- decider(option, fn) -> fn, whose result decides, as a function that raises for one that is true in Lua and hardly meant
+-- so: 0, "" and an empty table, which databases return for what they do not have. nil: nil.
+function usage.decider(option, fn)
+  local function decided(first, ...)
+    if first == 0 or first == "" or type(first) == "table" and next(first) == nil and getmetatable(first) == nil then
+      local at = debug.getinfo(fn, "S")
+      error(('%s: the function at %s:%d has returned %s; 0, "" and {} are true in Lua: return true, or the user, or nil')
+        :format(option, at.short_src, at.linedefined, type(first) == "table" and "{}" or usage.quote(first)), 0)
+    end
+    return first, ...
+  end
+  return fn and function(...) return decided(fn(...)) end
+end
+
 local function finish(call, fine, result, ...)
   if not fine then usage.error("%s: %s", call, tostring(result)) end
   return result, ...

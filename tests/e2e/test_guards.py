@@ -123,6 +123,11 @@ app:get("/busy", function() -- as many passwords are hashed as may be, until a l
 end)
 app:get("/key", bearer_auth { tokens = { ["0123456789abcdef"] = "one", ["0123456789abcdeg"] = "two" } }, who)
 app:get("/fn", bearer_auth { check = function(token) ls.sleep(0.001) return token == "yes" and "fn" end, realm = "api" }, who)
+local results = { zero = 0, empty = "", none = {} }
+local function decide(_, _, req) return results[req.query.of] end
+app:get("/decide/basic", basic_auth { check = decide }, who)
+app:get("/decide/bearer", bearer_auth { check = function(...) return decide(nil, ...) end }, who)
+app:get("/decide/cors", require "luaserve.cors" { origins = function(...) return decide(nil, ...) end }, who)
 ls.listen("127.0.0.1:0", app)
 """
 
@@ -173,6 +178,15 @@ class Auth(E2E):
         self.answers([("/hashed", basic("ada:secret"), "ada"), ("/hashed", basic("ada:Secret"), None), ("/hashed", basic("bob:secret"), None),
                       ("/hashed", basic("eve:plain"), "eve"), ("/hashed", basic("eve:secret"), None),
                       ("/hashed", basic("ada:" + "x" * 1025), None)] * 2)
+
+    def test_a_function_that_decides_with_what_is_true_in_lua(self):
+        for result, shown in (("zero", "0"), ("empty", '""'), ("none", "{}")):
+            for option, field in (("basic_auth: check", basic("a:b")), ("bearer_auth: check", [("Authorization", "Bearer x")]),
+                                  ("cors: origins", [("Origin", "https://app.example")])):
+                target = "/decide/%s?of=%s" % (option.split(":")[0].split("_")[0], result)
+                self.assertEqual(self.get(target, field).status, 500, target)
+                self.server.wait_log("%s: the function at" % option)
+                self.assertIn("has returned %s; 0, \"\" and {} are true in Lua" % shown, self.server.log())
 
     def test_what_a_browser_is_asked(self):
         for target, expected in (("/plain", 'Basic realm="the office", charset="UTF-8"'), ("/key", 'Bearer realm="site"'),
