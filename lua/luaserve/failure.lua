@@ -3,7 +3,8 @@
 --
 -- The failure of a call is an object. tostring gives the line of the site, the call, the target, the reason and the
 -- statement. The core knows the object by the name of its metatable (src/script/core/task_error.c): a handler that does
--- not catch it is answered with 503 if `unreached`, else with 500, and the log has a line per place and minute.
+-- not catch it is answered with 503 if `unreached`, else with 500, and the log has a line per place, code and
+-- minute.
 
 local usage = require "luaserve.usage"
 
@@ -39,6 +40,7 @@ function meta.__concat(a, b) return tostring(a) .. tostring(b) end
 -- e.sqlstate: string? - of PostgreSQL, if the server has sent one
 -- e.statement: string? - the statement
 -- e.target: string? - the database
+-- e.replies: any[]? - of r:pipeline and r:transaction, if it is an error among these; an error is { err = message }
 -- e.retry: boolean - the call has had no effect, and may succeed when it is tried again
 --
 -- raise(call, e): raises the failure `e` of a call, such as "db:exec", at the line of the site. e: the fields message and

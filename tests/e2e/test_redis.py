@@ -98,9 +98,14 @@ class RealServer(RedisCase):
     def test_pipelines_and_transactions(self):
         site = self.site(self.redis())
         self.assertEqual(self.run_lua(site, """return r:pipeline(function(p)
-            p:set('a', 1) p:incr('a') p:get('none') p:lpush('a', 1) p:hset('h', 'f', 'v') p:hgetall('h') end)"""),
-            [["OK", 2, False, {"err": "WRONGTYPE Operation against a key holding the wrong kind of value"}, 1,
-              {"f": "v"}]])
+            p:set('a', 1) p:incr('a') p:get('none') p:hset('h', 'err', 'v') p:hgetall('h') end)"""),
+            [["OK", 2, False, 1, {"err": "v"}]])
+        wrong = "WRONGTYPE Operation against a key holding the wrong kind of value"
+        for call in ("pipeline(", "transaction(", "transaction('b', "):
+            code = "r:%sfunction(t) t:lpush('a', 1) t:hset('h', 'f', 'v') t:hdel('h', 'err') end)" % call
+            self.fails(site, "return " + code, wrong, "EINVAL")
+            self.assertEqual(self.run_lua(site, "local _, e = ls.try(function() %s end) return e.replies, e.statement, e.retry" % code),
+                             [[{"err": wrong}, 0, 0], "LPUSH, command 1", False])
         self.assertEqual(self.run_lua(site, "return r:pipeline(function() end)"), [{}])
         self.assertEqual(self.run_lua(site, "return r:transaction(function(t) t:incr 'a' t:hgetall 'h' t:get 'none' end)"),
                          [[3, {"f": "v"}, False]])
@@ -323,7 +328,7 @@ r:subscribe("news", function(message) ls.log.info("got " .. message) end)""" % r
 
 
 class Down(RedisCase):
-    def test_a_failure_that_is_not_caught_is_503_or_500_and_has_a_line_for_each_place(self):
+    def test_a_failure_that_is_not_caught_is_503_or_500_and_has_a_line_for_each_place_and_code(self):
         site = self.serve(app_site("""
 local r, db = ls.redis("redis://127.0.0.1:1"), ls.sqlite(":memory:")
 local failing = ls.app()
@@ -337,6 +342,8 @@ app:use("/middleware", function(_, _, next) next() end)
 app:get("/middleware", incr)
 by_error(failing):get("/", function() r:incr("n") end)
 app:mount("/error", failing)
+app:get("/code/:sql", function(req) return db:exec(req.params.sql == "one" and "create table t (a primary key)"
+  or req.params.sql == "two" and "insert into t values (1)" or "none") end)
 """))
         for path, status, text in (("/plain", 503, "Service Unavailable\n"), ("/tail", 503, "Service Unavailable\n"),
                                    ("/middleware", 503, "Service Unavailable\n"), ("/wrong", 500, "Internal Server Error\n"),
@@ -344,13 +351,20 @@ app:mount("/error", failing)
             for _ in range(3):
                 response = site.get(path)
                 self.assertEqual((response.status, response.text), (status, text), path)
-        log = site.log()
         for text in ("GET /plain: ", "GET /tail: ", "GET /wrong: ", "GET /error: "):
-            self.assertEqual(log.count(text), 1, log)
+            site.wait_log(text)
+            self.assertEqual(site.log().count(text), 1, site.log())
+        log = site.log()
         for text in ("site.lua:6: r:incr: Redis at 127.0.0.1:1: connection refused", "site.lua:9: r:get: Redis at",
                      "site.lua:10: db:one: :memory:: no such column: none at byte 8 in: select none"):
             self.assertIn(text, log)
         self.assertNotIn("stack traceback", log)
+        site.get("/code/one")
+        for path in ("two", "two", "none", "two", "none"):  # the second row exists; it is no statement
+            site.get("/code/" + path)
+        for text in ("UNIQUE constraint failed", "syntax error"):
+            site.wait_log(text)
+            self.assertIn(site.log().count(text), (1, 2))  # 2: both places have the same slot
 
 
 class Cluster(RedisCase):
