@@ -294,10 +294,16 @@ local pipeline_meta = strict("a pipeline", "p", pipeline_methods, function(call,
   end
 end)
 
-local function new_pipeline() return setmetatable({ maps = false, waits = false, atomic = false }, pipeline_meta) end
+local function new_pipeline() return setmetatable({ maps = false, waits = false, atomic = false, failed = false }, pipeline_meta) end
 
--- The replies of a pipeline as its methods return them.
+-- The replies of a pipeline as its methods return them; `failed` of the pipeline is the index of the first error.
 local function convert(p, replies)
+  for i = 1, #replies do
+    if type(replies[i]) == "table" and replies[i].err then
+      p.failed = i
+      break
+    end
+  end
   for at, map in pairs(p.maps or {}) do
     if type(replies[at]) == "table" and not replies[at].err then replies[at] = map(replies[at]) end
   end
@@ -345,9 +351,17 @@ local function check_call(self, call, fn, form)
   usage.check_waits(call)
 end
 
--- pipeline(client, fn) -> replies | nil, message, code, unsent
-function redis.pipeline(self, fn)
-  local p = new_pipeline()
+-- whole(self, call, p, replies, ...) -> replies, ...; raises the first error among them, as the command alone does.
+local function whole(self, call, p, replies, ...)
+  if not p.failed then return replies, ... end
+  local _, message, code = nodes.failure(replies[p.failed].err)
+  failure.raise(call, { target = self.node.target, message = message, code = code, retry = false, replies = replies,
+    statement = ("%s, command %d"):format(p[p.failed][1], p.failed) })
+end
+
+-- pipeline(client, fn, p) -> replies, of which some may be errors | nil, message, code, unsent. `p`: a new pipeline, or nil.
+function redis.pipeline(self, fn, p)
+  p = p or new_pipeline()
   fn(p)
   if not p[1] then return {} end
   local replies, message, code, unsent = send_all(self, p)
@@ -356,13 +370,14 @@ function redis.pipeline(self, fn)
 end
 
 -- r:pipeline(fn: fun(p: Redis)) -> replies: any[]
--- Calls a function, sends the commands that it has called together, and returns their replies. In this list nil is false,
--- and an error is { err = message }.
+-- Calls a function, sends the commands that it has called together, and returns their replies. In this list nil is false.
+-- If Redis has answered some with an error, the first one is raised; all are executed.
 function methods.pipeline(self, fn, ...)
   local form = "r:pipeline(function(p) p:incr(key) p:get(key) end)"
   check_call(self, "r:pipeline", fn, form)
   usage.no_more("r:pipeline(fn)", fn, ...)
-  return sure(self, "r:pipeline", redis.pipeline(self, fn))
+  local p = new_pipeline()
+  return whole(self, "r:pipeline", p, sure(self, "r:pipeline", redis.pipeline(self, fn, p)))
 end
 
 -- ---- transactions --------------------------------------------------------------------------------------------------
@@ -391,8 +406,8 @@ local function execute(self, p)
   return true, convert(p, reply)
 end
 
-local function executed(self, done, ...)
-  if done then return ... end
+local function executed(self, p, done, ...)
+  if done then return whole(self, "r:transaction", p, ...) end
   return sure(self, "r:transaction", nil, ...)
 end
 
@@ -413,7 +428,7 @@ function methods.transaction(self, keys, fn, ...)
     local results = pack(fn(p))
     if not results[1] and results[2] ~= nil then return table.unpack(results, 1, results.n) end
     if not p[1] then return {} end
-    return executed(self, execute(self, p))
+    return executed(self, p, execute(self, p))
   end
   if type(keys) ~= "table" then keys = { keys } end
   local watch = { "WATCH", n = #keys + 1 }
@@ -422,7 +437,7 @@ function methods.transaction(self, keys, fn, ...)
     usage.error('r:transaction: keys must be a key or a list of keys, such as { "a", "b" }')
   end
   local watched = false
-  return executed(self, own(self, watch, function(conn, node)
+  return executed(self, p, own(self, watch, function(conn, node)
     if watched then return nil, "another server of the cluster has got a watched key", "ECHANGED" end
     local bound = setmetatable({ conn = conn, fixed = true }, { __index = node })
     local one = setmetatable({ node = bound, nodes = false, subscriber = false }, client_meta)

@@ -155,6 +155,9 @@ return with_fakes {
     replies.EXEC = { 1, { "a", "1" } }
     check.equal(r:transaction(function(t) t:incr("a") t:hgetall("h") end), { 1, { a = "1" } })
     check.equal(sent, { "MULTI", "INCR a", "HGETALL h", "EXEC" })
+    replies.EXEC = { 1, { err = "LOADING it" } }
+    check.fails({ code = "EBUSY", retry = false, unreached = true, message = "LOADING it" }, r.transaction, r,
+      function(t) t:incr("a") t:hgetall("h") end)
     replies.EXEC, sent, replies["WATCH a"] = nil, {}, "OK"
     check.fails({ code = "ECHANGED", retry = true, unreached = false }, r.transaction, r, "a",
       function(t) t:incr("a") end)
