@@ -86,6 +86,7 @@ function database.transaction(fn, commit, tx)
   database.check_open(tx)
   if result[1] == false or result[1] == nil and result[2] ~= nil then return unpack(result, 1, result.n) end
   commit(tx)
+  if core.dev then require("luaserve.dev_state").watch_committed(fn, result[1], result[2]) end
   if result.n == 0 then return true end
   return unpack(result, 1, result.n)
 end

@@ -729,6 +729,20 @@ function state.watch_sql(db, sql, call, kind)
     in_one_step[call:match("^%a+")]))
 end
 
+-- state.watch_committed(fn, status, body): the first results of the function of a transaction, which is committed.
+function state.watch_committed(fn, status, body)
+  if math.type(status) ~= "integer" or status < 400 or status > 599 then return end
+  if type(body) ~= "string" and type(body) ~= "table" then return end
+  local info = getinfo(fn, "S")
+  local at = info.linedefined
+  for i, line in ipairs(lines_of(info, at, info.lastlinedefined)) do
+    if line:find("%f[%w_]return%s*%(?" .. status .. "%f[^%w_.]") then at = info.linedefined + i - 1 end
+  end
+  warn(info.short_src .. ":" .. at, ("the function of a transaction has returned the status %d, and the transaction was "
+    .. "committed: return nil and a reason, which undoes it, and then return %d outside of the transaction, or raise")
+    :format(status, status))
+end
+
 -- ---- dicts ----------------------------------------------------------------------------------------------------------
 
 -- Warn of dict[key] with a key that the line computes: it may come from a client, who can send the name of a method.

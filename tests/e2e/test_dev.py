@@ -787,6 +787,17 @@ app:get("/sql/transaction", function()
     return "ok"
   end))
 end)
+app:get("/sql/committed", function()
+  local status = db:transaction(function(tx)
+    tx:exec("update stock set qty = 7")
+    if tx:one("select 1 as x") then return 409, "sold out" end -- WARN the function of a transaction has returned the status 409, and the transaction was committed: return nil
+  end)
+  assert(status == 409)
+  local count = db:transaction(function(tx)
+    return tx:exec("update stock set qty = 7").changes, "rows"
+  end)
+  return "ok" .. count
+end)
 app:get("/unused/process", function()
   ls.process({ "no-such-program" }) -- WARN ls.process has returned nil: cannot start no-such-program
   return "ok"
