@@ -44,7 +44,7 @@ local tour = {
 local html = ls.html.escape
 
 app:get("/", function(req, res)
-  local host = req.host or "127.0.0.1:8080"
+  local host = req.authority or "127.0.0.1:8080"
   local out = { "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>luaserve</title>\n",
     "<h1>luaserve ", html(ls.version), "</h1>\n<p>What this site does, and how to try it:</p>\n<dl>\n" }
   for _, stop in ipairs(tour) do

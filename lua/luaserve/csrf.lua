@@ -39,7 +39,7 @@ end
 -- is_own(req, origin): the scheme is not compared, because a proxy may change it.
 local function is_own(req, origin)
   local host = host_of(origin)
-  return host ~= nil and req.host ~= nil and host == host_of(match(origin, "^[^:]*") .. "://" .. req.host)
+  return host ~= nil and req.authority ~= nil and host == host_of(match(origin, "^[^:]*") .. "://" .. req.authority)
 end
 
 -- Whether the request has something of its user that a browser adds to requests of any page.

@@ -246,7 +246,7 @@ local function invalidate(self, req, res)
     local value = res:header(name)
     local host, target = (value or ""):match("^%a[%w+.-]*://([^/?#]*)([^#]*)")
     if not host then target = value and value:match("^/[^#]*") end
-    if target and (not host or host == req.host) then discard_target(target) end
+    if target and (not host or host == req.authority) then discard_target(target) end
   end
 end
 
@@ -340,7 +340,7 @@ local function inject_failed(err) core.log("error", "app:proxy: a stored respons
 -- Get the response for `key` again, in a task of its own. run, ready: as of cache:answer.
 local function refresh(self, req, key, run, ready)
   local fields, lines = {}, ("X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host: %s\r\n"):format(req.ip,
-    req.scheme, req.host or "")
+    req.scheme, req.authority or "")
   for name, value in pairs(req.headers) do
     if not of_client[name] then fields[#fields + 1], fields[#fields + 2] = name, value end
   end

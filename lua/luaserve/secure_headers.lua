@@ -38,7 +38,7 @@ local function redirect(req, res, port)
   if not req.host then return 400, "the header Host is missing\n" end -- HTTP/1.0
   local target = gsub(req.target, "^%a+://[^/?]*", "") -- a client may send the whole URL
   if not find(target, "^/") then target = "/" .. target end
-  return res:redirect("https://" .. gsub(req.host, ":%d*$", "") .. (port == 443 and "" or ":" .. port) .. target, 308)
+  return res:redirect("https://" .. req.host .. (port == 443 and "" or ":" .. port) .. target, 308)
 end
 
 -- secure_headers([options: SecureHeadersOptions]) -> middleware: Middleware

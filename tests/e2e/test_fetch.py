@@ -485,7 +485,7 @@ class Connections(FetchCase):
     def test_a_unix_socket(self):
         with tempfile.TemporaryDirectory(prefix="luaserve-e2e-") as folder:
             path = os.path.join(folder, "s")
-            self.serve('local ls = require "luaserve" local app = ls.app() app:get("/a", function(req) return req.host end) '
+            self.serve('local ls = require "luaserve" local app = ls.app() app:get("/a", function(req) return req.authority end) '
                        'app:get("/r", function(_, res) return res:redirect("http://other/") end) '
                        'ls.listen("unix:%s", app)' % path)
             self.assertEqual(self.run_lua('return body("http://service/a", { unix = "%s" })' % path), "true|200|service")
@@ -889,7 +889,7 @@ class Proxy(FetchCase):
             certificate(folder, "site", names=("site.test",))
             path = folder.replace(os.sep, "/")
             https = self.serve("""local ls = require "luaserve" local app = ls.app()
-                app:get("/", function(req) return "over TLS for " .. req.host end)
+                app:get("/", function(req) return "over TLS for " .. req.authority end)
                 ls.listen { port = 0, host = "127.0.0.1", handler = app, tls = { cert = "%s/site.pem", key = "%s/site.key" } }
                 """ % (path, path))
             to = 'body("https://%s/", { proxy = url, tls = { ca = "' + path + '/site.pem" } })'

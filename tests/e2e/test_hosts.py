@@ -41,6 +41,13 @@ class Hosts(E2E):
                            ("[::1]", "six"), ("[::1]:80", "six"), ("[::2]", "default"), ("xn--bcher-kva.test", "idn")):
             self.assertEqual(self.site_of(host), site, host)
 
+    def test_the_host_of_a_request_is_as_it_is_chosen(self):
+        for sent, host in (("ONE.Example.:8080", "one"), ("Two.Example.", "any two.example"), ("[::1]:80", "six [::1]"),
+                           ("[::AB]", "default [::ab]"), ("a", "default a")):
+            with self.connect() as conn:
+                conn.send(request("GET", "/", host=sent))
+                self.assertIn(conn.response().text, (host, host + " one.example"), sent)
+
     def test_without_a_default(self):
         self.assertEqual(self.site_of("only.example", 1), "only")
         self.assertEqual(self.site_of("other.example", 1), 421)

@@ -47,7 +47,7 @@ SITE = app_site(r"""
 ls.config{ accepts_posted = 32 }
 app:get("/", function() return "hello\n" end)
 app:get("/fields", function(req)
-  return { method = req.method, path = req.path, target = req.target, query = req.query, host = req.host,
+  return { method = req.method, path = req.path, target = req.target, query = req.query, host = req.authority,
     headers = req.headers, remote = req.remote, local_addr = req.local_addr, version = req.version,
     scheme = req.scheme, id = req.id }
 end)

@@ -796,7 +796,7 @@ class Stores(CacheCase):
           local name = core.cache_name(req.query.line)
           local path = "@DIR@/c/" .. name:sub(1, 2)
           local entry = string.pack("<I6I6I6I6I6I2BBs4s4s4s4", os.time(), 0, 1000000, 0, 0, 200, 0, 0,
-            req.query.line .. "\\nhttp://" .. req.host, "", req.query.lines or "", "forged")
+            req.query.line .. "\\nhttp://" .. req.authority, "", req.query.lines or "", "forged")
           entry = entry:sub(1, tonumber(req.query.bytes) or #entry)
           assert(file.mkdir(path, { parents = true }))
           assert(file.write(path .. "/" .. name, req.query.line .. "\\n" .. string.pack("<c8c32s4", "lsstore3", core.cache_name(entry), entry)))

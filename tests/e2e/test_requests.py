@@ -19,7 +19,7 @@ app:get("/cookies", function(req) return { a = req.cookies.a, b = req.cookies.b,
 app:any("/fields", function(req)
   return { method = req.method, path = req.path, target = req.target, version = req.version, remote = req.remote, ip = req.ip,
            port = req.port, local_addr = req.local_addr, local_ip = req.local_ip, local_port = req.local_port, id = req.id,
-           scheme = req.scheme, host = req.host }
+           scheme = req.scheme, host = req.authority }
 end)
 app:post("/json", function(req) return 201, req:json() end)
 app:post("/nulls", function(req)

@@ -59,7 +59,7 @@ class Traps(Program):
     def test_t4_addresses_behind_proxies(self):
         server = self.of("""
             app:get("/", function(req)
-              return { ip = req.ip, port = req.port, remote = req.remote, scheme = req.scheme, secure = req.secure, host = req.host }
+              return { ip = req.ip, port = req.port, remote = req.remote, scheme = req.scheme, secure = req.secure, host = req.authority }
             end)
             ls.on("log", function(req) ls.log.info("log of", req.ip, req.scheme) end)
             app:ws("/ws", function(ws, req) ws:send(req.ip .. " " .. ws.ip) end)""",

@@ -393,7 +393,7 @@ class BehindAWait(E2E):
         server = self.serve(app_site("""
             app:get("/user", function() ls.sleep(0.01) return "ada" end)
             app:use(function(req, res, next)
-              if req.path ~= "/user" then assert(ls.fetch("http://" .. req.host .. "/user", { timeout = 10 })) end
+              if req.path ~= "/user" then assert(ls.fetch("http://" .. req.authority .. "/user", { timeout = 10 })) end
               next()
             end)
             app:get("/raw", function(req, res)

@@ -8,7 +8,7 @@ local ls = require "luaserve"
 local app = ls.app()
 app:get("/", function() return "root" end)
 app:any("/evil", function() ls.log.warn("EVIL was served"); return "evil" end)
-app:get("/host", function(req) return { host = req.host, path = req.path, query = req.query.q, target = req.target } end)
+app:get("/host", function(req) return { host = req.authority, path = req.path, query = req.query.q, target = req.target } end)
 app:any("/echo", function(req) return req:body() end)
 app:any("/ignore", function() return "ignored" end)
 app:any("/pieces", function(req, res)

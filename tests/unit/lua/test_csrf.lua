@@ -9,7 +9,7 @@ local function ask(given)
   local known = { method = true, host = true, session = true, form = true, options = true }
   local headers = {}
   for name, value in pairs(given) do if not known[name] then headers[name] = value end end
-  local req = { method = given.method or "POST", host = given.host or "a.example", headers = headers, ip = "192.0.2.1",
+  local req = { method = given.method or "POST", authority = given.host or "a.example", headers = headers, ip = "192.0.2.1",
     session = given.session }
   function req.form() return given.form or error("the body is not read") end
   local passed = false

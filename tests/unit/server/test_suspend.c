@@ -170,7 +170,7 @@ static const char site[] =
     "  return c:receive(20) .. ', ' .. c:receive(20) end) "
     "app:ws('/ws', function(ws) ws:send((ask((ws:receive())))) end) "
     "app:get('/clients/:tcp', function(req) "
-    "  local ws <close> = assert(ls.websocket('ws://' .. req.host .. '/ws')) "
+    "  local ws <close> = assert(ls.websocket('ws://' .. req.authority .. '/ws')) "
     "  ws:send('websocket') "
     "  local sock <close> = assert(ls.connect(req.params.tcp)) "
     "  sock:send('tcp\\n') "

@@ -47,12 +47,13 @@ enum req_field {
     REQ_SECURE,
     REQ_TLS,
     REQ_HOST,
+    REQ_AUTHORITY,
     REQ_TRAILERS
 };
 static const char *const field_names[] = {NULL,     "method",    "path",       "target",     "version", "params",
                                           "query",  "query_all", "headers",    "cookies",    "ip",      "port",
                                           "remote", "local_ip",  "local_port", "local_addr", "id",      "scheme",
-                                          "secure", "tls",       "host",       "trailers"};
+                                          "secure", "tls",       "host",       "authority",  "trailers"};
 
 static void push_span(lua_State *L, const ls_exchange *x, ls_span span)
 {
@@ -331,6 +332,23 @@ static int req_accepts(lua_State *L)
 
 /* ---- fields ------------------------------------------------------------------------------------------------ */
 
+/* Push the host of the authority on top of the stack: in lower case, without the port and the dot of the root. */
+static int push_host(lua_State *L)
+{
+    luaL_Buffer host;
+    size_t len;
+    const char *text = lua_tolstring(L, -1, &len);
+    if (text == NULL) return 1; /* a proxy does not tell it */
+    const bool bracket = *text == '[';
+    const char *end = memchr(text, bracket ? ']' : ':', len);
+    if (end != NULL) len = (size_t)(end - text) + bracket;
+    if (len > 0 && text[len - 1] == '.') len--;
+    char *to = luaL_buffinitsize(L, &host, len);
+    for (size_t n = 0; n < len; n++) to[n] = ls_char_lower(text[n]);
+    luaL_pushresultsize(&host, len);
+    return 1;
+}
+
 static int push_address(lua_State *L, const ls_addr *addr, enum req_field field)
 {
     return addr != NULL ? ls_push_addr_field(L, field_names[field], addr) : 0;
@@ -548,10 +566,12 @@ static int push_field(lua_State *L, ls_request *r, enum req_field field)
         push_tls(L, r, 1);
         return 1;
     case REQ_HOST:
-        if (take_forwarded(L, r, field)) return 1;
-        if (head->host.len == 0) return 0;
-        push_span(L, x, head->host);
-        return 1;
+    case REQ_AUTHORITY:
+        if (!take_forwarded(L, r, REQ_HOST)) {
+            if (head->host.len == 0) return 0;
+            push_span(L, x, head->host);
+        }
+        return field == REQ_HOST ? push_host(L) : 1;
     case REQ_TRAILERS: return x->body_done ? push_table(L, r, LS_REQ_TRAILERS) : 0;
     }
     return 0;
@@ -664,7 +684,8 @@ static int core_own(lua_State *L)
  * req.headers: table<string, string> - header fields; names are found in any case
  * req.cookies: table<string, string> - cookies by name
  * req.trailers: table<string, string>? - the fields after a chunked body; nil before the body was read to its end
- * req.host: string? - the field Host, with its port
+ * req.host: string? - of the field Host: in lower case, without port
+ * req.authority: string? - the field Host, with its port
  * req.scheme: "http"|"https" - of the connection, or of that to the proxy
  * req.secure: boolean - whether the scheme is "https"
  * req.tls: TlsInfo? - what TLS has negotiated

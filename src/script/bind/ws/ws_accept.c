@@ -204,7 +204,7 @@ static int refuse(lua_State *L, ls_request *r, int status, const char *why)
     char name[LS_REQUEST_NAME_BYTES];
     const ls_exchange *x = r->x;
     if (status == 403) {
-        (void)lua_getfield(L, 1, "host");
+        (void)lua_getfield(L, 1, "authority");
         lua_pushfstring(L, "%s: the Origin is %s, the host of the request is %s\n", why, field_text(L, x, "Origin"),
                         luaL_tolstring(L, -2, NULL));
     } else {
