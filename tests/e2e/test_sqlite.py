@@ -85,6 +85,29 @@ class Sqlite(SiteChunks):
         """ % many), [[{"a": True, "b": False, "n": 1, "e": 1}, {"a": False, "b": 2, "n": 0, "e": 1}, {"a": False}, {"a": False}],
                       {"a": False, "n": 1}, True, False, True, 1])
 
+    def test_texts_in_a_column_that_is_declared_boolean(self):
+        self.assertEqual(self.run_lua("""
+          memory:exec "create table said(a boolean)"
+          local read = {}
+          for text in ("false F no n Off 0 true T Yes y ON 1 "):gmatch "(.-) " do
+            memory:exec("delete from said")
+            memory:exec("insert into said values(?)", text)
+            read[#read + 1] = memory:one "select a from said".a
+          end
+          memory:exec "update said set a = ''"
+          read[#read + 1] = memory:one "select a from said".a
+          local refused = {}
+          for i, value in ipairs { "maybe", "true ", "a\0b", ls.buffer("false") } do
+            memory:exec("update said set a = ?", value)
+            refused[2 * i - 1] = select(2, ls.try(memory.one, memory, "select a from said")).message:match "^.-holds the %a+"
+            refused[2 * i] = select(2, ls.try(memory.one, memory, "update said set a = a returning a")).code
+          end
+          memory:exec "drop table said"
+          return read, refused
+        """), [[False] * 6 + [True] * 6 + [False],
+               ["the column a is declared boolean and holds the text", "EINVAL"] * 3
+               + ["the column a is declared boolean and holds the blob", "EINVAL"]])
+
     def test_named_parameters_take_the_fields_of_a_table(self):
         self.assertEqual(self.run_lua("""
           return db:one("select :a as a, @b as b, $c as c, :none as none", { a = 1, b = "x", c = 2.5, more = {}, fn = print, job = coroutine.create(print) })

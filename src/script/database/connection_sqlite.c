@@ -385,16 +385,42 @@ static bool add_names(ls_db_job *job, ls_db_statement *statement)
     return true;
 }
 
-static bool add_row(ls_db_job *job, const ls_db_statement *statement)
+/* 1 or 0 for a text that PostgreSQL reads as a boolean, and 0 for an empty one, of a form; -1: it is another text. */
+static int boolean_of(const char *text, size_t len)
+{
+    static const char *const words[] = {"", "false", "f", "no", "n", "off", "0", "true", "t", "yes", "y", "on", "1"};
+    for (int n = 0; n < (int)(sizeof words / sizeof words[0]); n++)
+        if (strlen(words[n]) == len && sqlite3_strnicmp(text, words[n], (int)len) == 0) return n >= 7;
+    return -1;
+}
+
+/* The text, or blob, of a column that is declared BOOLEAN: as a string it would be true in Lua. */
+static int add_boolean(ls_db_job *job, sqlite3_stmt *stmt, int column, const char *bytes, size_t len)
+{
+    const bool text = sqlite3_column_type(stmt, column) == SQLITE_TEXT;
+    const int64_t value = text ? boolean_of(bytes, len) : -1;
+    char why[400];
+    if (value >= 0)
+        return ls_db_bytes_put(&job->rows, LS_DB_BOOLEAN, &value, sizeof value) ? SQLITE_OK : SQLITE_NOMEM;
+    (void)snprintf(why, sizeof why, "the column %.100s is declared boolean and holds the %s %.*s: store true or false",
+                   sqlite3_column_name(stmt, column), text ? "text" : "blob", text ? (int)(len < 60 ? len : 60) : 0,
+                   bytes);
+    ls_db_job_fail(job, LS_EINVAL, why);
+    return SQLITE_MISMATCH;
+}
+
+/* SQLITE_OK, SQLITE_NOMEM, or SQLITE_MISMATCH, with the error of the job. */
+static int add_row(ls_db_job *job, const ls_db_statement *statement)
 {
     sqlite3_stmt *stmt = statement->stmt;
     bool fine = true;
     for (int n = 0; n < (int)job->columns && fine; n++) {
+        const bool declared =
+            (statement->booleans >> n % 64 & 1) != 0 && (job->columns <= 64 || is_boolean(stmt, n));
         switch (sqlite3_column_type(stmt, n)) {
         case SQLITE_INTEGER: {
             const int64_t integer = sqlite3_column_int64(stmt, n);
-            const bool boolean = (statement->booleans >> n % 64 & 1) != 0 && (integer == 0 || integer == 1) &&
-                                 (job->columns <= 64 || is_boolean(stmt, n));
+            const bool boolean = declared && (integer == 0 || integer == 1);
             fine = ls_db_bytes_put(&job->rows, boolean ? LS_DB_BOOLEAN : LS_DB_INTEGER, &integer, sizeof integer);
             break;
         }
@@ -408,15 +434,20 @@ static bool add_row(ls_db_job *job, const ls_db_statement *statement)
             const bool text = sqlite3_column_type(stmt, n) == SQLITE_TEXT;
             const void *bytes = text ? (const void *)sqlite3_column_text(stmt, n) : sqlite3_column_blob(stmt, n);
             const size_t len = (size_t)sqlite3_column_bytes(stmt, n);
-            fine = (bytes != NULL || (!text && len == 0)) &&
-                   ls_db_bytes_put(&job->rows, text ? LS_DB_TEXT : LS_DB_BLOB, bytes, len);
+            fine = bytes != NULL || (!text && len == 0);
+            if (fine && declared) {
+                const int result = add_boolean(job, stmt, n, bytes, len);
+                if (result != SQLITE_OK) return result;
+                break;
+            }
+            fine = fine && ls_db_bytes_put(&job->rows, text ? LS_DB_TEXT : LS_DB_BLOB, bytes, len);
             break;
         }
         default: fine = ls_db_bytes_put(&job->rows, LS_DB_NULL, NULL, 0); break;
         }
     }
     job->row_count++;
-    return fine;
+    return fine ? SQLITE_OK : SQLITE_NOMEM;
 }
 
 void ls_db_conn_reset(ls_db_conn *conn)
@@ -436,10 +467,10 @@ static int step(ls_db_conn *conn, ls_db_job *job, size_t batch, bool begins, con
 {
     ls_db_statement *statement = conn->running;
     for (;; begins = false) {
-        const int result = sqlite3_step(statement->stmt);
+        int result = sqlite3_step(statement->stmt);
         if (begins && (result == SQLITE_ROW || result == SQLITE_DONE) && !add_names(job, statement)) return SQLITE_NOMEM;
         if (result != SQLITE_ROW) return result;
-        if (!add_row(job, statement)) return SQLITE_NOMEM;
+        if ((result = add_row(job, statement)) != SQLITE_OK) return result;
         if (job->one && !statement->writes) return SQLITE_DONE;
         if (batch == 0 && job->rows.len > LS_DB_ROWS_BYTES_MAX) {
             *wrong = "the rows have more than 64 MiB";
@@ -485,7 +516,7 @@ bool ls_db_conn_run(ls_db_conn *conn, ls_db_job *job, ls_db_statement *statement
         ls_db_job_fail(job, LS_EMSGSIZE, wrong);
     } else if (result == SQLITE_NOMEM) {
         ls_db_job_fail(job, LS_ENOMEM, "not enough memory");
-    } else {
+    } else if (job->error == LS_OK) { /* else that of add_row */
         ls_db_conn_fail(conn, job);
     }
     ls_db_conn_reset(conn);
