@@ -853,7 +853,7 @@ end
 function state.watch_update(fn)
   return function(old)
     local before = flags_of(fn)
-    local new, result = fn(old)
+    local results = table.pack(fn(old))
     for at, value in pairs(before) do
       local name, now = getupvalue(fn, at)
       if now ~= value then
@@ -861,7 +861,7 @@ function state.watch_update(fn)
           .. "another request was faster: let it return this as its second result, which update returns", name))
       end
     end
-    return new, result
+    return table.unpack(results, 1, results.n)
   end
 end
 

@@ -93,7 +93,11 @@ function dict.update_method(read, swap)
     for _ = 1, update_calls_max do
       local old, version, message, code = read(self, key)
       if message then return nil, message, code end
-      local new, result = fn(old)
+      local results = table.pack(fn(old))
+      local new, result = results[1], results[2]
+      if results.n == 0 then
+        usage.error "dict:update: the function has returned no value: return the new one, or nil to remove the entry"
+      end
       local ok
       ok, message, code = swap(self, key, new, version)
       if ok and result == nil then return new end
@@ -119,7 +123,7 @@ methods.keys = dict.keys_method(function(self)
 end)
 
 -- dict:update(key, fn: fun(old: any): any) -> value, result: any | nil, message, code
--- Replaces a value by the result of a function, nil to remove it. `old` is a copy that the function may change. The
+-- Replaces a value by the result of a function, nil to remove it; without any result it raises. `old` is a copy that the function may change. The
 -- function runs again if the entry was written in the meantime; it may wait. `result` is its second result.
 --
 -- Raises after update_calls_max calls: one that writes the entry itself would run without an end.

@@ -28,7 +28,7 @@ local methods = {}
 --
 -- result is a SqliteResult: what db:exec returns.
 -- result.changes: integer - number of rows that were inserted, updated or deleted
--- result.last_id: integer - rowid of the row that was inserted last
+-- result.last_id: integer|nil - rowid of the last row that the statement has inserted; nil: it has inserted none
 function methods.exec(self, sql, ...)
   check_call(self, sql, "db:exec", "database")
   return sure(self, "db:exec", sql, core_run(self.handle, EXEC, sql, ...))

@@ -162,6 +162,12 @@ static const char *vfs_name(void)
     return vfs.zName;
 }
 
+/* A row was written. An update by `on conflict` leaves sqlite3_last_insert_rowid that of an earlier row. */
+static void on_change(void *user, int operation, const char *schema, const char *table, sqlite3_int64 id)
+{
+    ((ls_db_conn *)user)->inserted |= operation == SQLITE_INSERT;
+}
+
 int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool sync, ls_db_conn **out, char *message,
                     size_t message_bytes)
 {
@@ -196,6 +202,7 @@ int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool 
         (void)sqlite3_wal_autocheckpoint(conn->handle, 0);
         (void)sqlite3_wal_hook(conn->handle, on_commit, conn);
         sqlite3_progress_handler(conn->handle, PROGRESS_OPS, on_progress, conn);
+        if (writer) (void)sqlite3_update_hook(conn->handle, on_change, conn);
         (void)sqlite3_set_authorizer(conn->handle, authorize, conn);
     }
     if (result == SQLITE_OK) /* reads the file: it may be none of SQLite */
@@ -493,6 +500,7 @@ bool ls_db_conn_run(ls_db_conn *conn, ls_db_job *job, ls_db_statement *statement
     conn->job = job;
     if (begins) {
         conn->running = statement;
+        conn->inserted = false;
         if (!bind(conn, job, statement->stmt)) {
             ls_db_conn_reset(conn);
             return true;
@@ -511,7 +519,7 @@ bool ls_db_conn_run(ls_db_conn *conn, ls_db_job *job, ls_db_statement *statement
         conn->running->slow = result == SQLITE_INTERRUPT;
     } else if (result == SQLITE_DONE) {
         job->changes = sqlite3_total_changes64(conn->handle) != total ? sqlite3_changes64(conn->handle) : 0;
-        job->last_id = sqlite3_last_insert_rowid(conn->handle);
+        job->last_id = conn->inserted ? sqlite3_last_insert_rowid(conn->handle) : 0;
     } else if (wrong != NULL) {
         ls_db_job_fail(job, LS_EMSGSIZE, wrong);
     } else if (result == SQLITE_NOMEM) {

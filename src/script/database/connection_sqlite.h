@@ -33,6 +33,7 @@ typedef struct ls_db_conn {
     /* The statement that runs. */
     ls_db_statement *running; /* or has rows left; NULL: none */
     const ls_db_job *job;
+    bool inserted;     /* it has inserted a row */
     uint64_t until_ns; /* 0: no limit */
     uint64_t busy_since_ns;
     int wal_pages; /* since the last checkpoint */

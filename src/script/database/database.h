@@ -117,7 +117,7 @@ struct ls_db_job {
     ls_db_bytes names; /* of the columns: LS_DB_TEXT */
     unsigned columns;
     size_t row_count;
-    int64_t changes, last_id;
+    int64_t changes, last_id; /* last_id 0: no row was inserted */
 
     struct ls_db_conn *conn; /* leased, or with the rest of the rows */
     bool busy;               /* from ls_db_queue until it has ended, also without a waiter */

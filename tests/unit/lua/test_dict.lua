@@ -89,6 +89,9 @@ function tests.update_runs_again_for_another_version()
   core.results.dict_swap = { nil, "no memory", "ELIMIT", n = 3 }
   check.equal(table.pack(methods().update({}, "k", function() return 1 end)), { n = 3, [2] = "no memory", [3] = "ELIMIT" })
   core.results.dict_swap = { nil, "value is a function", "EINVAL", n = 3 }
+  check.raises({ check.line(1) .. ": dict:update: the function has returned no value" }, function()
+    methods().update({}, "k", function() end)
+  end)
   check.raises({ check.line(1) .. ": dict:update: value is a function" }, function()
     methods().update({}, "k", function() return print end)
   end)

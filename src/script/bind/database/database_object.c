@@ -344,7 +344,7 @@ static int exec_done(lua_State *L, int status, lua_KContext context)
     if (job->error < 0) return push_failure(L, job);
     lua_createtable(L, 0, 2);
     ls_set_integer(L, "changes", job->changes);
-    ls_set_integer(L, "last_id", job->last_id);
+    if (job->last_id != 0) ls_set_integer(L, "last_id", job->last_id);
     call_keep(L);
     return 1;
 }
