@@ -2,17 +2,13 @@
 -- server starts after each crash; what was answered is there, whole, and nothing that nobody wrote; the last value of a
 -- writer is its last one; a sum that was answered is given once, and the next one is larger; lists keep the order of each
 -- writer, lose nothing and double nothing; dicts without `sync` lose the end of their changes and nothing else.
-local ls, sim = require "luaserve", sim
-local at, timeout, lives, writers, requests = "127.0.0.1:8081", 5, 4, 5, 40
+local ls, sim, lives = require "luaserve", sim, require "lib.lives"
+local at, text_of = "127.0.0.1:8081", lives.text_of
 sim.expect "cannot be written to its file"
 sim.expect "changes of"
 
-local function text_of(id) -- the value that a writer stores under this id
-  return (id .. ","):rep(1 + #id * tonumber((id:match "%d+$")) % 300)
-end
-
 if sim.side == "server" then
-  if sim.life > 1 and sim.life < lives and sim.count "load" == 1 and sim.random(3) == 1 then sim.crash(sim.random(40)) end
+  lives.load(40)
   local app, strict, loose = ls.app(), { file = "/sim/strict.db", sync = true }, { file = "/sim/loose.db" }
   local texts, counts, lists = ls.dict("texts", strict), ls.dict("counts", strict), ls.dict("lists", strict)
   local first, second = ls.dict("first", loose), ls.dict("second", loose)
@@ -50,14 +46,7 @@ if sim.side == "server" then
   return ls.listen(at, app)
 end
 
-local function post(path) -- the body of an answer 200; nil: nobody knows what happened
-  local res = ls.fetch("http://" .. at .. path, { method = "POST", timeout = timeout })
-  if not res then return nil end
-  local body = res:body()
-  if res.status == 503 then sim.count "refused" elseif res.status ~= 200 then sim.fail(path .. ": " .. res.status .. " " .. tostring(body)) end
-  return res.status == 200 and body or nil
-end
-
+local function post(path) return lives.ask("POST", "http://" .. at .. path) end
 local function is_noted(kind, key) return sim.noted(kind .. " " .. key) ~= nil end
 local function note(kind, key, value) sim.note(kind .. " " .. key, value or "") end
 
@@ -86,13 +75,7 @@ local function judge_lists(lists)
 end
 
 local function judge_all() -- while no request runs
-  local res
-  repeat
-    ls.sleep(0.1)
-    res = ls.fetch("http://" .. at .. "/all", { timeout = 100 }) -- what is given up is still sent, and the end of the server waits for it
-    local body = res and res.status == 200 and res:body()
-    res = body and ls.json.decode(body)
-  until res
+  local res = lives.look("http://" .. at .. "/all")
   for _, entry in ipairs(sim.noted_all "text ") do
     local id = entry[1]:sub(6)
     if res.texts[id] == nil then sim.fail("the text " .. id .. " was stored, and is lost") end
@@ -122,14 +105,14 @@ local function judge_all() -- while no request runs
   end
 end
 
-local kinds = {
-  text = function(writer, id)
+lives.run(5, 40, {
+  function(writer, id)
     note("writing", id)
     if not post("/text/" .. writer .. "/" .. id) then return end
     note("text", id)
     note("lasting", tostring(writer), id)
   end,
-  incr = function()
+  function()
     local key = "c" .. sim.random(2)
     local before = tonumber(sim.noted("sum " .. key) or 0)
     local sum = math.tointeger(tonumber(post("/incr/" .. key)))
@@ -139,12 +122,12 @@ local kinds = {
     note("given", key .. "=" .. sum)
     if sum > tonumber(sim.noted("sum " .. key) or 0) then note("sum", key, tostring(sum)) end
   end,
-  push = function(_, id)
+  function(_, id)
     local key = sim.random(2) == 1 and "kept" or "queue"
     note("pushing", id)
     if post("/push/" .. key .. "/" .. id) then note("pushed", id, key) end
   end,
-  pop = function(_, id)
+  function(_, id)
     note("pop", id)
     local popped = post "/pop/queue"
     if not popped then return end
@@ -152,41 +135,11 @@ local kinds = {
     if is_noted("popped", popped) then sim.fail(popped .. " was popped twice") end
     note("popped", popped)
   end,
-  loose = function(writer, id)
+  function(writer, id)
     local key = "last loose " .. writer
     local before = sim.noted(key) or ""
     note("loosely", id, before:find("^" .. sim.life .. ":") and before or "")
     sim.note(key, id)
     if not post("/loose/" .. writer .. "/" .. id) then note("open", id) end
   end,
-}
-local names = { "text", "incr", "push", "pop", "loose" }
-
-ls.init(function()
-  local left = writers
-  judge_all()
-  if sim.life < lives then
-    if sim.random(2) == 1 then
-      sim.crash(sim.random(sim.random(2000)))
-    else
-      local seconds = sim.random(sim.random(4000)) / 1000
-      ls.spawn(function() ls.sleep(seconds) sim.crash() end)
-    end
-  end
-  for w = 1, writers do
-    ls.spawn(function()
-      for r = 1, requests do
-        if sim.random(5) == 1 then ls.sleep(sim.random(300) / 1000) end
-        if sim.random(60) == 1 then sim.reload() end
-        kinds[names[sim.random(#names)]](w, sim.life .. ":" .. w .. "." .. r)
-      end
-      left = left - 1
-      if left > 0 then return end
-      if sim.life < lives then sim.crash() end
-      sim.calm()
-      ls.sleep(timeout) -- no request runs any more
-      judge_all()
-      sim.done()
-    end)
-  end
-end)
+}, judge_all)

@@ -3,15 +3,11 @@
 -- a transaction there are both or none; what was answered is there, and nothing that nobody wrote; the sum of all
 -- accounts never changes, for readers neither; a number that was answered is given once, and the next one is larger; a
 -- backup that was answered is there, whole, with all that was answered before it.
-local ls, sim = require "luaserve", sim
-local at, timeout, lives, writers, requests, accounts, cents = "127.0.0.1:8082", 5, 4, 4, 30, 5, 100
-
-local function text_of(id)
-  return (id .. ","):rep(1 + #id * tonumber((id:match "%d+$")) % 400)
-end
+local ls, sim, lives = require "luaserve", sim, require "lib.lives"
+local at, accounts, cents, text_of = "127.0.0.1:8082", 5, 100, lives.text_of
 
 if sim.side == "server" then
-  if sim.life > 1 and sim.life < lives and sim.count "load" == 1 and sim.random(3) == 1 then sim.crash(sim.random(60)) end
+  lives.load(60)
   local app, db = ls.app(), ls.sqlite("/sim/site.db", { readers = sim.life })
   db:migrate {
     "create table one(id text primary key, text text); create table two(id text primary key, text text)",
@@ -22,7 +18,7 @@ if sim.side == "server" then
   local function post(path, fn) -- fn returns what is written, or nil and a reason
     app:post(path, function(req)
       local body, failure = ls.try(fn, req.params.id, req.params.from, req.params.to)
-      if body == nil then return failure and failure.code == "EINVAL" and 409 or 503 end
+      if body == nil then return failure and failure.code == "EINVAL" and "no" or 503 end
       return tostring(body)
     end)
   end
@@ -70,22 +66,10 @@ if sim.side == "server" then
   return ls.listen(at, app)
 end
 
-local function ask(method, path, patience) -- the body of an answer 200; nil: nobody knows what happened; false: refused
-  local res = ls.fetch("http://" .. at .. path, { method = method, timeout = patience or timeout })
-  if not res then return nil end
-  local body = res:body()
-  if res.status == 409 then return false end
-  if res.status ~= 200 and res.status ~= 503 then sim.fail(path .. ": " .. res.status .. " " .. tostring(body)) end
-  return res.status == 200 and body or nil
-end
+local function ask(method, path) return lives.ask(method, "http://" .. at .. path) end
 
 local function judge(name, bound) -- bound: the notes since which what is answered may be absent
-  local body
-  repeat
-    ls.sleep(0.1)
-    body = ask("GET", "/all/" .. name, 100) -- an answer that is given up is still sent, and the end of the server waits for it
-  until body
-  local found = ls.json.decode(body)
+  local found = lives.look("http://" .. at .. "/all/" .. name)
   if found.whole ~= "ok" then sim.fail(name .. " is damaged: " .. found.whole) end
   for _, kind in ipairs { "one", "two", "single" } do
     for id, text in pairs(found[kind]) do
@@ -95,8 +79,11 @@ local function judge(name, bound) -- bound: the notes since which what is answer
   end
   for i, entry in ipairs(sim.noted_all "wrote ") do
     local id = entry[1]:sub(7)
-    if i <= bound and not found[entry[2]][id] then sim.fail(name .. " has lost " .. id .. " of " .. entry[2]) end
-    if entry[2] == "undone" and found.one[id] then sim.fail(name .. ": " .. id .. " was undone, and is there") end
+    if entry[2] == "undone" then
+      if found.one[id] then sim.fail(name .. ": " .. id .. " was undone, and is there") end
+    elseif i <= bound and not found[entry[2]][id] then
+      sim.fail(name .. " has lost " .. id .. " of " .. entry[2])
+    end
   end
   return found.n
 end
@@ -107,17 +94,17 @@ local function judge_all()
   if sim.noted "backup" then judge("copy", tonumber(sim.noted "backup")) end
 end
 
-local kinds = {
-  pair = function(id)
+lives.run(4, 30, {
+  function(_, id)
     sim.note("writing " .. id, "")
     local body = ask("POST", "/pair/" .. id)
-    if body == "true" then sim.note("wrote " .. id, "one") end
+    if body then sim.note("wrote " .. id, body == "true" and "one" or "undone") end
   end,
-  single = function(id)
+  function(_, id)
     sim.note("writing " .. id, "")
     if ask("POST", "/single/" .. id) then sim.note("wrote " .. id, "single") end
   end,
-  number = function()
+  function()
     local before = tonumber(sim.noted "number" or 0)
     local n = tonumber(ask("POST", "/number"))
     if not n then return end
@@ -126,13 +113,13 @@ local kinds = {
     sim.note("given " .. n, "")
     if n > tonumber(sim.noted "number" or 0) then sim.note("number", tostring(n)) end
   end,
-  move = function()
+  function()
     ask("POST", "/move/" .. sim.random(accounts) .. "/" .. sim.random(accounts))
     local body = ask("GET", "/sum")
     local now = body and ls.json.decode(body)
     if now and (now.sum ~= accounts * cents or now.n ~= accounts) then sim.fail("the sum of all accounts is " .. now.sum) end
   end,
-  backup = function(id) -- one after the other, else an older one may replace a newer one
+  function(_, id) -- one after the other, else an older one may replace a newer one
     local wrote = #sim.noted_all "wrote "
     if sim.noted("backing up " .. sim.life) == "yes" or not id:find ":1%." then return end
     sim.note("backing up " .. sim.life, "yes")
@@ -140,34 +127,4 @@ local kinds = {
     sim.note("backup", tostring(wrote))
     sim.note("backing up " .. sim.life, "no")
   end,
-}
-local names = { "pair", "single", "number", "move", "backup" }
-
-ls.init(function()
-  local left = writers
-  judge_all()
-  if sim.life < lives then
-    if sim.random(2) == 1 then
-      sim.crash(sim.random(sim.random(2000)))
-    else
-      local seconds = sim.random(sim.random(4000)) / 1000
-      ls.spawn(function() ls.sleep(seconds) sim.crash() end)
-    end
-  end
-  for w = 1, writers do
-    ls.spawn(function()
-      for r = 1, requests do
-        if sim.random(5) == 1 then ls.sleep(sim.random(300) / 1000) end
-        if sim.random(60) == 1 then sim.reload() end
-        kinds[names[sim.random(#names)]](sim.life .. ":" .. w .. "." .. r)
-      end
-      left = left - 1
-      if left > 0 then return end
-      if sim.life < lives then sim.crash() end
-      sim.calm()
-      ls.sleep(timeout) -- no request runs any more
-      judge_all()
-      sim.done()
-    end)
-  end
-end)
+}, judge_all)

@@ -1,0 +1,63 @@
+-- lives.lua - what the worlds with crashes have in common: writers that ask the server one thing after the other, in four
+-- lives, of which three end with a crash: at a change of the disk, or at a time. Between the lives, and at the end, the world judges.
+local ls, sim = require "luaserve", sim
+local lives, count, timeout = {}, 4, 5
+
+-- The text that is stored under an id, which ends with a number: mostly short.
+function lives.text_of(id) return (id .. ","):rep(1 + #id * tonumber((id:match "%d+$")) % 300) end
+
+-- Also while the server starts after a crash, it crashes.
+function lives.load(changes)
+  if sim.life > 1 and sim.life < count and sim.count "load" == 1 and sim.random(3) == 1 then sim.crash(sim.random(changes)) end
+end
+
+-- The body of an answer 200; nil: refused, or nobody knows what happened.
+function lives.ask(method, url, patience)
+  local res = ls.fetch(url, { method = method, timeout = patience or timeout })
+  local body = res and res:body()
+  if not res or res.status == 503 then return nil end
+  if res.status ~= 200 then sim.fail(url .. ": " .. res.status .. " " .. tostring(body)) end
+  return body
+end
+
+-- The JSON of an answer, which comes at last. One that is given up is still sent, and the end of the server waits for it.
+function lives.look(url)
+  local body
+  repeat
+    ls.sleep(0.1)
+    body = lives.ask("GET", url, 100)
+  until body
+  return ls.json.decode(body)
+end
+
+-- kinds: functions of the writer and an id
+function lives.run(writers, requests, kinds, judge)
+  ls.init(function()
+    local left = writers
+    judge()
+    if sim.life < count and sim.random(2) == 1 then
+      sim.crash(sim.random(sim.random(2000)))
+    elseif sim.life < count then
+      local seconds = sim.random(sim.random(4000)) / 1000
+      ls.spawn(function() ls.sleep(seconds) sim.crash() end)
+    end
+    for w = 1, writers do
+      ls.spawn(function()
+        for r = 1, requests do
+          if sim.random(5) == 1 then ls.sleep(sim.random(300) / 1000) end
+          if sim.random(60) == 1 then sim.reload() end
+          kinds[sim.random(#kinds)](w, sim.life .. ":" .. w .. "." .. r)
+        end
+        left = left - 1
+        if left > 0 then return end
+        if sim.life < count then sim.crash() end
+        sim.calm()
+        ls.sleep(timeout) -- no request runs any more
+        judge()
+        sim.done()
+      end)
+    end
+  end)
+end
+
+return lives
