@@ -47,7 +47,7 @@ if sim.side == "server" then
 end
 
 local function post(path) return lives.ask("POST", "http://" .. at .. path) end
-local function is_noted(kind, key) return sim.noted(kind .. " " .. key) ~= nil end
+local function is_noted(kind, key) return sim.noted(kind .. " " .. key) end
 local function note(kind, key, value) sim.note(kind .. " " .. key, value or "") end
 
 local function judge_lists(lists)

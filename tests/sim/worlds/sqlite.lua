@@ -79,11 +79,9 @@ local function judge(name, bound) -- bound: the notes since which what is answer
   end
   for i, entry in ipairs(sim.noted_all "wrote ") do
     local id = entry[1]:sub(7)
-    if entry[2] == "undone" then
-      if found.one[id] then sim.fail(name .. ": " .. id .. " was undone, and is there") end
-    elseif i <= bound and not found[entry[2]][id] then
-      sim.fail(name .. " has lost " .. id .. " of " .. entry[2])
-    end
+    local undone = entry[2] == "undone"
+    if undone and found.one[id] then sim.fail(name .. ": " .. id .. " was undone, and is there") end
+    if i <= bound and not undone and not found[entry[2]][id] then sim.fail(name .. " has lost " .. id .. " of " .. entry[2]) end
   end
   return found.n
 end

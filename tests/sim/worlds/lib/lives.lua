@@ -23,10 +23,7 @@ end
 -- The JSON of an answer, which comes at last. One that is given up is still sent, and the end of the server waits for it.
 function lives.look(url)
   local body
-  repeat
-    ls.sleep(0.1)
-    body = lives.ask("GET", url, 100)
-  until body
+  repeat ls.sleep(0.1) body = lives.ask("GET", url, 100) until body
   return ls.json.decode(body)
 end
 
