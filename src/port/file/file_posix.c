@@ -143,7 +143,7 @@ static int sync_directory_of(const char *path)
     char *directory = len > 0 ? strndup(path, len) : strdup(".");
     if (directory == NULL) return LS_ENOMEM;
     const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int err = fd >= 0 || errno == EACCES ? LS_OK : ls_err_from_errno(errno); /* EACCES: may be written to, but not read */
+    int err = fd >= 0 || errno == EACCES ? LS_OK : ls_err_from_errno(errno); /* EACCES: may be written, but not read */
     free(directory);
     if (fd < 0) return err;
     err = ls_file_sync(fd);

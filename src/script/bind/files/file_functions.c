@@ -436,8 +436,8 @@ static int64_t run_rename(ls_work *work)
     return changed(c, c->flags != 0 ? ls_file_replace(c->path, c->to, true) : ls_file_rename(c->path, c->to));
 }
 
-/* core.file_rename(from, to [, sync]) -> true | nil, message, code. sync: of a file; it returns when the new name is on
- * the device, and an error may come after the rename. */
+/* core.file_rename(from, to [, sync]) -> true | nil, message, code. sync: of a file; it returns when the new name is
+ * on the device, and an error may come after the rename. */
 static int core_file_rename(lua_State *L)
 {
     const bool sync = lua_toboolean(L, 3);
