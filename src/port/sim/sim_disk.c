@@ -1,10 +1,10 @@
 /* sim_disk.c - files and folders below /sim, in memory: what is durable, and what a crash may lose. See sim.h.
  *
  * Each file has two contents: `now`, which calls see, and `kept`, which is on the device; between them lie its changes
- * in their order. fsync carries out those before it on `kept`. A crash carries out some of the others: it truncates the file
- * into pieces of 512 bytes to 4 KiB, and each piece is at its own moment, drawn from the seed. The names likewise: the
- * journal of ext4 keeps their order, so a crash leaves them as they were at one moment, not before the last one that was
- * made durable by an fsync of a folder, or of a file for its own name.
+ * in their order. fsync carries out those before it on `kept`. A crash carries out some of the others: it divides the
+ * file into pieces of 512 bytes to 4 KiB, and each piece is at its own moment, drawn from the seed. The names likewise:
+ * the journal of ext4 keeps their order, so a crash leaves them as they were at one moment, not before the last one that
+ * was made durable by an fsync of a folder, or of a file for its own name.
  *
  * All of this lies in the image, memory that the next process finds at the same address; its pages are made when they
  * are used. What ends with the process: descriptors, locks, and the memory of mmap. Nothing here gives the turn away
@@ -17,15 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum {
-    INODES_MAX = 128,
-    NAMES_MAX = 200,
-    MOMENTS_MAX = 64,
-    SECTOR_BYTES = 512,
-    PIECE_SECTORS = 8,
-    SYNC_US_MAX = 8000,
-    FULL_US_MAX = 2000000
-};
+enum { INODES_MAX = 128, NAMES_MAX = 200, MOMENTS_MAX = 64, SECTOR_BYTES = 512, PIECE_SECTORS = 8 };
+enum { SYNC_US_MAX = 8000, FULL_US_MAX = 2000000 };
 
 typedef struct change { /* bytes that were written, or, `truncates`: `at` is the new size */
     uint64_t at, len, number;
@@ -111,8 +104,7 @@ static int note(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t len)
         errno = EFBIG;
         return -1;
     }
-    if (f->log_end + sizeof(change) + len + 8 > LS_SIM_LOG_BYTES)
-        keep(f, disk->changes); /* the system writes by itself, too */
+    if (f->log_end + sizeof(change) + len + 8 > LS_SIM_LOG_BYTES) keep(f, disk->changes); /* as the system does, too */
     change *const c = change_at(f, f->log_end);
     *c = (change){.at = at, .len = len, .number = ++disk->changes, .truncates = bytes == NULL};
     if (bytes != NULL) memcpy(c->bytes, bytes, len);

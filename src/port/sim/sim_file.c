@@ -1,5 +1,5 @@
-/* sim_file.c - the calls that look at files: those of paths and descriptors below /sim are answered by sim_disk.c, others
- * by the system. See sim.h. Links, "..", folders that are renamed and lists of folders there are none. */
+/* sim_file.c - the calls that look at files: those of paths and descriptors below /sim are answered by sim_disk.c,
+ * others by the system. See sim.h. Links, "..", folders that are renamed and lists of folders there are none. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -89,16 +89,14 @@ static void disk_close(ls_sim_file *file)
 static void fill(const inode *f, struct stat *out)
 {
     const uint64_t ns = UINT64_C(1767225600000000000) + f->modified_ns; /* as sim_world.c has it */
-    *out = (struct stat){.st_dev = 1,
-                         .st_ino = 1 + (ino_t)(ls_sim_disk_number(f)),
-                         .st_nlink = ls_sim_disk_has_name(f),
-                         .st_blksize = 4096};
+    *out = (struct stat){.st_dev = 1, .st_ino = 1 + (ino_t)(ls_sim_disk_number(f)), .st_blksize = 4096};
+    out->st_nlink = ls_sim_disk_has_name(f);
     out->st_mode = f->mode | (f->is_folder ? S_IFDIR : S_IFREG);
     out->st_uid = geteuid();
     out->st_size = (off_t)f->size;
     out->st_blocks = (blkcnt_t)((f->size + 511) / 512);
-    out->st_mtim = out->st_ctim =
-        (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    out->st_mtim = (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    out->st_ctim = out->st_mtim;
 }
 
 static void disk_stat(ls_sim_file *file, struct stat *out)
@@ -185,8 +183,7 @@ void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t of
     if (!ls_sim_fd_is(fd)) return mmap(at, bytes, protection, flags, fd, offset);
     inode *const f = inode_of(fd);
     if (f == NULL) return MAP_FAILED;
-    if ((uint64_t)offset + bytes > LS_SIM_MAPPED_BYTES)
-        ls_sim_fail("mmap of more than %d bytes of a file", LS_SIM_MAPPED_BYTES);
+    if ((uint64_t)offset + bytes > LS_SIM_MAPPED_BYTES) ls_sim_fail("mmap of too many bytes of a file");
     return f->mapped + offset;
 }
 
@@ -219,7 +216,7 @@ static int plain(const char *path, char out[LS_SIM_PATH_BYTES])
     return 0;
 }
 
-/* The inode of the path, NULL and its plain form if only its folder exists; -1: an error. */
+/* The inode of the path, and its plain form; NULL: only its folder exists. -1: an error. */
 static int look_up(const char *path, char out[LS_SIM_PATH_BYTES], inode **of)
 {
     char folder[LS_SIM_PATH_BYTES];
@@ -419,15 +416,12 @@ FILE *fopen(const char *restrict path, const char *restrict mode)
     if (!ls_sim_path_is(path)) {
         errno = ENOENT; /* the times of processors are those of another world */
         if (strncmp(path, "/proc/", 6) == 0) return NULL;
-        if (real == NULL) real = (FILE * (*)(const char *, const char *)) ls_sim_real("fopen");
+        if (real == NULL) real = (FILE *(*)(const char *, const char *))ls_sim_real("fopen");
         return real(path, mode);
     }
     const int flags = mode[0] == 'r' ? 0 : O_CREAT | (mode[0] == 'a' ? O_APPEND : O_TRUNC);
-    const int fd = ls_sim_disk_open(path,
-                                    flags | (strchr(mode, '+') != NULL ? O_RDWR
-                                             : mode[0] == 'r'          ? O_RDONLY
-                                                                       : O_WRONLY),
-                                    0666);
+    const int how = strchr(mode, '+') != NULL ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
+    const int fd = ls_sim_disk_open(path, flags | how, 0666);
     if (fd < 0) return NULL;
     return fopencookie((void *)(intptr_t)fd, mode,
                        (cookie_io_functions_t){stream_read, stream_write, stream_seek, stream_close});
