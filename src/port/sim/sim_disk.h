@@ -5,7 +5,7 @@
 #include "port/sim/sim.h"
 
 enum { LS_SIM_PATH_BYTES = 160, LS_SIM_MAPPED_BYTES = 512 << 10 };
-enum { LS_SIM_FILE_BYTES = 4 << 20, LS_SIM_LOG_BYTES = 2 * LS_SIM_FILE_BYTES };
+enum { LS_SIM_FILE_BYTES = 8 << 20, LS_SIM_LOG_BYTES = 2 * LS_SIM_FILE_BYTES };
 
 typedef struct ls_sim_inode { /* a file or a folder, in the image */
     bool is_used, is_folder;

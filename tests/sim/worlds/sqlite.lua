@@ -38,6 +38,7 @@ if sim.side == "server" then
       return tx:exec("update account set cents = cents + 30 where name = ?", tonumber(to)).changes
     end)
   end)
+  post("/checkpoint", function() return #db:query "pragma wal_checkpoint(truncate)" end)
   post("/backup", function() return db:backup "/sim/copy.db" end)
   local function all(name)
     local from = db
@@ -93,6 +94,7 @@ local function judge_all()
 end
 
 lives.run(4, 30, {
+  function() ask("POST", "/checkpoint") end,
   function(_, id)
     sim.note("writing " .. id, "")
     local body = ask("POST", "/pair/" .. id)

@@ -3,8 +3,8 @@
 local ls, sim = require "luaserve", sim
 local lives, count, timeout = {}, 4, 5
 
--- The text that is stored under an id, which ends with a number: mostly short.
-function lives.text_of(id) return (id .. ","):rep(1 + #id * tonumber((id:match "%d+$")) % 300) end
+-- The text that is stored under an id, which ends with a number: up to 50 KB, so that the log of SQLite becomes full.
+function lives.text_of(id) return (id .. ","):rep(1 + #id * tonumber((id:match "%d+$")) * 37 % 8000) end
 
 -- Also while the server starts after a crash, it crashes.
 function lives.load(changes)
