@@ -252,9 +252,12 @@ static void crash_file(ls_sim_inode *f)
     for (uint64_t first = 0, next; first < end; first = next) {
         const uint64_t last = how == PIECES ? ls_sim_below(2) * ls_sim_below(count + 1) : moment;
         next = first + SECTOR_BYTES * (1 + ls_sim_below(PIECE_SECTORS));
-        n = 0;
-        for (uint64_t at = f->log_first; n < last; at += change_bytes(change_at(f, at)), n++)
-            apply(f->kept, change_at(f, at), first, next < end ? next : end);
+        n = 0; /* the size is the file's, in its order: one that is lost takes the later changes with it */
+        for (uint64_t at = f->log_first; at < f->log_end; at += change_bytes(change_at(f, at)), n++) {
+            const change *const c = change_at(f, at);
+            if (c->truncates && n >= moment) break;
+            if (c->truncates || n < last) apply(f->kept, c, first, next < end ? next : end);
+        }
     }
     ls_sim_step("crash of a file", ls_sim_disk_number(f), (int64_t)(how * 1000000 + count));
     memset(f->kept + size, 0, end - (size < end ? size : end));
