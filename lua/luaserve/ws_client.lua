@@ -150,8 +150,9 @@ function client.connect(url, opts, ...)
   end
   out.fields = table.concat(lines)
   local ws, message, code, status = open(host, port, out)
-  if not ws then return core.failed(nil, message, code, status) end
-  return ws
+  if ws then return ws end
+  if status then return core.failed(nil, message, code, status) end
+  return core.failed(nil, message, code)
 end
 
 return client
