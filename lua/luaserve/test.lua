@@ -270,10 +270,10 @@ function test.serve(...)
   return require("luaserve.test.server").start(...)
 end
 
+-- Not test.truthy and test.falsy: test.falsy(ls.crypto.jwt.verify(token, key)) has three arguments.
 for name, form in pairs {
   pending = "name, fn", before = "fn", after = "fn", before_each = "fn", after_each = "fn", fail = "message",
-  equal = "got, expected, note", not_equal = "got, unexpected, note", same = "got, expected, note", truthy = "value, note",
-  falsy = "value, note", near = "got, expected, tolerance, note", match = "text, pattern, note",
+  equal = "got, expected, note", not_equal = "got, unexpected, note", same = "got, expected, note", near = "got, expected, tolerance, note", match = "text, pattern, note",
   contains = "whole, part, note", raises = "fn, pattern, note",
 } do
   local fn, most = test[name], select(2, form:gsub("%a+", ""))

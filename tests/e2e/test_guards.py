@@ -400,7 +400,7 @@ class Headers(E2E):
         for method, target, host, expected in (
                 ("GET", "/moved/?a=b", "a.example", "https://a.example/moved/?a=b"),
                 ("PUT", "/moved/none", "a.example:8080", "https://a.example/moved/none"),
-                ("GET", "/other/fail", "A.example:80", "https://A.example:8443/other/fail"),
+                ("GET", "/other/fail", "A.example:80", "https://a.example:8443/other/fail"),
                 ("GET", "/other/", "[::1]", "https://[::1]:8443/other/"), ("GET", "/other/", "[::1]:80", "https://[::1]:8443/other/"),
                 ("GET", "http://b.example:80/moved/?c=http://d/", "b.example:80", "https://b.example/moved/?c=http://d/")):
             response = self.ask(method, target, [("Host", host)])

@@ -31,7 +31,7 @@ end
 
 function tests.truthy_and_falsy()
   check.equal(test.truthy(0), 0)
-  test.falsy(nil)
+  test.falsy(nil, "a message", "EINVAL") -- the results of a call that failed
   check.equal(failure(test.truthy, false), { "expected a true value, got false" })
   check.equal(failure(test.falsy, 0), { "expected nil or false, got 0" })
 end
