@@ -205,7 +205,9 @@ class Definitions(E2E):
             status, out, _ = run_program(["test", "--timeout", str(WAIT), "arguments.lua"], cwd=folder)
             self.assertEqual(status, 0, out)
             of_tests = json.loads(read_text(os.path.join(folder, "found.json")))
-        self.assertEqual(found["bad"] + of_tests["bad"], "")
+        # These two take the results of a call that fails.
+        bad = [line for line in (found["bad"] + of_tests["bad"]).split("\n") if not line.startswith(("Test.truthy:", "Test.falsy:"))]
+        self.assertEqual("".join(bad), "")
         # test_postgres.py calls the methods of a transaction
         self.assertEqual(set(found["unseen"]) & set(of_tests["unseen"]), {"PostgresTransaction"})
         self.assertGreater(found["count"] + of_tests["count"], 240)
