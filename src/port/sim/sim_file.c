@@ -30,11 +30,6 @@ static long failed(int error)
     return -1;
 }
 
-static long of_system(long result)
-{
-    return result >= 0 ? result : failed((int)-result);
-}
-
 /* ---- descriptors ------------------------------------------------------------------------------------------------ */
 
 static ssize_t read_at(const inode *f, void *to, size_t len, uint64_t at)
@@ -130,7 +125,7 @@ static inode *inode_of(int fd)
 
 ssize_t pread(int fd, void *to, size_t len, off_t at)
 {
-    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_pread64, fd, (long)to, (long)len, at, 0, 0));
+    if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_pread64, fd, (long)to, (long)len, at, 0, 0));
     ls_sim_disk_call("pread", false);
     const inode *const f = inode_of(fd);
     return f != NULL ? read_at(f, to, len, (uint64_t)at) : -1;
@@ -138,7 +133,7 @@ ssize_t pread(int fd, void *to, size_t len, off_t at)
 
 ssize_t pwrite(int fd, const void *from, size_t len, off_t at)
 {
-    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_pwrite64, fd, (long)from, (long)len, at, 0, 0));
+    if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_pwrite64, fd, (long)from, (long)len, at, 0, 0));
     ls_sim_disk_call("pwrite", true);
     inode *const f = inode_of(fd);
     return f != NULL ? write_at(f, from, len, (uint64_t)at) : -1;
@@ -146,7 +141,7 @@ ssize_t pwrite(int fd, const void *from, size_t len, off_t at)
 
 int ftruncate(int fd, off_t size)
 {
-    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_ftruncate, fd, size, 0, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_ftruncate, fd, size, 0, 0, 0, 0));
     ls_sim_disk_call("truncate", true);
     inode *const f = inode_of(fd);
     if (f == NULL) return -1;
@@ -155,7 +150,7 @@ int ftruncate(int fd, off_t size)
 
 int fsync(int fd)
 {
-    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_fsync, fd, 0, 0, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_fsync, fd, 0, 0, 0, 0, 0));
     ls_sim_disk_call("fsync", true);
     inode *const f = inode_of(fd);
     if (f == NULL) return -1;
@@ -166,7 +161,7 @@ int fsync(int fd)
 
 int fchmod(int fd, mode_t mode)
 {
-    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_fchmod, fd, mode, 0, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_fchmod, fd, mode, 0, 0, 0, 0));
     inode *const f = inode_of(fd);
     if (f != NULL) f->mode = mode & 07777;
     return f != NULL ? 0 : -1;
@@ -175,7 +170,7 @@ int fchmod(int fd, mode_t mode)
 int fchown(int fd, uid_t user, gid_t group)
 {
     if (ls_sim_fd_is(fd)) return inode_of(fd) != NULL ? 0 : -1;
-    return (int)of_system(ls_sim_syscall(SYS_fchown, fd, user, group, 0, 0, 0));
+    return (int)ls_sim_result(ls_sim_syscall(SYS_fchown, fd, user, group, 0, 0, 0));
 }
 
 void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
@@ -189,7 +184,7 @@ void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t of
 
 int munmap(void *at, size_t bytes)
 {
-    return ls_sim_disk_maps(at) ? 0 : (int)of_system(ls_sim_syscall(SYS_munmap, (long)at, (long)bytes, 0, 0, 0, 0));
+    return ls_sim_disk_maps(at) ? 0 : (int)ls_sim_result(ls_sim_syscall(SYS_munmap, (long)at, (long)bytes, 0, 0, 0, 0));
 }
 
 /* ---- paths ------------------------------------------------------------------------------------------------------ */
@@ -262,7 +257,7 @@ int open(const char *path, int flags, ...)
     va_end(args);
     if (ls_sim_path_is(path)) return ls_sim_disk_open(path, flags, mode);
     if (strcmp(path, "/dev/urandom") != 0)
-        return (int)of_system(ls_sim_syscall(SYS_openat, AT_FDCWD, (long)path, flags, mode, 0, 0));
+        return (int)ls_sim_result(ls_sim_syscall(SYS_openat, AT_FDCWD, (long)path, flags, mode, 0, 0));
     ls_sim_file *const file = calloc(1, sizeof *file);
     const int fd = ls_sim_fd_open(file, &random_kind, false);
     if (fd < 0) free(file);
@@ -274,7 +269,7 @@ static int stat_of(const char *path, struct stat *out, int flags)
     char at[LS_SIM_PATH_BYTES];
     inode *f;
     if (!ls_sim_path_is(path))
-        return (int)of_system(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
+        return (int)ls_sim_result(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
     ls_sim_disk_call("stat", false);
     if (look_up(path, at, &f) < 0) return -1;
     if (f == NULL) return (int)failed(ENOENT);
@@ -296,14 +291,14 @@ int access(const char *path, int how)
 {
     struct stat st;
     if (ls_sim_path_is(path)) return stat(path, &st);
-    return (int)of_system(ls_sim_syscall(SYS_faccessat, AT_FDCWD, (long)path, how, 0, 0, 0));
+    return (int)ls_sim_result(ls_sim_syscall(SYS_faccessat, AT_FDCWD, (long)path, how, 0, 0, 0));
 }
 
 ssize_t readlink(const char *restrict path, char *restrict out, size_t len)
 {
     struct stat st;
     if (!ls_sim_path_is(path))
-        return of_system(ls_sim_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)len, 0, 0));
+        return ls_sim_result(ls_sim_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)len, 0, 0));
     return stat(path, &st) < 0 ? -1 : failed(EINVAL);
 }
 
@@ -324,7 +319,7 @@ int mkdir(const char *path, mode_t mode)
 {
     char at[LS_SIM_PATH_BYTES];
     inode *f;
-    if (!ls_sim_path_is(path)) return (int)of_system(ls_sim_syscall(SYS_mkdirat, AT_FDCWD, (long)path, mode, 0, 0, 0));
+    if (!ls_sim_path_is(path)) return (int)ls_sim_result(ls_sim_syscall(SYS_mkdirat, AT_FDCWD, (long)path, mode, 0, 0, 0));
     ls_sim_disk_call("mkdir", true);
     if (look_up(path, at, &f) < 0) return -1;
     if (f != NULL || ls_sim_disk_is_full()) return (int)failed(f != NULL ? EEXIST : ENOSPC);
@@ -349,13 +344,13 @@ static int remove_one(const char *path, bool folders, bool files)
 int unlink(const char *path)
 {
     if (ls_sim_path_is(path)) return remove_one(path, false, true);
-    return (int)of_system(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
+    return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
 }
 
 int rmdir(const char *path)
 {
     if (ls_sim_path_is(path)) return remove_one(path, true, false);
-    return (int)of_system(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, AT_REMOVEDIR, 0, 0, 0));
+    return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, AT_REMOVEDIR, 0, 0, 0));
 }
 
 int remove(const char *path)
@@ -370,7 +365,7 @@ int rename(const char *from, const char *to)
     char at[LS_SIM_PATH_BYTES], new_at[LS_SIM_PATH_BYTES];
     inode *f, *old;
     if (!ls_sim_path_is(from) && !ls_sim_path_is(to))
-        return (int)of_system(ls_sim_syscall(SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to, 0, 0));
+        return (int)ls_sim_result(ls_sim_syscall(SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to, 0, 0));
     if (!ls_sim_path_is(from) || !ls_sim_path_is(to)) return (int)failed(EXDEV);
     ls_sim_disk_call("rename", true);
     if (look_up(from, at, &f) < 0 || look_up(to, new_at, &old) < 0) return -1;

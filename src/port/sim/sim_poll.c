@@ -448,16 +448,9 @@ static const ls_sim_kind system_kind = {.name = "system", .close = system_close}
 
 /* ---- calls of all files ----------------------------------------------------------------------------------------- */
 
-static long of_system(long result)
-{
-    if (result >= 0) return result;
-    errno = (int)-result;
-    return -1;
-}
-
 ssize_t read(int fd, void *to, size_t len)
 {
-    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_read, fd, (long)to, (long)len, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_read, fd, (long)to, (long)len, 0, 0, 0));
     ls_sim_call("read", fd);
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) return -1;
@@ -473,7 +466,7 @@ ssize_t read(int fd, void *to, size_t len)
 
 ssize_t write(int fd, const void *from, size_t len)
 {
-    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_write, fd, (long)from, (long)len, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_write, fd, (long)from, (long)len, 0, 0, 0));
     ls_sim_call("write", fd);
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) return -1;
@@ -498,7 +491,7 @@ ssize_t write(int fd, const void *from, size_t len)
 ssize_t writev(int fd, const struct iovec *vector, int count)
 {
     ssize_t sum = 0;
-    if (!ls_sim_fd_is(fd)) return of_system(ls_sim_syscall(SYS_writev, fd, (long)vector, count, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_writev, fd, (long)vector, count, 0, 0, 0));
     for (int i = 0; i < count; i++) {
         const ssize_t n = write(fd, vector[i].iov_base, vector[i].iov_len);
         if (n < 0) return sum > 0 ? sum : n;
@@ -510,7 +503,7 @@ ssize_t writev(int fd, const struct iovec *vector, int count)
 
 int close(int fd)
 {
-    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_close, fd, 0, 0, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_close, fd, 0, 0, 0, 0, 0));
     ls_sim_call("close", fd);
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) ls_sim_fail("close(%d): it is not open", fd);
@@ -531,7 +524,7 @@ int fcntl(int fd, int command, ...)
     va_start(args, command);
     const long value = va_arg(args, long);
     va_end(args);
-    if (!ls_sim_fd_is(fd)) return (int)of_system(ls_sim_syscall(SYS_fcntl, fd, command, value, 0, 0, 0));
+    if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_fcntl, fd, command, value, 0, 0, 0));
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) return -1;
     switch (command) {
@@ -566,7 +559,7 @@ int dup2(int fd, int to)
 int fstat(int fd, struct stat *out)
 {
     if (!ls_sim_fd_is(fd))
-        return (int)of_system(ls_sim_syscall(SYS_newfstatat, fd, (long)"", (long)out, AT_EMPTY_PATH, 0, 0));
+        return (int)ls_sim_result(ls_sim_syscall(SYS_newfstatat, fd, (long)"", (long)out, AT_EMPTY_PATH, 0, 0));
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     *out = (struct stat){.st_mode = S_IFSOCK, .st_ino = file != NULL ? file->number : 0};
     if (file != NULL && file->kind->stat != NULL) file->kind->stat(file, out);
@@ -579,7 +572,7 @@ int poll(struct pollfd *wanted, nfds_t count, int timeout_ms)
     ls_sim_call("poll", timeout_ms);
     for (nfds_t i = 0; i < count; i++) /* a descriptor of the system, such as standard output, is always ready */
         if (wanted[i].fd >= 0 && !ls_sim_fd_is(wanted[i].fd))
-            return (int)of_system(ls_sim_syscall(SYS_poll, (long)wanted, (long)count, 0, 0, 0, 0));
+            return (int)ls_sim_result(ls_sim_syscall(SYS_poll, (long)wanted, (long)count, 0, 0, 0, 0));
     for (;;) {
         int n = 0;
         for (nfds_t i = 0; i < count; i++) {

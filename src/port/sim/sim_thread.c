@@ -470,3 +470,10 @@ long ls_sim_syscall(long number, long a, long b, long c, long d, long e, long f)
                      : "rcx", "r11", "memory");
     return result;
 }
+
+long ls_sim_result(long result)
+{
+    if (result >= 0) return result;
+    errno = (int)-result;
+    return -1;
+}
