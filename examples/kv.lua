@@ -32,8 +32,8 @@ function commands.set(sock, key, bytes)
     sock:send("CLIENT_ERROR bad data chunk\n")
     return false
   end
-  local stored, message = values:set(key, value)
-  sock:send(stored and "STORED\n" or "SERVER_ERROR " .. message .. "\n")
+  local stored, e = ls.try(values.set, values, key, value)
+  sock:send(stored and "STORED\n" or "SERVER_ERROR " .. e.message .. "\n")
 end
 
 function commands.get(sock, key)

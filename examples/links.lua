@@ -25,8 +25,8 @@ app:post("/", function(req)
   end
   if added:incr(req.ip, 1, 0, 60) > ADDED_MAX then return 429, "too many links; try again in a minute\n" end
   local id = visits:incr("last id")
-  local stored, message = links:set(id, { url = url, at = os.time() })
-  if not stored then return 507, message .. "\n" end
+  local stored, e = ls.try(links.set, links, id, { url = url, at = os.time() })
+  if not stored then return 507, e.message .. "\n" end
   lists:lpush("latest", id)
   if lists:llen("latest") > LATEST then lists:rpop("latest") end
   return 201, "/" .. id .. "\n"

@@ -1,8 +1,9 @@
--- run_lua embed.lua modules|files OUT FOLDER[,FOLDER...] NAME,... [PAGE_FOLDER] - while luaserve is built
+-- run_lua embed.lua modules|files OUT FOLDER[,FOLDER...] NAME,... [PAGE_FOLDERS] - while luaserve is built
 -- Writes a C file with the bytes of the files and a table of them: of modules, ls_lua_modules
 -- (src/script/core/lua/lua_modules.h); of other files, ls_embedded_files (src/cli/embedded.h). A file is in the first folder
--- that has it. With a PAGE_FOLDER also ls_stress_page (src/stress/engine.h).
-local kind, path, folders, names, page_folder = arg[1], arg[2], arg[3], arg[4], arg[5]
+-- that has it. With PAGE_FOLDERS also the pages, which share draw.css and draw.js: ls_stress_page (src/stress/engine.h), and the
+-- modules luaserve.status_page and luaserve.openapi_page, strings.
+local kind, path, folders, names, page_folders = arg[1], arg[2], arg[3], arg[4], arg[5]
 
 local function read(name, where)
   for folder in where:gmatch("[^,]+") do
@@ -27,11 +28,23 @@ local function array(name, text)
 end
 
 local arrays, rows = {}, {}
+local function add(name, text)
+  arrays[#arrays + 1] = "static " .. array("bytes_" .. #rows, text)
+  rows[#rows + 1] = ('    {"%s", (const char *)bytes_%d, %d},\n'):format(name, #rows, #text)
+end
 for name in names:gmatch("[^,]+") do
   local text = read(name, folders)
   if kind == "modules" then name = name:gsub("%.lua$", ""):gsub("/init$", ""):gsub("/", ".") end
-  arrays[#arrays + 1] = "static " .. array("bytes_" .. #rows, text)
-  rows[#rows + 1] = ('    {"%s", (const char *)bytes_%d, %d},\n'):format(name, #rows, #text)
+  add(name, text)
+end
+
+-- The page `name`: NAME.html with what its marks stand for.
+local function page_of(name)
+  local parts = { STYLE = name .. ".css", SCRIPT = name .. ".js", DRAW = "draw.js", DRAWSTYLE = "draw.css" }
+  return (read(name .. ".html", page_folders):gsub("@(%u+)@", function(part) return parts[part] and read(parts[part], page_folders) end))
+end
+for name in (page_folders and "status openapi" or ""):gmatch "%a+" do
+  add("luaserve." .. name .. "_page", ("return %q"):format(page_of(name)))
 end
 
 local header, table_type = "script/core/lua/lua_modules.h", "ls_lua_module ls_lua_modules"
@@ -40,9 +53,8 @@ local out = assert(io.open(path, "wb"))
 out:write('/* Made by lua/embed.lua. */\n#include "', header, '"\n\n', table.concat(arrays, "\n"), "\nconst ", table_type,
   "[] = {\n", table.concat(rows), "    {NULL, NULL, 0},\n};\n")
 if kind == "modules" then out:write("const size_t ls_lua_modules_count = ", #rows, ";\n") end
-if page_folder then
-  local style, script = read("report.css", page_folder), read("report.js", page_folder)
-  local page = read("report.html", page_folder):gsub("@(%u+)@", { STYLE = style, SCRIPT = script })
+if page_folders then
+  local page = page_of "report"
   out:write('\n#include "stress/engine.h"\n\n', array("ls_stress_page", page), "const size_t ls_stress_page_len = ", #page, ";\n")
 end
 assert(out:close())

@@ -102,8 +102,8 @@ typedef struct ls_server_options {
                           * earlier versions: a line of the log says that epoll is used */
     int check;           /* nonzero: only load and describe the site; no listener is opened */
     /* Nonzero: SIGINT and SIGTERM drain the server, and a second one ends it immediately; SIGHUP reloads the site as
-     * ls_server_reload does; SIGUSR1 calls reopen_logs; SIGUSR2 and SIGPIPE have no effect. 0: the server changes no
-     * action of a signal. Only one server of the process at a
+     * ls_server_reload does; SIGUSR1 calls reopen_logs; SIGPIPE has no effect, and SIGUSR2 none without
+     * `notify`. 0: the server changes no action of a signal. Only one server of the process at a
      * time may set it, else ls_server_open returns LS_EBUSY. Windows: Ctrl-C and the other console events drain
      * it; the named events Local\luaserve-stop-PID and Local\luaserve-reload-PID stand for SIGTERM and SIGHUP. */
     int signals;
@@ -137,8 +137,11 @@ typedef struct ls_server_options {
      * the site while it does not load, without an end. `site` must be a file. */
     int dev;
     /* Nonzero: tell the service manager of the variable NOTIFY_SOCKET, as sd_notify(3) describes it: when the server
-     * serves, reloads, and begins to drain. ls_server_open removes the variable from the environment. One server of
-     * the process may set it. */
+     * serves, reloads, and begins to drain. ls_server_open removes the variable from the environment. With
+     * it also: the bound sockets of LISTEN_FDS are used, those of the site are stored if FDSTORE is set, and the
+     * watchdog of WATCHDOG_USEC is fed. With `signals`, SIGUSR2 runs the command line of the program again, which must
+     * open such a server, and drains when that serves: the page Deploying describes it. One server of the process may
+     * set it. */
     int notify;
     /* NULL, or receives the log of this server, with `user`, from ls_server_open to ls_server_close; a server that is
      * abandoned may still log. NULL: as ls_server_log_to says. */
@@ -166,7 +169,8 @@ typedef struct ls_server_options {
  * before. */
 LS_PUBLIC int ls_server_open(const ls_server_options *options, ls_server **out, char *message, size_t message_bytes);
 
-/* Print the listeners of the site and their routes to standard output, one line each. */
+/* Print what the site defines to standard output: listeners, their routes, timers, one line each. Of a server that was opened
+ * with `check`; of another one nothing. */
 LS_PUBLIC void ls_server_describe(const ls_server *server);
 
 /* Write an address that the server is bound to: "127.0.0.1:43121", "[::1]:43121", "unix:/run/site.sock"; of http.sys

@@ -3,6 +3,7 @@
 -- An app only collects definitions; router.lua compiles them into the dispatch function, at ls.listen or at the first
 -- inject. After ls.listen the app cannot change: all Lua states must have the same routes.
 
+local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local router = require "luaserve.router"
@@ -56,13 +57,37 @@ end
 local route_options = {
   max_body = { "body_bytes_max", "size", 0, math.maxinteger, none = -1 }, -- largest request body; default: the listener's
   timeout = { "time_ms_max", "seconds", 1, (1 << 32) - 1, none = 0 }, -- seconds of waiting; default: the listener's
+  slow = { "slow_ms", "seconds", 1, (1 << 32) - 1, none = 0 }, -- seconds after which a request is logged; default: the listener's
+}
+-- What route_schema.lua reads: the descriptions of a route, and the schemas of its requests.
+local described_options = {
+  summary = true, -- string - what the route does, in a line; default: of the comment above it
+  description = true, -- string - more about it; default: of the comment
+  id = true, -- string - its operationId, a name for programs; default: of the method and the path
+  tags = true, -- string[] - groups of routes
+  deprecated = true, -- boolean - clients should not use it any more
+  hidden = true, -- boolean - app:openapi leaves it out
+  params = true, -- Schema|Check - of req.params, which it replaces with the checked values; else the response is 422
+  query = true, -- Schema|Check - of req.query, as params
+  headers = true, -- Schema|Check - of fields of the header, which are checked only
+  json = true, -- Schema|Check - of a JSON body: req:json() returns the checked value
+  null = true, -- boolean - with json, as for req:json
+  form = true, -- Schema|Check - of a form: req:form() returns the checked fields
+  parts = true, -- table<string, Schema|Check> - of a form with files, for descriptions only; a file is "file"
+  responses = true, -- table<integer|string, string|Check|table> - by status: a text, a check, or { json =, type = ... }
+  security = true, -- string[]|false - names of schemes; default: those of its middleware
 }
 local app_calls = {
-  ["app:get"] = { route_options }, -- RouteOptions
+  ["app:get"] = { route_options, described_options }, -- RouteOptions
 }
 
 -- The methods whose target may be no path, and the fields of an app with their handlers for the pattern "*".
 local without_path = { OPTIONS = "star", CONNECT = "connect" }
+
+local function check_place(fname, fn, has_path)
+  local rules = router.rules(fn)
+  if rules and rules.defined then rules.defined(fname, has_path) end
+end
 
 -- middleware(fname, functions, first, last) -> { { fn =, where = }, ... }
 local function middleware(fname, functions, first, last)
@@ -72,6 +97,7 @@ local function middleware(fname, functions, first, last)
       usage.error("%s: the options come before the functions: %s(path, options, middleware, fn)", fname, fname)
     end
     check_function(fname, functions[i], "req, res, next")
+    check_place(fname, functions[i], fname ~= "app:use" or first > 1)
     uses[#uses + 1] = { fn = functions[i], where = where }
   end
   return uses
@@ -92,6 +118,7 @@ local function define(fname, app, method, pattern, ...)
   end
   local fn = first <= last and arguments[last] or nil
   check_function(fname, fn, "req, res")
+  check_place(fname, fn, true)
   local own = middleware(fname, arguments, first, last - 1)
   local where = usage.caller()
   local pathless = without_path[method]
@@ -105,16 +132,28 @@ local function define(fname, app, method, pattern, ...)
     app[pathless] = { fn = fn, where = where }
     return app
   end
-  local route = { method = method, segments = router.parse(fname, pattern), fn = fn, uses = own, where = where }
+  local route = { method = method, segments = router.parse(fname, pattern), fn = fn, uses = own, where = where, call = fname,
+    place = usage.caller(true) }
   local key = method .. " " .. router.shape(route.segments)
   if app.seen[key] then
     usage.error("%s: %s %s is already defined at %s", fname, method, pattern, app.seen[key].where or "?")
   end
   if opts then
     local limits = options.take(fname, opts, app_calls["app:get"], {})
+    for name in pairs(described_options) do
+      if opts[name] ~= nil then
+        require("luaserve.route_schema").read(fname, route, opts)
+        break
+      end
+    end
     local bytes = limits.body_bytes_max
     if bytes then route.max_body = bytes >= 0 and bytes end -- false: no limit
     route.time_max = limits.time_ms_max
+    route.slow = limits.slow_ms
+    if route.slow and route.slow > 0 then
+      core.slow_routes()
+      require("luaserve.records").want()
+    end
   end
   app.seen[key] = route
   app.routes[#app.routes + 1] = route
@@ -259,6 +298,82 @@ function app_methods:proxy(prefix, servers, opts, ...)
   return self, proxy.cache
 end
 
+-- app:status(path [, options: StatusOptions]) -> app
+-- Adds a page that shows what the server does now: rates, latency, what runs and waits, errors, memory. Without `auth` it
+-- responds only to clients on this machine.
+function app_methods:status(path, opts, ...)
+  check_can_define("app:status", self)
+  local page, events, auth = require("luaserve.status").handlers(path, opts, ...)
+  local below = type(path) == "string" and path:gsub("/$", "") .. "/events"
+  local uses = { auth or nil }
+  for _, one in ipairs { { path, page }, { below, events } } do
+    uses[auth and 2 or 1] = one[2]
+    define("app:status", self, "GET", one[1], table.unpack(uses))
+  end
+  if auth == nil then self.open_status = self.open_status or usage.caller() or "?" end
+  return self
+end
+
+-- The place of an app:status without auth in the app or one that is mounted in it; nil: none.
+local function open_status(self)
+  local found = self.open_status
+  for _, mount in ipairs(self.mounts) do found = found or open_status(mount.app) end
+  return found
+end
+
+-- app:health(path [, options: HealthOptions]) -> app
+-- Adds the routes that a balancer asks: the path, and `ready` below it, respond with 200 while the server and the site
+-- are ready, else with 503; `live` below it always with 200.
+function app_methods:health(path, opts, ...)
+  check_can_define("app:health", self)
+  local ready, live = require("luaserve.health").handlers(opts, ...)
+  define("app:health", self, "GET", path, ready)
+  local below = path:gsub("/$", "")
+  define("app:health", self, "GET", below .. "/ready", ready)
+  return define("app:health", self, "GET", below .. "/live", live)
+end
+
+-- app:openapi(path [, options: OpenApiOptions]) -> app
+-- Adds the description of the routes of this app, and of those mounted in it, as an OpenAPI 3.1 document, and a page that shows it.
+function app_methods:openapi(path, opts, ...)
+  check_can_define("app:openapi", self)
+  local added = require("luaserve.openapi").new(path, opts, ...)
+  for _, one in ipairs(added.routes) do
+    if added.auth then
+      define("app:openapi", self, "GET", one[1], added.auth, one[2])
+    else
+      define("app:openapi", self, "GET", one[1], one[2])
+    end
+  end
+  self.documents = self.documents or {}
+  self.documents[#self.documents + 1] = added
+  return self
+end
+
+-- app:metrics(path, ...: Middleware) -> app
+-- Adds a route that shows all metrics to Prometheus, and has the requests of all listeners counted. The functions run
+-- around it, such as basic_auth. Only while the site loads.
+function app_methods:metrics(path, ...)
+  local metrics = require "luaserve.metrics"
+  local functions = table.pack(...)
+  functions[functions.n + 1] = metrics.handler
+  define("app:metrics", self, "GET", path, table.unpack(functions, 1, functions.n + 1))
+  usage.call("app:metrics", metrics.want)
+  return self
+end
+
+-- app:access_log(log: string|false|AccessLogOptions) -> app
+-- Gives the requests for this app, and those of the apps mounted in it, an access log of their own, in place of that of the
+-- listener: a file, "stdout", "syslog", false for none, or a table. Only while the site loads.
+function app_methods:access_log(value, ...)
+  check_can_define("app:access_log", self)
+  usage.no_more("app:access_log(log)", value, ...)
+  if self.access then usage.error("app:access_log is already called at %s", self.access_where or "?") end
+  self.access, self.access_where = require("luaserve.access_log").read("app:access_log", value, {}), usage.caller()
+  usage.call("app:access_log", core.access_of_apps)
+  return self
+end
+
 local function set_once(fname, app, field, signature, fn, ...)
   check_can_define(fname, app)
   check_function(fname, fn, signature)
@@ -277,15 +392,25 @@ function app_methods:error(...) return set_once("app:error", self, "on_error", "
 function app_methods:not_found(...) return set_once("app:not_found", self, "on_not_found", "req, res", ...) end
 
 for _, field in ipairs { "fixed", "star", "connect", "use_where", "on_error", "on_error_where", "on_not_found",
-  "on_not_found_where", "dispatcher", "dispatcher_version" } do
+  "on_not_found_where", "dispatcher", "dispatcher_version", "access", "access_where" } do
   field_names[field] = true
 end
 
+field_names.open_status, field_names.documents = true, true
+
+-- Make the documents of app:openapi of the app and those mounted in it.
+local function describe(self, compiled)
+  for _, document in ipairs(self.documents or {}) do document.make(compiled.routes_of(self)) end
+  for _, mount in ipairs(self.mounts) do describe(mount.app, compiled) end
+end
+
 -- The compiled router: { dispatch =, failed =, routes = } for core.listen and core.inject. Compiled again
--- after new definitions.
-local function compile(self)
-  if self.dispatcher == nil or self.dispatcher_version ~= definitions then
-    self.dispatcher, self.dispatcher_version = router.compile(self), definitions
+-- after new definitions. `records`: its routes are named for records; true, or the name of their host.
+local function compile(self, records)
+  local version = definitions .. " " .. tostring(records)
+  if self.dispatcher == nil or self.dispatcher_version ~= version then
+    self.dispatcher, self.dispatcher_version = router.compile(self, records), version
+    describe(self, self.dispatcher)
   end
   return self.dispatcher
 end
@@ -307,10 +432,13 @@ function app.new(...)
   return setmetatable({ routes = {}, seen = {}, uses = {}, mounts = {} }, app_meta)
 end
 
--- app.serve(self, where) -> { dispatch =, failed =, routes = }, for ls.listen at `where`. Fixes the app and the
--- apps mounted in it.
-function app.serve(self, where)
-  local dispatcher = compile(self)
+-- app.serve(self, where, records, host) -> { dispatch =, failed =, routes = }, for ls.listen at `where`. Fixes the app and the
+-- apps mounted in it. `records`: it names the routes of requests for records; true, or the name of
+-- its host in `hosts`.
+function app.serve(self, where, records, host)
+  local dispatcher = compile(self, records)
+  local open = open_status(self)
+  if open then require("luaserve.status").check_address(open, host) end
   local function fix(one)
     one.fixed = one.fixed or where
     for _, mount in ipairs(one.mounts) do fix(mount.app) end

@@ -6,7 +6,7 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 local guard = require("luaserve.router").guard
 
-local find, format, match, pcall, type = string.find, string.format, string.match, pcall, type
+local error, find, format, match, pcall, type = error, string.find, string.format, string.match, pcall, type
 
 -- basic_auth is a BasicAuth: middleware for the login of browsers themselves, `require "luaserve.basic_auth"`.
 local basic_auth = {}
@@ -46,11 +46,28 @@ end
 
 local busy = {} -- the second result of a checker: too many passwords are being checked
 
+-- verify(running, digest, given, expected) -> whether the password is right | nil: busy. Requests of the same name and password,
+-- as a browser sends them for a page, share the check that runs: in `running`, by digest.
+local function verify(running, digest, given, expected)
+  local check, job = require("luaserve.crypto").password.verify, running[digest]
+  if not job then
+    local fine
+    fine, job = pcall(core.spawn, function()
+      local checked, right = pcall(check, given, expected)
+      running[digest] = nil
+      if not checked then error(right, 0) end
+      return right
+    end)
+    if not fine then return (check(given, expected)) end -- the site loads, or it has as many jobs as it may
+    running[digest] = job
+  end
+  return (job:wait())
+end
+
 -- checker(users) -> a function from a name and a password to the name, or nil. A hash takes 0.2 s, and browsers send the
 -- password with each request: a digest of those that were right is kept, with a key that only this state has.
 local function checker(users)
-  local password = require("luaserve.crypto").password
-  local key, verified, count = core.crypto_random(32), {}, 0
+  local key, verified, running, count = core.crypto_random(32), {}, {}, 0
   local hashed = false
   for _, expected in pairs(users) do hashed = hashed or find(expected, "^%$scrypt%$") ~= nil end
   return function(name, given)
@@ -61,7 +78,7 @@ local function checker(users)
     end
     local digest = core.crypto_hash(sha256, name .. ":" .. given, key)
     if expected and verified[digest] then return name end
-    local right = password.verify(given, expected)
+    local right = verify(running, digest, given, expected)
     if not right then return nil, right == nil and busy or nil end
     if count == verified_max then verified, count = {}, 0 end
     verified[digest], count = true, count + 1
@@ -98,7 +115,7 @@ local function new(...)
     if not user then return 401, "a name and a password are needed\n", { ["WWW-Authenticate"] = ask } end
     req.user = user
     return next()
-  end)
+  end, { name = "basicAuth", type = "http", scheme = "basic" })
 end
 
 return setmetatable(basic_auth, { __call = function(_, ...) return new(...) end })

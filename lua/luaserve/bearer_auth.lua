@@ -14,9 +14,10 @@ local bearer_auth = {}
 
 local bearer_options = {
   jwt = true, -- string|string[] - the key of JSON Web Tokens, as of ls.crypto.jwt.verify; req.user are the claims
+  provider = true, -- string - URL of an OpenID provider, whose JSON Web Tokens for `audience` are valid
   issuer = true, -- string - with jwt: the claim iss must be this
-  audience = true, -- string - with jwt: the claim aud must be this, or a list with it; without it, aud is refused
-  leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds, with jwt: by which the clocks may differ
+  audience = true, -- string - with jwt, provider: the claim aud must be this, or a list with it; without it, aud is refused
+  leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds, with jwt and provider: by which the clocks may differ
   tokens = true, -- table<string, any> - API keys of at least 16 bytes, with what becomes req.user
   check = true, -- fun(token: string, req: Request): any - what becomes req.user, or nil
   realm = true, -- string - in the answer 401; default "site"
@@ -62,31 +63,41 @@ end
 local function new(...)
   local _, given = options.only("bearer_auth", bearer_auth.calls.bearer_auth, "{ jwt = key }", ...)
   local ways = 0
-  for _, name in ipairs { "jwt", "tokens", "check" } do ways = ways + (given[name] ~= nil and 1 or 0) end
-  if ways ~= 1 then usage.error("bearer_auth: give one of jwt, tokens and check") end
-  if given.jwt == nil then
-    for _, name in ipairs { "issuer", "audience", "leeway" } do
-      if given[name] ~= nil then usage.error("bearer_auth: %s belongs to jwt", name) end
+  for _, name in ipairs { "jwt", "provider", "tokens", "check" } do ways = ways + (given[name] ~= nil and 1 or 0) end
+  if ways ~= 1 then usage.error("bearer_auth: give one of jwt, provider, tokens and check") end
+  for _, name in ipairs(given.jwt == nil and { "issuer", given.provider == nil and "audience", "leeway" } or {}) do
+    if name and given[name] ~= nil and not (name == "leeway" and given.provider) then
+      usage.error("bearer_auth: %s belongs to jwt", name)
     end
   end
   local check = given.check
   usage.check(check, "function?", "bearer_auth: check must be a function")
   check = usage.decider("bearer_auth: check", check)
   if not check and not core.crypto_built() then
-    usage.error("bearer_auth: %s needs OpenSSL, without which this luaserve was built", given.jwt and "jwt" or "tokens")
+    usage.error("bearer_auth: %s needs OpenSSL, without which this luaserve was built", given.jwt and "jwt"
+      or given.provider and "provider" or "tokens")
   end
   if given.jwt ~= nil then
     check = require("luaserve.signature").verifier("bearer_auth: jwt", given.jwt,
       { issuer = given.issuer, audience = given.audience, leeway = given.leeway })
     check_same("jwt", type(given.jwt) == "table" and given.jwt or { given.jwt })
   end
+  if given.provider ~= nil then
+    usage.refuse(type(given.audience) ~= "string", given.audience,
+      "bearer_auth: provider needs audience, the name of this API: else tokens for other APIs would be valid")
+    check = require("luaserve.oidc_provider").new("bearer_auth: provider", given.provider, 10)
+      :verifier("bearer_auth", given.audience, given.leeway)
+  end
   check = check or checker(given.tokens)
   local ask = "Bearer realm=" .. require("luaserve.basic_auth").realm_of("bearer_auth", given.realm)
   local pattern = "^[Bb][Ee][Aa][Rr][Ee][Rr] +(" .. characters .. ") *$"
   return guard(function(req, _, next)
     local token = match(req.headers.authorization or "", pattern)
-    local user, reason
-    if token then user, reason = check(token, req) end
+    local user, reason, code
+    if token then user, reason, code = check(token, req) end
+    if not user and given.provider and code and code ~= "EINVAL" and code ~= "ELIMIT" then
+      return 503, "the token cannot be checked now, because its provider cannot be reached: try again later\n"
+    end
     if not user then
       if type(reason) == "string" then
         core.log("debug", "bearer_auth: the token of " .. req.ip .. " is refused: " .. reason)
@@ -96,7 +107,7 @@ local function new(...)
     end
     req.user = user
     return next()
-  end)
+  end, { name = "bearerAuth", type = "http", scheme = "bearer", bearerFormat = (given.jwt or given.provider) and "JWT" })
 end
 
 return setmetatable(bearer_auth, { __call = function(_, ...) return new(...) end })

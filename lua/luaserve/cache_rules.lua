@@ -66,15 +66,14 @@ local function selecting(vary)
   return not ("," .. names .. ","):find(",*,", 1, true) and names or nil
 end
 
--- store(status, fields, authorized, now, lifetime) -> how a response may be stored, see core.cache_keep; nil: it may not.
--- `fields`: by names in lower case; `authorized`: the request has Authorization; `lifetime`: seconds of a response that
--- says nothing, or nil. RFC 9111 sections 3, 4.2.
-function rules.store(status, fields, authorized, now, lifetime)
+-- store(status, fields, now, lifetime) -> how a response may be stored, see core.cache_keep; nil: it may not. `fields`: by
+-- names in lower case; `lifetime`: seconds of a response that says nothing, or nil. RFC 9111 sections 3, 4.2.
+function rules.store(status, fields, now, lifetime)
   local said, vary = rules.directives(fields["cache-control"]), selecting(fields.vary)
   local shared = said["s-maxage"] ~= nil
   local for_all = shared or said.public ~= nil or said["must-revalidate"] ~= nil
   if not storable[status] or said["no-store"] or said.private or fields["set-cookie"] or not vary
-    or (fields["content-type"] or ""):lower():find("^text/event%-stream%f[%s;\0]") or authorized and not for_all then
+    or (fields["content-type"] or ""):lower():find("^text/event%-stream%f[%s;\0]") then
     return nil
   end
   local dated = fields.date and date.parse(fields.date) or now

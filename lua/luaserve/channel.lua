@@ -40,6 +40,7 @@ function channel.channel(name, given, ...)
   local out = options.take("ls.channel", given or {}, channel.calls["ls.channel"], {})
   local found, before = core.channel(name, given and given.capacity and out.capacity, usage.where())
   if not found then conflict("ls.channel", name, "capacity", before) end
+  if core.dev then require("luaserve.dev_state").watch_channel(found) end
   return found
 end
 

@@ -2,7 +2,8 @@
 --
 -- A schema is read once, when the site loads, into nodes { kind, optional, default, min, max, pattern, one_of, ... }; the
 -- node of a list has `item`, the node of an object `fields`, a list of { name, node } in the order of the names, and the
--- set `known` of these names. A value is checked with a state { errors = by path, count, unknown, convert }.
+-- set `known` of these names; one that another check has made has `origin`, the node of that check, and its
+-- `unknown`. A value is checked with a state { errors = by path, count, unknown, convert, null }.
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
@@ -10,7 +11,7 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
-local concat, find, format, sort = table.concat, string.find, string.format, table.sort
+local concat, move, sort, find, format = table.concat, table.move, table.sort, string.find, string.format
 local utf8_offset = utf8.offset
 local getmetatable, ipairs, next, pairs, pcall, rawget = getmetatable, ipairs, next, pairs, pcall, rawget
 local setmetatable, tonumber, tostring, type = setmetatable, tonumber, tostring, type
@@ -25,6 +26,7 @@ local check_options = {
 local body_options = {
   refuse = { "refuse", "flag", nil, nil, true }, -- a wrong body raises, and gives a 422; else the errors are returned
   unknown = { "unknown", "choice", "drop", "refuse", "drop" }, -- fields that the schema does not have
+  null = { "null", "flag" }, -- true: an optional field that is null is ls.json.null; false: absent, in a PATCH as well
 }
 check.calls = {
   ["ls.check"] = { check_options, listed = true }, -- CheckOptions
@@ -42,7 +44,7 @@ local expected = {
 local types = {}
 for name in pairs(expected) do types[name] = name ~= "object" and name ~= "list" or nil end
 local rules = { is = true, optional = true, default = true, min = true, max = true, pattern = true, one_of = true,
-  message = true }
+  message = true, description = true }
 local sized = { string = " characters", list = " items", integer = "", number = "" }
 local example = '{ is = "string", max = 80 }'
 
@@ -91,7 +93,7 @@ local function read_one_of(node, list, path, fail)
     if i <= 10 then shown[i] = tostring(value) end
   end
   if #list > 10 then shown[11] = "..." end
-  node.one_of, node.choices = set, concat(shown, ", ")
+  node.one_of, node.choices, node.values = set, concat(shown, ", "), move(list, 1, #list, 1, {})
 end
 
 local run
@@ -118,11 +120,11 @@ local function read_rule(given, path, level, fail)
     node.pattern = given.pattern
   end
   if given.one_of ~= nil then read_one_of(node, given.one_of, path, fail) end
-  if given.message ~= nil then
-    if type(given.message) ~= "string" then
-      fail(path, "message must be a string; got %s", usage.quote(given.message))
+  for _, name in ipairs { "message", "description" } do
+    if given[name] ~= nil and type(given[name]) ~= "string" then
+      fail(path, "%s must be a string; got %s", name, usage.quote(given[name]))
     end
-    node.message = given.message
+    node[name] = given[name] or node[name]
   end
   if given.optional ~= nil then
     if type(given.optional) ~= "boolean" then
@@ -166,8 +168,11 @@ end
 function read(schema, path, level, fail)
   if level > check.limits.levels then fail(path, "more than %d levels", check.limits.levels) end
   if check.is(schema) then
-    local node = {}
-    for name, value in pairs(schema.node) do node[name] = value end
+    if schema.convert then
+      fail(path, "a check within a schema has no option convert; give it to the whole: ls.check(schema, { convert = true })")
+    end
+    local node = { origin = schema.node, unknown = schema.unknown == "refuse" and "refuse" or nil }
+    for name, value in pairs(schema.node) do node[name] = node[name] or value end
     return node
   end
   if type(schema) == "string" then return read_name(schema, path, fail) end
@@ -215,6 +220,8 @@ local function converted(node, value)
   return value
 end
 
+local function a_file() end -- in place of the value of a field that is a file
+
 local function kind_of(value)
   if type(value) == "table" then return rawget(value, 1) ~= nil and "a list" or "an object" end
   return "a " .. type(value)
@@ -252,8 +259,15 @@ local function fits(kind, value)
   return type(value) == kind
 end
 
+-- What is wrong with the size of a number, or nil: it has not the kind because of that.
+local function out_of_range(kind, value)
+  if type(value) ~= "number" or kind ~= "integer" and kind ~= "number" then return nil end
+  if value >= 2.0 ^ 63 then return "is too large" elseif value < -2.0 ^ 63 then return "is too small" end
+end
+
 -- run(node, value, path, state) -> the checked copy of the value; what is wrong goes into state.errors.
 function run(node, value, path, state)
+  if value == json.null and state.null and node.optional then return value end
   if value == json.null then value = nil end
   if state.convert then value = converted(node, value) end
   if value == nil then
@@ -264,8 +278,9 @@ function run(node, value, path, state)
   local kind = node.kind
   if kind == "integer" and type(value) == "number" then value = tointeger(value) or value end
   if kind == "object" or kind == "list" then value = content(value) end -- of a read-only copy of a dict
-  if not fits(kind, value) then
-    add(state, path, node.message or "must be " .. expected[kind] .. "; got " .. kind_of(value))
+  if value == a_file or not fits(kind, value) then
+    add(state, path, node.message or value == a_file and "must be a text; got a file" or out_of_range(kind, value)
+      or "must be " .. expected[kind] .. "; got " .. kind_of(value))
     return nil
   end
   local fault = limit_fault(node, value)
@@ -273,13 +288,15 @@ function run(node, value, path, state)
     add(state, path, node.message or fault)
     return nil
   end
+  local unknown = state.unknown
+  state.unknown = node.unknown or unknown
   if kind == "list" then
     local list = {}
     for i = 1, #value do
       if state.count >= check.limits.errors then break end
       list[i] = run(node.item, value[i], path .. "[" .. i .. "]", state)
     end
-    return json.array(list)
+    value = json.array(list)
   elseif kind == "object" then
     local fields, prefix = {}, path == "" and "" or path .. "."
     for _, field in ipairs(node.fields) do
@@ -295,8 +312,9 @@ function run(node, value, path, state)
         end
       end
     end
-    return fields
+    value = fields
   end
+  state.unknown = unknown
   return value
 end
 
@@ -307,8 +325,8 @@ local metatable = { __name = "check" }
 -- is(value) -> whether value is a check of ls.check.
 function check.is(value) return type(value) == "table" and getmetatable(value) == metatable end
 
-local function run_all(self, value, unknown, convert)
-  local state = { errors = {}, count = 0, unknown = unknown or self.unknown, convert = convert or self.convert }
+local function run_all(self, value, unknown, convert, null)
+  local state = { errors = {}, count = 0, unknown = unknown or self.unknown, convert = convert or self.convert, null = null }
   local checked = run(self.node, value, "", state)
   if state.count > 0 then return nil, state.errors end
   return checked
@@ -333,6 +351,14 @@ function check.new(schema, given, ...)
   return new("ls.check", schema, settings.unknown, settings.convert)
 end
 
+-- make(call, schema [, convert]) -> a check; its errors begin with the name of the call. Raises.
+function check.make(call, schema, convert) return new(call, schema, nil, convert) end
+
+-- copy(made [, convert]) -> the check, which converts strings if `convert`.
+function check.copy(made, convert)
+  return setmetatable({ node = made.node, unknown = made.unknown, convert = convert or made.convert }, metatable)
+end
+
 -- The JSON text of the answer 422, of at most limits.answer_bytes; fields without room are left out.
 local function answer(errors)
   local paths, shown, bytes = {}, {}, 40
@@ -344,6 +370,19 @@ local function answer(errors)
     if bytes <= check.limits.answer_bytes then shown[#shown + 1] = text end
   end
   return '{"error":"invalid fields","fields":{' .. concat(shown, ",") .. "}}"
+end
+
+-- refuse(req, errors): raises; the response is 422 with the errors, unless the site catches that.
+function check.refuse(req, errors) core.refuse(req, 422, answer(errors)) end
+
+-- The fields of a form, with `a_file` for those that are files.
+local function with_files(form)
+  local files = require("luaserve.multipart").files[form]
+  if not files then return form end
+  local all = {}
+  for name, list in next, form do all[name] = list end
+  for name in pairs(files) do all[name] = { a_file } end
+  return all
 end
 
 -- read_body("json"|"form", req, schema [, options]) -> value | given, errors: for req:json and req:form with a schema.
@@ -361,17 +400,17 @@ function check.read_body(kind, req, schema, given)
         usage.error("%s: %s: a form has no fields within fields", call, field[1])
       end
     end
-    values = req:form_all()
+    values = with_files(req:form_all())
   else
     if body ~= "object" and body ~= "list" then
       usage.error('%s: the schema must be a table of fields, or of a list: { "string" }', call)
     end
-    values = req:json { [body == "list" and "array" or "object"] = true }
+    values = req:json { [body == "list" and "array" or "object"] = true, null = settings.null }
   end
-  local value, errors = run_all(self, values, given and given.unknown, kind == "form")
+  local value, errors = run_all(self, values, given and given.unknown, kind == "form", settings.null)
   if not errors then return value end
   if not settings.refuse then return kind == "form" and req:form() or values, errors end
-  core.refuse(req, 422, answer(errors))
+  check.refuse(req, errors)
 end
 
 return check

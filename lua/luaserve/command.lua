@@ -7,6 +7,8 @@
 --     usage = { "DIR [--template NAME]" },   the forms of the command line
 --     about = "...", notes = "...",          paragraphs before and after the options, separated by empty lines; may be nil
 --     first_word_ends = true,                the first argument that is no option ends the options; nil: it does not
+--     unknown_note = "; ...",                the end of the message about an unknown option; may be nil
+--     program = "app",                       the name of the program, if it is not luaserve
 --     options = {
 --       "A title",                           of the options that follow it
 --       { "-c, --connections N", kind, "what the option does" },
@@ -16,8 +18,9 @@
 --
 -- A kind is { expected = "a file name", read = function(text) return value end }: `expected` follows "must be" in
 -- messages; nil instead of a value refuses the text, and a second result replaces the message. Further fields of an
--- option: many = "headers" collects the values in a list of at most 64, or most; ends = true ends the options; key is the
--- name of its value, by default the long name with "_" for "-"; letter is a short form that --help does not show.
+-- option: once = true refuses a second value; many = "headers" collects the values in a list of at most 64, or most;
+-- ends = true ends the options; key is the name of its value, by default the long name with "_" for "-"; letter is a short
+-- form that --help does not show.
 
 local command = {}
 
@@ -43,7 +46,7 @@ function command.each(spec)
   end
 end
 
-local function program_name(spec) return spec.name and "luaserve " .. spec.name or "luaserve" end
+local function program_name(spec) return spec.program or spec.name and "luaserve " .. spec.name or "luaserve" end
 command.program_name = program_name
 
 command.help_option = { "--help", nil, "print the options", letter = "h" }
@@ -138,8 +141,8 @@ local function unknown(spec, name)
   for option in command.each(spec) do known[command.long_name(option) or ""] = true end
   local bare = name:gsub("^%-+", "")
   local near = #bare > 2 and command.suggest(bare, known)
-  return string.format("unknown option %s%s\n%s --help lists the options", name,
-    near and "; did you mean --" .. near .. "?" or "", program_name(spec))
+  return string.format("unknown option %s%s%s\n%s --help lists the options", name,
+    near and "; did you mean --" .. near .. "?" or "", spec.unknown_note or "", program_name(spec))
 end
 
 -- The option of a word such as "--rate=5", "--rate" or "-c64", its name in the word, and the value in the word.
@@ -196,6 +199,7 @@ function command.parse(spec, arguments)
           value = arguments[at]
           if not value then return nil, string.format("missing value of %s: %s", name, option[2].expected) end
         end
+        if option.once and values[command.key(option)] then return nil, name .. " is given twice" end
         local good, why = command.read(option, name, value, values)
         if not good then return nil, why end
       end

@@ -155,7 +155,8 @@ function jar:keep(at, lines)
   for line in lines do
     local cookie, domain = read_cookie(at, line, now)
     if cookie and (at.secure or not self:shadows_secure(at, cookie, now)) then
-      local ok, message = self.entries:update(domain, function(list) return with_cookie(list, cookie, now) end)
+      local ok, message = require("luaserve.failure").try(self.entries.update, self.entries, domain,
+        function(list) return with_cookie(list, cookie, now) end)
       if ok == nil and message then
         core.log("warn", "ls.fetch: a cookie of " .. domain .. " is not stored: " .. message)
       end

@@ -5,7 +5,8 @@ local failure = require "luaserve.failure"
 local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
-local error, pack, rawget, unpack, setmetatable, type = error, table.pack, rawget, table.unpack, setmetatable, type
+local error, pack, rawget, require, unpack = error, table.pack, rawget, require, table.unpack
+local setmetatable, type = setmetatable, type
 
 local database = {}
 
@@ -25,7 +26,9 @@ function database.check_call(self, sql, name, kind)
   elseif type(sql) ~= "string" then
     usage.error("%s: the statement must be a string; got %s", name, usage.quote(sql))
   end
-  if core.dev then require("luaserve.dev_state").watch_sql(self, sql, name, kind) end
+  if core.dev and not sql:find("luaserve_job", 1, true) then -- those of ls.queue
+    require("luaserve.dev_state").watch_sql(self, sql, name, kind, migrated[self] and migrated[self].list)
+  end
 end
 
 -- sure(self, call, sql, result, message, code, sqlstate, unsent) -> result, of the core. With a message it raises: false is a
@@ -67,11 +70,30 @@ function database.check_version(self, call, version, count)
     .. "migrate: a database has one list", call, version, count)
 end
 
+-- The digest of each migration that has run.
+database.make_hashes = "create table if not exists luaserve_migration(number integer primary key, hash text not null)"
+database.get_hashes = "select hash from luaserve_migration order by number"
+
+function database.hash_of(sql) return core.cache_name((sql:gsub("%s+", " "))) end
+
+-- check_hashes(call, list, rows): raises for a migration that has run, and is another one now.
+function database.check_hashes(call, list, rows)
+  for i, row in ipairs(rows) do
+    if list[i] and row.hash ~= database.hash_of(list[i]) then
+      usage.error("%s: migration %d was edited after it has run, and a migration runs once: restore it, and add what changes as a "
+        .. "new one at the end of the list; or remove the database, if it is one to try things", call, i)
+    end
+  end
+end
+
 -- check_function(call, fn, ...): the only argument is the function of a transaction.
 function database.check_function(call, fn, ...)
   usage.check(fn, "function", "%s: the argument must be a function(tx)", call)
   usage.no_more(call .. "(fn)", fn, ...)
 end
+
+-- rows(...): as rows.call of database_rows.lua, which is loaded when it is first needed.
+function database.rows(...) return require("luaserve.database_rows").call(...) end
 
 -- check_open(tx): raises the failure of a statement before, after which a transaction has an end.
 function database.check_open(tx)
@@ -82,9 +104,17 @@ end
 -- fn: it is undone. tx.handle is closed at the end.
 function database.transaction(fn, commit, tx)
   local _ <close> = tx.handle
+  local begun = core.now()
   local result = pack(fn(tx))
+  if core.now() - begun > 1 and not rawget(tx, "types") then -- one of PostgreSQL lets others write
+    core.log("warn", ("%s: a transaction took %.1f s, in which all others that write have waited: receive from the client, and "
+      .. "call other servers, before it begins"):format(usage.where(), core.now() - begun))
+  end
   database.check_open(tx)
-  if result[1] == false or result[1] == nil and result[2] ~= nil then return unpack(result, 1, result.n) end
+  if result[1] == false or result[1] == nil and result[2] ~= nil then
+    if core.dev then require("luaserve.dev_state").note_failure(tostring(result[2]), result[3]) end
+    return unpack(result, 1, result.n)
+  end
   commit(tx)
   if core.dev then require("luaserve.dev_state").watch_committed(fn, result[1], result[2]) end
   if result.n == 0 then return true end

@@ -272,7 +272,10 @@ function dev.wrap(dispatcher, app)
   end
 
   require("luaserve.router").names[dispatch] = dispatcher.name_route
-  return { dispatch = dispatch, failed = failed, name_route = dispatcher.name_route, routes = dispatcher.routes }
+  return {
+    dispatch = dispatch, failed = failed, name_route = dispatcher.name_route, routes = dispatcher.routes,
+    tunnels = dispatcher.tunnels,
+  }
 end
 
 -- dev.begin(): begins dev mode in this state, before the site is loaded.

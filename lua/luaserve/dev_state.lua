@@ -30,7 +30,7 @@ local running = coroutine.running
 
 local state = {}
 
-local keys_max, variables_max, depth_max, writers_max = 200, 1000, 2, 10000
+local keys_max, variables_max, depth_max, writers_max = 1000, 1000, 4, 10000
 
 local known -- tables and functions that are not the site's own: the libraries
 local globals_before -- names of the globals before the site was loaded
@@ -44,12 +44,16 @@ local io_open -- io.open of the site, in the time of the load
 local locks -- array of the semaphores of one permit
 local reads -- by coroutine, dict and key: what has read the entry, or false; by database and table: the run that has
 -- selected from it. Also `request`, in a request; `message`: the number of what the task works on; `origin`, `each_state`:
--- of origin_of
+-- of origin_of; `written`: the set of what it has written (named); `counted`: the numbers that it has got from counters; `inserted`: the
+-- places, by table; `left`: by line, the run in which a write has told first that the client has left; `files`: the set of those that were read;
+-- `reread`: the dict that was read after a write
 local writers -- by dict or database, and key or table: a set of the origins that have written it; `counts`: in one step
 local writers_count = 0
+local names_of = setmetatable({}, { __mode = "k" }) -- by dict
 local handler_places -- array of { source =, linedefined =, lastlinedefined = }: what many tasks may run at a time
 local indexed -- set of the lines at which warn_index has looked
 local runs = 0 -- number of runs so far
+local watched_methods -- of channels
 local own_functions -- functions of handlers, by the function that observes their results
 local each_state -- set of functions that run in every state
 local once -- set of functions that run once for the server, in the first state
@@ -57,13 +61,17 @@ local shared -- by upvalue: variables that are left out because functions of eac
 local observe -- function(name, value): adds the variables that a value reaches, in a handler
 local visited -- array of the other functions that were visited
 local of_requests -- set of those that handlers of requests and middleware reach
+local middleware -- set of the functions of app:use
 
-local open_file -- io.open of the site while it loads
+local open_file, open_in_task -- io.open of the site while it loads, and later
 
 local function warn(place, text)
   local line = place .. ": " .. text
   if core.dev.once(line) then core.log("warn", line) end
 end
+
+-- notes() -> a dict of what the states of a site tell one another.
+local function notes() return require("luaserve.dict").open("luaserve.dev", { size = "256k", evict = true }) end
 
 local function several_states() return core.dev.states() > 1 end
 
@@ -297,7 +305,10 @@ local function collect()
       if route.fn then visit_handler(route.fn) end
       for _, use in ipairs(route.uses or {}) do visit_function(use.fn) end
     end
-    for _, use in ipairs(app.uses) do visit_function(use.fn) end
+    for _, use in ipairs(app.uses) do
+      middleware[use.fn] = true
+      visit_function(use.fn)
+    end
     for _, fn in ipairs { app.on_error or false, app.on_not_found or false, app.star and app.star.fn or false } do
       if fn then visit_function(fn) end
     end
@@ -305,7 +316,7 @@ local function collect()
   end
 
   local handlers, others = classify()
-  visited, of_requests, once, shared = {}, {}, {}, {}
+  visited, of_requests, once, shared, middleware = {}, {}, {}, {}, {}
   for fn in next, each_state do visit_function(fn) end
   visited = {}
   observing, of_request = true, true
@@ -317,6 +328,7 @@ local function collect()
   for _, fn in ipairs(others) do visit_function(fn) end -- for the lines at which they write
   for i = first, #visited do once[visited[i]] = true end
   for _, fn in ipairs(others) do state.check_once(fn) end
+  for fn in next, each_state do state.check_once(fn, true) end
   observing = true
   for name, value in next, _G do
     if type(name) == "string" and not globals_before[name] then
@@ -355,6 +367,12 @@ local function write_patterns(name, thread)
   }
 end
 
+-- count_patterns(name) -> patterns of lines that add to a variable or to a field of it.
+local function count_patterns(name)
+  local at = "%f[%w_]" .. name:gsub("%W", "%%%0") .. "%f[^%w_]"
+  return { at .. "[^=<>~]-=[^=].-" .. at .. ".-[+-]" }
+end
+
 -- makes_once(variable, line, before) -> whether the line makes the value at its first use. `before`: the line before.
 local function makes_once(variable, line, before)
   if variable.table or variable.thread or variable.value ~= nil then return false end
@@ -368,7 +386,7 @@ end
 -- false: the variable is in order.
 local function write_in(variable, patterns, fn)
   local info = getinfo(fn, "S")
-  local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
+  local file = info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb")
   if not file then return nil end
   local declared = "^%s*local%s.*%f[%w_]" .. variable.name:match("^[%w_]*") .. "%f[^%w_].*%-%-.*%f[%w]"
   local number, before, found = 0, "", nil
@@ -418,6 +436,14 @@ end
 
 local function report(variable, place, fn)
   if not place then return end
+  if not several_states() then -- what all requests share is in order, but for what middleware sets for each
+    local _, value = getupvalue(variable.fn or fn, variable.index or 1)
+    if middleware[fn] and variable.fn and type(value) ~= "number" and type(value) ~= "boolean" then
+      warn(place, ("changes %s in a middleware, and all requests share it: while one waits, another one changes it. Use req.%s = ...")
+        :format(variable.name, variable.name))
+    end
+    return
+  end
   local advice = of_requests[fn] and "req.%s = ... for what belongs to one request, "
     or once[fn] and "each_state = true in a timer or ls.subscribe that keeps a cache of each state, " or ""
   warn(place, string.format("changes %s%s, of which each Lua state has its own copy: other requests may not see it, or "
@@ -427,11 +453,24 @@ local function report(variable, place, fn)
     variable.global and "the global " or "", variable.name))
 end
 
+-- lines_of(info, from, to) -> array with these lines of the file, empty without one.
+local function lines_of(info, from, to)
+  local file, lines, at = info and info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb"), {}, 0
+  if not file then return lines end
+  for line in file:lines() do
+    at = at + 1
+    if at >= from and at <= to then lines[#lines + 1] = line end
+  end
+  file:close()
+  return lines
+end
+
 local kinds = { ["nil"] = true, boolean = true, number = true, string = true } -- of values
 
 -- state.check_once(fn): the function runs once for the server. Reports the variables that it writes, or a function in it,
--- among those that are left out although handlers use them.
-function state.check_once(fn)
+-- among those that are left out although handlers use them. `counts`: it runs in each state; those to which a loop or
+-- function in it adds.
+function state.check_once(fn, counts)
   local seen = {}
   local function check(one)
     if seen[one] or known[one] or not is_own(one) then return end
@@ -441,8 +480,11 @@ function state.check_once(fn)
       if not name then break end
       local variable = shared[upvalueid(one, i)]
       local plain = kinds[type(value)] or type(value) == "table" and getmetatable_of(value) == nil
-      local number = plain and variable and variable.served and write_in(variable, write_patterns(name), one)
-      once[one] = true
+      local number = plain and variable and variable.served and write_in(variable, (counts and count_patterns or write_patterns)(name), one)
+      once[one] = once[one] or not counts or nil
+      local info = number and counts and getinfo(one, "S")
+      local text = info and table.concat(lines_of(info, info.linedefined, number), "\n"):gsub("function", "", 1)
+      if text and not text:find("%f[%w_]do%f[^%w_]") and not text:find("repeat") and not text:find("function") then number = nil end
       if number then report(variable, getinfo(one, "S").short_src .. ":" .. number, one) end
       if type(value) == "function" then check(value) end
     end
@@ -472,7 +514,7 @@ end
 local function note_dict(call, dict, key, value)
   if call == "set" or call == "[key] = value" then
     note_top(call == "set" and "dict:set" or "dict" .. call,
-      ", and then overwrites the value: use dict:add, which keeps it, or ls.init")
+      ", and then overwrites the value: use dict:add, which keeps it, also in ls.init, which each reload runs")
   elseif call == "update" then
     local old = core.dict_read(dict, key)
     if old ~= nil and old ~= value and type(old) ~= "table" then note_top("dict:update", ": use ls.init", late_writes) end
@@ -505,7 +547,7 @@ function open_file(path, mode, ...)
 end
 
 local function end_top()
-  if io.open == open_file then io.open = io_open end -- luacheck: ignore 122
+  if io.open == open_file then io.open = open_in_task end -- luacheck: ignore 122
   for _, one in ipairs(top_files) do
     local written
     if io.type(one.file) == "file" then
@@ -584,8 +626,13 @@ local function entries_of()
   return entries
 end
 
+-- named(of, key) -> the entry, or the table of a database, in the notes of all states. Without a key: the dict.
+local function named(of, key) return tostring(names_of[of]) .. (key ~= nil and "\0" .. tostring(key) or "") end
+
 -- note_write(of, key, entries, counts): a task writes the entry, or the table of a database.
 local function note_write(of, key, entries, counts)
+  entries.written = entries.written or {}
+  entries.written[named(of, key)], entries.written[named(of)] = true, true
   local keys = writers[of] or {}
   local noted = keys[key] or {}
   if not keys[key] then writers_count = writers_count + 1 end
@@ -595,12 +642,17 @@ local function note_write(of, key, entries, counts)
   noted.counts = noted.counts or counts
 end
 
+local function is_locked()
+  for _, semaphore in ipairs(locks) do
+    if semaphore.held > 0 then return true end
+  end
+  return false
+end
+
 -- may_race(run, origin, noted) -> whether another task may have written in between what this one has read in its run of
 -- this number. `origin`: it runs once at a time, so that only others race with it. `noted`: who has written it so far.
 local function may_race(run, origin, noted)
-  for _, semaphore in ipairs(locks) do
-    if semaphore.held > 0 then return false end
-  end
+  if is_locked() then return false end
   local another = not origin
   for writer in pairs(noted or {}) do another = another or writer ~= origin and writer ~= "counts" end
   return another and (several_states() or run ~= runs)
@@ -612,18 +664,6 @@ local function site_info()
     local info = getinfo(level, "Sl")
     if not info or info.currentline > 0 and not usage.is_internal(info.source) then return info end
   end
-end
-
--- lines_of(info, from, to) -> array with these lines of the file, empty without one.
-local function lines_of(info, from, to)
-  local file, lines, at = info and info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb"), {}, 0
-  if not file then return lines end
-  for line in file:lines() do
-    at = at + 1
-    if at >= from and at <= to then lines[#lines + 1] = line end
-  end
-  file:close()
-  return lines
 end
 
 -- caller_line() -> the text of the line of the site that called luaserve, or "", and of the line before.
@@ -656,26 +696,38 @@ end
 
 local uses = set_of "return and or not in if elseif while until" -- a call after one of these words has its results used
 
+-- is_statement(line, at, before) -> whether nothing uses the results of the call there. `before`: the line before.
+local function is_statement(line, at, before)
+  local prefix = line:sub(1, at - 1):gsub("%s+$", "")
+  if prefix == "" then prefix = before:gsub("%-%-.*", ""):gsub("%s+$", "") end
+  return prefix == "" or not uses[prefix:match("%a+$")] and prefix:find("[%w_%)%]}\"';]$") ~= nil
+end
+
 -- statement_of(names) -> "db:exec", the first call of a function with one of these names in the line of the site that
 -- called luaserve, if it is a statement, whose results nothing uses; else nil.
 local function statement_of(names)
   local line, before = caller_line()
   for at, call, name in line:gmatch("()%f[%w_]([%a_][%w_.:]*[.:]([%a_][%w_]*))%s*[%({\"'%[]") do
-    if names[name] then
-      local prefix = line:sub(1, at - 1):gsub("%s+$", "")
-      if prefix == "" then prefix = before:gsub("%-%-.*", ""):gsub("%s+$", "") end
-      local word = prefix:match("%a+$")
-      return (prefix == "" or not uses[word] and prefix:find("[%w_%)%]}\"';]$")) and call or nil
-    end
+    if names[name] then return is_statement(line, at, before) and call or nil end
   end
 end
 
-local results_matter = set_of "transaction write rename fetch process send set incr update rpush lpush save"
+local writes_to_client = set_of "send write flush comment ping"
+local results_matter = set_of "transaction write mkdir rename fetch process send set incr update rpush lpush save wait"
 local client_left = set_of "ECLOSED ECONNRESET ERESET EPIPE"
 
 -- state.note_failure(message, code): the function that called this one returns nil, `message` and `code` to the site.
 function state.note_failure(message, code)
-  local place = usage.caller()
+  local place, entries = usage.caller(), client_left[code] and variables and entries_of()
+  if entries and place then
+    local left = entries.left or {}
+    local first, call = left[place], statement_of(writes_to_client)
+    entries.left, left[place] = left, first or runs
+    if call and first and first ~= runs then
+      warn(place, ("%s has returned nil since the client has left, and the function does not end: end the loop, as in while %s(...) do")
+        :format(call, call))
+    end
+  end
   if client_left[code] or not place then return end
   local call = statement_of(results_matter)
   if not call or not core.dev.once("unused result: " .. place) then return end
@@ -683,7 +735,37 @@ function state.note_failure(message, code)
 end
 
 local tables_of = { "%f[%w_]from%s+([%w_.]+)", "%f[%w_]join%s+([%w_.]+)" }
-local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select ... for update"' }
+local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select ... for update"',
+  tx = '"select ... for update"' }
+local then_it = { update = "updates", delete = "deletes from", insert = "inserts into" }
+
+-- overwrites(assignments, where, counts) -> whether an update sets a column to a value that does not depend on the old one, nor
+-- does its condition. `counts`: also n = n + 1, after a look at a limit.
+local function overwrites(assignments, where, counts)
+  for column, value in (assignments .. ","):gmatch("([%w_]+)%s*=%s*(.-),") do
+    local name = "%f[%w_]" .. column .. "%f[^%w_]"
+    if not where:find(name) and (counts or not value:find(name)) and not value:find("^[%w_]+%(%s*[)']")
+      and not value:find("^current_") then return true end
+  end
+  return false
+end
+
+-- has_key(sqls, name) -> whether these statements make a table of this name with a key that refuses a second row.
+local function has_key(sqls, name)
+  local text = " " .. table.concat(sqls, ";"):lower()
+  local columns = text:match("%screate%s+table[^(;]-%f[%w_]" .. name .. "%s*(%b())") or ""
+  return text:find("%screate%s+unique%s+index[^;]-%son%s+" .. name .. "%f[^%w_]") ~= nil
+    or columns:find("%f[%w_]unique%f[^%w_]") ~= nil or columns:gsub("integer%s+primary", ""):find("primary%s+key") ~= nil
+end
+
+-- looks_for(read) -> whether the line with db:one, or a later one, asks whether there is a row, and returns.
+local function looks_for(read)
+  if read.line:find("%f[%w_]if%s+[%w_]+:one%(") then return true end
+  local name, now = read.line:match("local%s+([%w_]+)%s*=%s*[%w_]+:one%("), site_info()
+  local lines = name and now and read.info and now.source == read.info.source
+    and table.concat(lines_of(now, read.info.currentline, now.currentline), "\n") or ""
+  return lines:find("%f[%w_]if%s+" .. (name or "") .. "%s+then.-%f[%w_]return%f[^%w_]") ~= nil
+end
 
 local writes = set_of "insert update delete replace drop alter truncate create"
 local repeatable = { "^insert%s+or%s+ignore", "on%s+conflict.-do%s+nothing", "if%s+not%s+exists", "where%s+not%s+exists",
@@ -701,32 +783,90 @@ local function note_sql(sql, call)
   note_top(call, ": use " .. (call:match("^pg") or "db") .. ":migrate, whose statements run once, or ls.init")
 end
 
--- state.watch_sql(db, sql, call, kind): a statement by a call such as "db:exec"; those of a transaction count only at the
--- top of a file. An update with a condition besides the key is in order.
-function state.watch_sql(db, sql, call, kind)
+-- state.watch_sql(db, sql, call, kind, sqls): a statement by a call such as "db:exec"; of a transaction
+-- only those of PostgreSQL. In order is what another statement cannot make wrong. `sqls`: the migrations.
+function state.watch_sql(db, sql, call, kind, sqls)
   if not variables then return call:find(":migrate") == nil and note_sql(sql, call) end
-  local entries = kind ~= "transaction" and entries_of()
+  db = rawget(db, "types") or kind ~= "transaction" and db -- of PostgreSQL also in a transaction, which excludes no other
+  local entries = db and entries_of()
   if not entries then return end
   local tables = entries[db] or {}
   entries[db], sql = tables, sql:lower():gsub('["`%[%]]', "")
   if sql:find("^%s*select%f[^%w_]") or sql:find("^%s*with%f[^%w_]") then
+    local read = not sql:find("%sfor%s+[%a%s]*update") and { run = runs, info = site_info(), line = caller_line() } or nil
     for _, pattern in ipairs(tables_of) do
-      for name in sql:gmatch(pattern) do tables[name:match("[^.]*$")] = runs end
+      for name in sql:gmatch(pattern) do
+        name = name:match("[^.]*$")
+        tables[name] = read
+        if kind ~= "transaction" and entries.inserted and entries.inserted[name] and sql:find("select%s+max%s*%(") then
+          warn(usage.caller() or entries.inserted[name], ("inserts into the table %s and then selects the greatest key, which may be that of "
+            .. "another request: %s"):format(name, call:find("^pg") and "add returning id to the insert"
+            or "use last_id of the result, or returning id"))
+        end
+      end
     end
     return
   end
-  local target, rest = sql:match("^%s*update%s+(.-)%s+set%f[^%w_](.*)")
-  local name = target and target:gsub("^or%s+%a+%s+", ""):gsub("^only%s+", ""):match("^[%w_.]*"):match("[^.]*$")
+  local verb, target, rest = sql:match("^%s*(update)%s+(.-)%s+set%f[^%w_](.*)")
+  if not verb then verb, target, rest = sql:match("^%s*(%a+)%s+%a+%s+([%w_.]+)(.*)") end
+  local name = writes[verb] and target:gsub("^or%s+%a+%s+", ""):gsub("^only%s+", ""):match("^[%w_.]*"):match("[^.]*$")
   if not name then return end
-  local run, noted = tables[name], writers[db] and writers[db][name]
+  local read, noted, wrong = tables[name], writers[db] and writers[db][name], nil
   note_write(db, name, entries)
-  local where = rest and rest:match("%f[%w_]where%f[^%w_](.*)") or ""
-  if where:find("%f[%w_]and%f[^%w_]") or where:find("[<>]") then return end
-  if not run or not may_race(run, entries.origin, noted) then return end
-  warn(usage.caller() or core.dev.site, string.format("selects from the table %s and then updates it in another "
-    .. "statement: another request may change it in between. Put the condition into the update, as in "
-    .. '"where id = ? and count > 0", and look at the changes of its result, or use %s', name,
-    in_one_step[call:match("^%a+")]))
+  if verb == "insert" then
+    entries.inserted = entries.inserted or {}
+    entries.inserted[name] = usage.caller() or core.dev.site
+  end
+  if not read or not may_race(read.run, not entries.each_state and entries.origin, noted) then return end
+  local where = rest:match("%f[%w_]where%f[^%w_](.*)") or ""
+  local advice = 'Put the condition into the update, as in "where id = ? and count > 0", and look at the changes of its result, or use '
+    .. in_one_step[call:match("^%a+")]
+  if verb == "update" and not where:find("[<>]") then
+    wrong = overwrites(rest:match("^(.-)%f[%w_]where%f[^%w_]") or rest, where, decides(read))
+  elseif verb == "delete" then
+    wrong = where ~= "" and statement_of(set_of "exec delete")
+    advice = "Let the changes of its result decide, which are 0 for all but one"
+  elseif verb == "insert" and not sql:find("on%s+conflict") then
+    wrong = decides(read)
+    local looks = not wrong and kind ~= "transaction" and looks_for(read) and not has_key(sqls or {}, name)
+    wrong = wrong or looks
+    advice = looks and "Make an index unique, and let the insert fail with EEXIST" or "Put the condition into the insert, as in "
+      .. '"insert into ... select ... where (select count(*) ...) < 10", or use ' .. in_one_step[call:match("^%a+")]
+  end
+  if wrong then
+    warn(usage.caller() or core.dev.site, ("selects from the table %s and then %s it in another statement: another request may "
+      .. "change it in between. %s"):format(name, then_it[verb], advice))
+  end
+end
+
+local decisions = set_of "if elseif while until not and or"
+
+-- state.watch_reply(call, value): a line of the site has got this reply of a command of Redis.
+function state.watch_reply(call, value)
+  local line, number = caller_line(), "%s*[=~]=%s*[01]%f[^%w.]"
+  for word, rest in line:gmatch("(%a*)[%s(]+[%a_][%w_.]*:" .. call:sub(3) .. "%s*%b()%s*([^\n]*)") do
+    if type(value) == "boolean" and rest:find("^" .. number) then
+      warn(usage.caller(), call .. " returns true or false, never a number: leave out the comparison")
+    elseif value == 0 and decisions[word] and not rest:find("^[=~<>]") then
+      warn(usage.caller(), ("%s has returned 0, which is true in Lua: write %s(...) > 0"):format(call, call))
+    end
+  end
+end
+
+-- state.watch_exit(code): a program of ls.process has failed.
+function state.watch_exit(code)
+  if statement_of(results_matter) or caller_line():find("if%s+n?o?t?%s*ls%.process[^\n]-%sthen") then
+    warn(usage.caller() or core.dev.site, ("a program of ls.process has failed with the exit status %d: its result is a table "
+      .. "also then; look at its code"):format(code))
+  end
+end
+
+-- state.watch_subscribe(call): a function that stays is subscribed.
+function state.watch_subscribe(call)
+  if core.dev.task() and statement_of(set_of "subscribe psubscribe") then
+    warn(usage.caller() or core.dev.site, call .. " in a handler stays when its client has left, one for each: keep its result and "
+      .. "call remove, or subscribe once at the top of the file, and pass the messages on with ls.publish")
+  end
 end
 
 -- state.watch_committed(fn, status, body): the first results of the function of a transaction, which is committed.
@@ -743,6 +883,25 @@ function state.watch_committed(fn, status, body)
     :format(status, status))
 end
 
+-- state.watch_file(path, use): a task reads the file, "data", or replaces its content, "own".
+function state.watch_file(path, use)
+  local entries = variables and entries_of()
+  if not entries then return end
+  entries.files = entries.files or {}
+  if use == "data" then
+    entries.files[path] = true
+  elseif entries.files[path] and not entries.origin and not is_locked() then
+    warn(usage.caller() or core.dev.site, ("reads and then writes the file %q: what another request writes in between is lost. Do "
+      .. "both in one step under a semaphore, as in order:with(fn), or keep the data in a dict with a file or in ls.sqlite"):format(path))
+  end
+end
+
+function open_in_task(path, mode, ...)
+  local use = (mode == nil or mode == "r" or mode == "rb") and "data" or (mode == "w" or mode == "wb") and "own"
+  if use and type(path) == "string" then state.watch_file(path, use) end
+  return io_open(path, mode, ...)
+end
+
 -- ---- dicts ----------------------------------------------------------------------------------------------------------
 
 -- Warn of dict[key] with a key that the line computes: it may come from a client, who can send the name of a method.
@@ -757,7 +916,20 @@ local function warn_index(name, key)
     .. "Use dict:get(key) for keys that clients choose", name))
 end
 
-local next_index, length = {}, {} -- keys of what a task has read: the length of the dict + 1; where it was read
+-- Keys of what a task has read: the length of the dict + 1; where it was read; a loop over the dict. Of its `entries`: the
+-- numbers that it has got from a counter in a dict without a file.
+local next_index, length, scan, numbers = {}, {}, {}, {}
+
+local observers = setmetatable({}, { __mode = "k" }) -- by dict
+local files_of = setmetatable({}, { __mode = "k" }) -- by dict
+local blind -- the function of the last dict:update does not look at the value
+
+-- returns(read) -> whether a line from there to that of the site that calls now returns.
+local function returns(read)
+  local now = site_info()
+  local lines = now and read.info and lines_of(now, read.info.currentline, now.currentline) or {}
+  return table.concat(lines, "\n"):find("%f[%w_]return%f[^%w_]") ~= nil
+end
 
 local is_delete, grows = set_of "delete", set_of "incr rpush lpush"
 local is_read, is_set = set_of "get range llen pairs", { set = true, ["[key] = value"] = true }
@@ -765,12 +937,21 @@ local is_read, is_set = set_of "get range llen pairs", { set = true, ["[key] = v
 -- watch_call(entries, name, call, dict, key, value, ttl): a call in a task. It is wrong to set or to remove an entry that
 -- was read before, because another task may write it in between: in another state at any time, in the same one while the
 -- task waits. So is to count what was below a limit when it was read. In order: to look at the result of the removal or of
--- the count; to set it with a time to live, as sessions and caches do; and all writes under a semaphore. Of a loop over all
--- entries, which may look for old ones, only the removal of what others count is reported.
+-- the count; to set it with a time to live, as sessions and caches do; and all writes under a semaphore. So is a mark with a time to live, true or 1. Of a loop over all
+-- entries, which may look for old ones, only the removal of what others count is reported, and a new entry after a loop that
+-- may return.
 local function watch_call(entries, name, call, dict, key, value, ttl)
-  if key == nil or key ~= key then return end
   entries[dict] = entries[dict] or {}
   local keys = entries[dict]
+  if call == "keys" then
+    keys[length] = { run = runs, info = site_info() }
+    keys[scan] = keys[length]
+    entries.reread = entries.reread or entries.written and entries.written[named(dict)] and name
+  elseif call == "clear" and keys[scan] and next(writers[dict] or {}) then
+    warn(usage.caller() or core.dev.site, ("reads and then clears the dict %q: what others write in between is lost: take each entry "
+      .. "with update, whose function returns nil and what was there"):format(name))
+  end
+  if key == nil or key ~= key then return end
   if call == "[key]" then
     if type(key) == "string" and not entries.origin then warn_index(name, key) end
     call = "get"
@@ -786,25 +967,49 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
       .. "number that no other request gets", name))
     keys[length] = nil
   end
+  local at = (sets or call == "rpush") and tonumber(tostring(key):match("^%a*[-_:]?(%d+)$"))
+  if at and not entries.origin and os.time() - at <= 1 and at <= os.time() then
+    warn(usage.caller() or core.dev.site, ("the key of the dict %q is the time: two requests of one second write the same entry. Use "
+      .. "incr for a number that no other request gets, or ls.crypto.uuid()"):format(name))
+  end
   if is_read[call] then
+    entries.reread = entries.reread or keys[key] == false and name
     if keys[key] == nil then keys[key] = { run = runs, call = call, info = call ~= "pairs" and site_info() } end
     return
   end
   local read, noted, text = keys[key], writers[dict] and writers[dict][key], nil
   note_write(dict, key, entries, grows[call] or call == "update")
+  local file = files_of[dict]
+  local count = call == "incr" and observers[dict] and (core.dict_read(dict, key) or ttl or 0)
+  if type(count) == "number" then
+    local number = tostring(count + (tonumber(value) or 1))
+    entries.counted, entries[numbers] = entries.counted or {}, entries[numbers] or {}
+    entries.counted[number], entries[numbers][number] = true, not file and name or nil
+  elseif file and (sets or call == "add") and entries[numbers] and entries[numbers][tostring(key)] then
+    warn(usage.caller() or core.dev.site, ("the dict %q has a file, and its key is a number of the dict %q, which has none: after a "
+      .. "restart that counts from 1, and entries are overwritten. Write ls.dict(%q, { file = %q })"):format(name,
+      entries[numbers][tostring(key)], entries[numbers][tostring(key)], file))
+  end
   if not sets then keys[key] = false end -- the site knows these methods
   local new = keys[length] and not (sets and (ttl or value == nil)) and core.dict_read(dict, key) == nil
-  if (sets and new or grows[call]) and not (sets and read) then
+  if keys[scan] and not read and (sets or call == "rpush") and core.dict_read(dict, key) == nil and returns(keys[scan]) then
+    read = keys[scan]
+    text = "adds an entry to the dict %q because a loop over it has found none: another request may do so in between. Make the "
+      .. "value a key, as in if not d:add(email, id) then return 409 end"
+  elseif (sets and new or grows[call]) and not (sets and read) then
     read = grows[call] and read or new and keys[length]
     if not read or not (sets or statement_of(grows)) or not decides(read) then return end
     text = "changes the dict %q because what it has read is within a limit: others may do so in between, and pass it. Let "
       .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end'
   elseif not read or read.call == "llen" then
     return
+  elseif call == "update" and read.call == "pairs" and blind then
+    text = "updates an entry of the dict %q that a loop over it has read: another task may have done so in between. Let the "
+      .. "function of update look at the value that it gets"
   elseif (sets or call == "delete") and read.call == "pairs" and not (noted and noted.counts) then
     return
   elseif sets and value ~= nil then
-    text = ttl == nil and "sets an entry of the dict %q: another request may write it in between: use incr, update or add"
+    text = (ttl == nil or value == true or value == 1) and "sets an entry of the dict %q: another request may write it in between: use incr, update or add"
   elseif not sets and call ~= "delete" then
     return
   elseif noted and noted.counts and read.call ~= "range" and (sets or statement_of(is_delete)) then
@@ -817,25 +1022,40 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     text = "removes an entry of the dict %q: another request may have done so in between, and both continue: let the result "
       .. "of delete decide, as in if not d:delete(key) then return 404 end"
   end
+  if text and not observers[dict] then
+    text = text:gsub("an entry of the dict %%q", "a key of Redis"):gsub("the dict %%q", "Redis"):gsub("d:", "r:")
+      :gsub("use incr, update or add", 'use incr, set with "NX", or r:transaction(key, fn)')
+  end
   if not text or not may_race(read.run, not entries.each_state and entries.origin, noted) then return end
   warn(usage.caller() or core.dev.site, string.format("reads and then " .. text, name))
 end
 
-local observers = setmetatable({}, { __mode = "k" }) -- by dict
-
--- state.watch_dict(name, dict, evicts): the site has opened this dict. `evicts`: it is a cache.
-function state.watch_dict(name, dict, evicts)
+-- state.watch_dict(name, dict, evicts, file): the site has opened this dict. `evicts`: it is a cache.
+function state.watch_dict(name, dict, evicts, file)
+  files_of[dict], names_of[dict] = file, name
   observers[dict] = function(call, _, ...)
     if not variables then return call ~= "#" and note_dict(call, dict, ...) end
     local entries = not evicts and entries_of()
-    if entries and select("#", ...) > 0 then watch_call(entries, name, call, dict, ...) end
+    if entries and (call == "clear" or select("#", ...) > 0) then watch_call(entries, name, call, dict, ...) end
   end
   core.dict_observe(dict, observers[dict])
 end
 
--- state.watch_pairs(dict, key): a loop over the dict has come to this key.
+local as_dict = {} -- commands of Redis on a key
+for call, names in pairs { get = "GET HGET EXISTS HEXISTS SISMEMBER LLEN SCARD HLEN ZCARD", set = "SET HSET", delete = "DEL",
+  incr = "INCR DECR INCRBY DECRBY HINCRBY RPUSH LPUSH SADD ZADD" } do
+  for name in names:gmatch("%u+") do as_dict[name] = call end
+end
+
+-- state.watch_redis(node, name, key, value, option): a command of Redis.
+function state.watch_redis(node, name, key, value, option)
+  local entries = variables and as_dict[name] and type(key) == "string" and entries_of()
+  if entries then watch_call(entries, "", as_dict[name], node, key, value, name == "SET" and option or nil) end
+end
+
+-- state.watch_pairs(dict, key): a loop over the dict has come to this key; without it, all keys are read.
 function state.watch_pairs(dict, key)
-  if observers[dict] then observers[dict]("pairs", dict, key) end
+  if observers[dict] then observers[dict](key and "pairs" or "keys", dict, key) end
 end
 
 -- The flags and numbers among the upvalues of the function, by their index.
@@ -851,6 +1071,9 @@ end
 
 -- state.watch_update(fn) -> the function that dict:update calls in place of fn: reports a flag or number that fn changes.
 function state.watch_update(fn)
+  local info = getinfo(fn, "S")
+  local text = table.concat(lines_of(info, info.linedefined, info.lastlinedefined), "\n"):match("function%s*%(.*") or "if"
+  blind = not text:find("%f[%w_]if%f[^%w_]") and not text:find("%f[%w_]and%f[^%w_]") and not text:find("[=~]=") and not text:find("[<>]")
   return function(old)
     local before = flags_of(fn)
     local results = table.pack(fn(old))
@@ -874,6 +1097,25 @@ end
 function state.begin_request() reads[running()] = { request = true } end
 function state.end_request() reads[running()] = nil end
 
+-- state.watch_form(name): req:form() has left a file out.
+function state.watch_form(name)
+  warn(usage.caller() or core.dev.site, ("req:form() leaves out the file %q: read the form with req:parts(), part:save and "
+    .. "part:body"):format(name))
+end
+
+-- state.watch_key(fn, req, key): fn has given a key of rate_limit to a request without a user.
+function state.watch_key(fn, req, key)
+  local info = getinfo(fn, "S")
+  for _, values in ipairs { req.headers, req.query } do
+    for _, value in pairs(values) do
+      if value == key then
+        warn(info.short_src .. ":" .. info.linedefined, "the key of rate_limit is what the client sends: with another one for "
+          .. "each request it has no limit. Return what was checked, such as req.user, or let a rate_limit without key go first")
+      end
+    end
+  end
+end
+
 local logins = " account accountid username userid login loggedin isloggedin member memberid email mail admin isadmin auth "
   .. "authenticated authorized customer customerid principal identity person personid "
 local login_places = setmetatable({}, { __mode = "k" }) -- by session: the field that looks like a login, and where it was set
@@ -891,6 +1133,84 @@ function state.watch_session(session, key, value)
   end
 end
 
+-- ---- topics and channels --------------------------------------------------------------------------------------------
+
+-- carries(data, options, number) -> whether the message of ls.publish has the number, which is text.
+local function carries(data, options, number)
+  if type(options) == "table" and options.id == number then return true end
+  if type(data) ~= "table" then data = { data } end
+  for _, value in pairs(data) do
+    local text = (type(value) == "string" or type(value) == "number") and tostring(value)
+    if text and text:find("%f[%w_.-]" .. number:gsub("%p", "%%%0") .. "%f[^%w_.-]") then return true end
+  end
+  return false
+end
+
+-- state.watch_publish(topic, data, options): a task publishes a message.
+function state.watch_publish(topic, data, options)
+  local entries = variables and entries_of()
+  if not entries or type(topic) ~= "string" then return end
+  for name in pairs(entries.written or {}) do notes():set(topic .. "\0" .. name, true) end
+  if entries.reread and not entries.origin and not is_locked() then
+    warn(usage.caller() or core.dev.site, ("changes the dict %q and publishes what it then has: another request may publish its newer "
+      .. "state first, and the older one stays. Do all of it in one step under a semaphore, as in order:with(fn)"):format(entries.reread))
+  end
+  for number in pairs(not entries.origin and not is_locked() and entries.counted or {}) do
+    if carries(data, options, number) then
+      warn(usage.caller() or core.dev.site, "publishes a number that incr has given: another request may publish its later "
+        .. "number first, and the older one stays. Do both in one step under a semaphore, as in order:with(fn), or leave the "
+        .. "number to the topic: { id = true }")
+    end
+  end
+end
+
+-- state.watch_topic(topic): a connection subscribes.
+function state.watch_topic(topic)
+  local entries = variables and not is_locked() and entries_of()
+  for of, keys in next, entries or {} do
+    for key, read in next, type(of) ~= "string" and type(keys) == "table" and keys or {} do
+      local all = key == scan or key == length or type(read) == "table" and read.call == "pairs"
+      if type(read) == "table" and notes():get(topic .. "\0" .. (all and named(of) or named(of, key))) then
+        warn(usage.caller() or core.dev.site, ("subscribes to %q after it has read %s: a message of the time in between is "
+          .. "missing. Let the topic keep the last messages, which a new subscriber gets first: ls.publish(topic, data, "
+          .. "{ retain = 50 }); or read and subscribe in one step, under the semaphore of the publisher"):format(topic,
+          names_of[of] and ("the dict %q"):format(names_of[of]) or "the table " .. tostring(key)))
+      end
+    end
+  end
+end
+
+-- watch_receiver(channel): a task takes a value. Warns of a loop that sends the values to its client, when another client
+-- runs it as well.
+local function watch_receiver(channel)
+  local entries = variables and entries_of()
+  local info = entries and not entries.origin and site_info()
+  if not info or not table.concat(lines_of(info, info.currentline, info.lastlinedefined), "\n"):find(":send%s*[({\"']") then
+    return
+  end
+  local place, me = info.short_src .. ":" .. info.currentline, tostring(running())
+  local key = place .. "\0" .. channel.name
+  if not notes():add(key, me) and notes():get(key) ~= me then
+    warn(place, ("several clients take values from the channel %q, and each value goes to one of them. What all are to get "
+      .. "is a message of a topic: ls.publish(topic, value), and sse:subscribe(topic) or ws:subscribe(topic)")
+      :format(channel.name))
+  end
+end
+
+-- state.watch_channel(channel): the site has opened it. All channels of a state have the same methods.
+function state.watch_channel(channel)
+  local _, methods = getupvalue(getmetatable_of(channel).__index, 1)
+  if methods == watched_methods then return end
+  watched_methods = methods
+  for _, name in ipairs { "receive", "values" } do
+    local inner = methods[name]
+    methods[name] = function(self, ...)
+      if getmetatable_of(self) == getmetatable_of(channel) then watch_receiver(self) end
+      return inner(self, ...)
+    end
+  end
+end
+
 -- ---- results --------------------------------------------------------------------------------------------------------
 
 -- state.warn_route(name_route, method, path, text [, between]): a warning at the route of the request. `between` the name
@@ -904,7 +1224,7 @@ end
 -- count_place(fn, number) -> the line of the function that returns a computed number, or nil.
 local function count_place(fn, number)
   local info = getinfo(fn, "S")
-  local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
+  local file = info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb")
   if not file then return nil end
   local text, found = file:read("a"), nil
   file:close()
@@ -944,11 +1264,76 @@ local function warn_repeated(fn, req)
   end
 end
 
+-- watch_lists(handler, body): a table that becomes JSON.
+local function watch_lists(handler, body)
+  local info = getinfo(handler, "S")
+  local place = info.short_src .. ":" .. info.linedefined
+  local function look(value, name)
+    if type(value) ~= "table" or getmetatable_of(value) then return end
+    local is = next(value) == nil and "empty" or value[1] ~= nil and "list"
+    local key = place .. name
+    local lists = notes()
+    if is and lists:get(key) and lists:get(key) ~= is then
+      warn(place, name .. " is a list in one response and empty in another, which is sent as {}: write ls.json.array(t)")
+    end
+    if is then lists:set(key, is) end
+    local first = math.type(next(value))
+    if first == "integer" and #value == 0 or value[1] ~= nil and value[#value + 2] ~= nil then
+      warn(place, name .. " has integers with gaps as keys, which is no list for a client: use tostring(id), or rows with an id")
+    end
+  end
+  look(body, "the result")
+  for name, value in next, type(body) == "table" and getmetatable_of(body) == nil and body or {} do
+    if type(name) == "string" then look(value, "the field " .. name) end
+  end
+end
+
+-- refusal_in(fn) -> the line at which a function of the site decides to refuse a request, or nil
+local function refusal_in(fn)
+  if type(fn) ~= "function" or known[fn] or not is_own(fn) then return nil end
+  local info, decides_there = getinfo(fn, "S"), false
+  for i, line in ipairs(lines_of(info, info.linedefined, info.lastlinedefined)) do
+    decides_there = decides_there or line:find("%f[%w_]if%f[^%w_]") ~= nil
+    if decides_there and (line:find("%f[%w_]return%s*%(?[45]%d%d%f[^%w_.]") or line:find(":status%s*%(%s*[45]%d%d%s*%)")) then
+      return info.short_src .. ":" .. info.linedefined + i - 1
+    end
+  end
+end
+
+-- warn_guards(fn): warns of a line of a handler or middleware that calls such a function and does not look at its results.
+local function warn_guards(fn)
+  local info, values = getinfo(fn, "S"), {}
+  for i = 1, 255 do
+    local name, value = getupvalue(fn, i)
+    if not name then break end
+    values[name] = value
+  end
+  local before = ""
+  for i, line in ipairs(lines_of(info, info.linedefined, info.lastlinedefined)) do
+    line = line:gsub("%-%-.*", "")
+    for at, base, field in line:gmatch("()%f[%w_.:]([%a_][%w_]*)%.?([%w_]*)%s*%(") do
+      local value = values[base]
+      if value == nil and not globals_before[base] then value = rawget(_G, base) end
+      if field ~= "" then value = type(value) == "table" and not known[value] and rawget(value, field) or nil end
+      local place = is_statement(line, at, i > 1 and before or "") and refusal_in(value)
+      if place then
+        local call = field == "" and base or base .. "." .. field
+        warn(info.short_src .. ":" .. info.linedefined + i - 1, ("continues after %s has refused the request at %s, because nothing "
+          .. "looks at its results: write local status = %s(...) if status then return status end; or make it middleware of the "
+          .. "route, which ends with next(): app:get(path, %s, handler)"):format(call, place, call, call))
+      end
+    end
+    before = line
+  end
+end
+
 -- state.route(handler) -> the handler of a route, with a look at its results.
 function state.route(handler)
   if own_functions[handler] then return handler end
+  warn_guards(handler)
   local function look(...)
-    local number = ...
+    local number, body = ...
+    watch_lists(handler, type(number) == "table" and number or body)
     if select("#", ...) == 1 and math.type(number) == "integer" then
       local place = count_place(handler, number)
       if place then
@@ -968,8 +1353,9 @@ end
 
 -- state.middleware(fn): warns of a middleware function that takes results of next().
 function state.middleware(fn)
+  warn_guards(fn)
   local info, name = getinfo(fn, "S"), debug.getlocal(fn, 3)
-  local file = name and info.source:sub(1, 1) == "@" and io.open(info.source:sub(2), "rb")
+  local file = name and info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb")
   if not file then return end
   local at, pattern = 0, "[%w_]%s*=%s*%f[%w_]" .. name .. "%s*%("
   for line in file:lines() do
@@ -988,7 +1374,7 @@ end
 function state.arm()
   end_top()
   arm_globals()
-  variables = several_states() and collect() or {}
+  variables = collect()
 end
 
 -- state.check(): a task waits or has ended; reports what has changed since the last call, and late_writes.

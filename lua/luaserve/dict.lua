@@ -60,6 +60,7 @@ function dict.keys_method(batches)
     usage.no_more("dict:keys(pattern, max)", max, ...)
     local ok, reason = pcall(find, "", pattern or "")
     if not ok then malformed(pattern, reason) end
+    if core.dev then require("luaserve.dev_state").watch_pairs(self) end
     local found, count = json.array {}, 0
     if max == 0 then return found end
     for batch, length in batches(self) do
@@ -133,6 +134,7 @@ methods.update = dict.update_method(core.dict_read, core_swap)
 function methods.pairs(self)
   local cursor, batch, at, length = 0, nil, 0, 0
   local last, watch = false, core.dev and require("luaserve.dev_state").watch_pairs
+  if watch then watch(self) end
   return function()
     while at >= length do
       if last then return nil end
@@ -149,6 +151,11 @@ end
 function dict.write_failed(name, message, code)
   message = "the dict is changed, but not its file, which is tried again: " .. message
   require("luaserve.failure").raise(name, { message = message, code = code, retry = false })
+end
+
+-- refused(message, code): raises for a value that has no room.
+function dict.refused(message, code)
+  require("luaserve.failure").raise("dict", { message = message, code = code, retry = false })
 end
 
 local opened = {} -- by name; the objects of this state
@@ -215,9 +222,10 @@ function dict.open(name, given, ...)
       fixed and "; a change of file or sync needs a restart" or where == usage.where()
         and "; this line must give the same each time that the file runs" or "")
   end
+  if out.file then require("luaserve.private").file(out.file, "the file of a dict, " .. out.file) end
   opened[name] = found
   if out.evict then evicting[found] = true end
-  if core.dev then require("luaserve.dev_state").watch_dict(name, found, out.evict) end
+  if core.dev then require("luaserve.dev_state").watch_dict(name, found, out.evict, out.file) end
   return found
 end
 

@@ -3,7 +3,7 @@
 --
 -- The failure of a call is an object. tostring gives the line of the site, the call, the target, the reason and the
 -- statement. The core knows the object by the name of its metatable (src/script/core/task_error.c): a handler that does
--- not catch it is answered with 503 if `unreached`, else with 500, and the log has a line per place, code and
+-- not catch it is answered with 503 if `unreached`, else with 500, and the log has a line per place, kind and
 -- minute.
 
 local usage = require "luaserve.usage"
@@ -48,6 +48,7 @@ function meta.__concat(a, b) return tostring(a) .. tostring(b) end
 function failure.raise(call, e)
   local known = unreached[e.code]
   e.call, e.where = call, usage.caller()
+  e.kind = concat { tostring(e.code), " ", sub(e.message:match("^[^:]*"), 1, 60) } -- what follows may be of a client
   e.unreached = known ~= nil or e.unsent == true and e.code ~= "EACCES"
   if e.retry == nil then e.retry = known == true or e.code == "ECHANGED" or e.unsent == true and e.unreached end
   error(setmetatable(e, meta), 0)

@@ -12,7 +12,8 @@ local proxies = require "luaserve.fetch_proxy"
 local rules = require "luaserve.fetch_rules"
 local tcp = require "luaserve.tcp"
 
-local concat, format, next, setmetatable, tostring, type = table.concat, string.format, next, setmetatable, tostring, type
+local concat, format, next, rawget, setmetatable = table.concat, string.format, next, rawget, setmetatable
+local tostring, type = tostring, type
 local now = core.now
 
 local fetch = {}
@@ -145,14 +146,15 @@ local function read_jar(given, fields)
 end
 
 local no_fields = {}
-local of_defaults = { -- of a request without options
-  __index = options.take("ls.fetch", {}, { request_options }, { method = "GET", fields = no_fields }),
+local of_defaults = { -- of a request without options; plain: it has none
+  __index = options.take("ls.fetch", {}, { request_options },
+    { method = "GET", fields = no_fields, plain = true, redirected = 0 }),
 }
 
 -- Read the options into a request: { at =, method =, fields =, body =, and the options }.
 local function read_request(at, given)
   if given == nil then return setmetatable({ at = at }, of_defaults) end
-  local request = { at = at, method = "GET", fields = no_fields }
+  local request = { at = at, method = "GET", fields = no_fields, redirected = 0 }
   usage.check(given, "table", "ls.fetch: options must be a table such as { timeout = 5 }")
   options.take("ls.fetch", given, fetch.calls["ls.fetch"], request)
   if given.headers ~= nil then request.fields = read_headers(given.headers) end
@@ -206,6 +208,7 @@ end
 -- fetch.key_of(request) -> the key of the origin in the pool: see net/stream/stream_pool.h. { at =, unix =, tls = } suffices.
 local function key_of(request)
   local key = request.at.origin
+  if request.plain and not request.via then return key end
   if request.public_only then key = key .. " public" end
   if request.unix then key = key .. " unix:" .. request.unix end
   if request.via then key = key .. " via " .. request.via.shown .. " " .. request.via.authorization end
@@ -221,8 +224,8 @@ end
 -- The seconds that are left until the deadline of the request, 0 after it; nil: no limit.
 local function left(request) return request.deadline and math.max(request.deadline - now(), 0) end
 
-local function begin_deadline(request)
-  if request.total_ms_max > 0 then request.deadline = now() + request.total_ms_max / 1000 end
+local function begin_deadline(request, at)
+  if request.total_ms_max > 0 then request.deadline = at + request.total_ms_max / 1000 end
 end
 
 -- The seconds that are left to connect, more than 0; nil: no limit.
@@ -237,7 +240,7 @@ local function named(tls, host) return setmetatable(tls.server_name and {} or { 
 
 -- Change the connection to the proxy to one with the origin server. -> sock | nil, message, code
 local function tunnel(request, sock)
-  local done, message, code = proxies.tunnel(request.via, sock, request.at, left_to_connect(request), request.of_client)
+  local done, message, code = proxies.tunnel(request.via, sock, request.at, left_to_connect(request))
   if not done then return nil, message, code end
   local tls = { timeout = left_to_connect(request) }
   for name, value in next, request.tls or {} do tls[name] = value end
@@ -247,11 +250,10 @@ local function tunnel(request, sock)
   return sock
 end
 
--- fetch.dial(request) -> sock | nil, message, code. Connects. { at =, unix =, tls =, connect_ms_max = } suffices;
--- of_client = false: the client of the task may leave meanwhile.
+-- fetch.dial(request) -> sock | nil, message, code. Connects. { at =, unix =, tls =, connect_ms_max = } suffices.
 local function dial(request)
   local at, via = request.at, request.via
-  local limits = { public_only = request.public_only, of_client = request.of_client ~= false }
+  local limits = { public_only = request.public_only }
   for name, value in next, tcp.defaults() do limits[name] = value end
   request.connect_deadline = request.connect_ms_max > 0 and now() + request.connect_ms_max / 1000 or nil
   local seconds = left_to_connect(request)
@@ -286,21 +288,20 @@ local function codings_line()
 end
 local of_no_body = { POST = true, PUT = true, PATCH = true }
 
--- The head of the request as text. Sets request.decodes: the answer may be compressed without the site's doing.
+-- The head of the request as text. Sets request.encoded: the site has asked for the coding of the answer, or for a part.
 local function head_of(request)
-  local at, body = request.at, request.body
+  local at = request.at
+  if request.plain and not request.via and at.get then return at.get end
+  local body = request.body
   local framing = type(body) == "function" and "Transfer-Encoding: chunked\r\n"
     or body and "Content-Length: " .. #body .. "\r\n" or of_no_body[request.method] and "Content-Length: 0\r\n" or ""
   accept_codings = accept_codings or codings_line()
-  request.decodes = accept_codings ~= ""
   local target, own = at.target, framing
   if request.via and not at.secure then target, own = at.origin .. target, framing .. request.via.authorization end
   if request.fields[1] == nil then
-    local plain = body == nil and request.method == "GET" and not request.via
-    if plain and rawget(at, "get") then return at.get end
     local head = concat { request.method, " ", target, " HTTP/1.1\r\nHost: ", at.authority, "\r\n", agent, accept,
       accept_codings, own, "\r\n" }
-    if plain then at.get = head end
+    if request.plain and not request.via then at.get = head end
     return head
   end
   local lines, given = {}, {}
@@ -308,9 +309,9 @@ local function head_of(request)
     lines[n] = field[1] .. ": " .. field[2] .. "\r\n"
     given[field[1]:lower()] = true
   end
-  request.decodes = request.decodes and not given["accept-encoding"] and not given.range -- a part cannot be inflated
+  request.encoded = given["accept-encoding"] or given.range -- a part cannot be inflated
   return concat { request.method, " ", target, " HTTP/1.1\r\n", given.host and "" or "Host: " .. at.authority .. "\r\n",
-    given["user-agent"] and "" or agent, given.accept and "" or accept, request.decodes and accept_codings or "",
+    given["user-agent"] and "" or agent, given.accept and "" or accept, request.encoded and "" or accept_codings,
     concat(lines), own, "\r\n" }
 end
 
@@ -386,31 +387,28 @@ end
 
 -- The response is complete: keep the connection for the next request, unless this one is not.
 local function keep(request, call)
-  if request.sending then call:close() else call:keep(request.key) end
+  if request.sending then call:close() else call:keep(key_of(request)) end
 end
 
 -- One attempt. -> call, status, head, coding | nil, message, code, whether it may be made again, on a used connection
 local function attempt(request, key, fresh)
-  local begun = now()
-  request.of_client = rules.safe[request.method] or false -- another server has begun to do what the others ask for
-  local sock = not fresh and core.client_take(key) or nil
+  local repeats = rules.idempotent[request.method] and type(request.body) ~= "function"
+  local sock = not fresh and core.client_take(key, repeats) or nil
   local reused = sock ~= nil
   if not sock then
+    local begun = now()
     local message, code
     sock, message, code = dial(request)
     if not sock then return nil, message, code, true, false end
+    request.connect_s = now() - begun
   end
-  request.sending, request.raised = nil, nil
-  request.timing = { connect = reused and 0 or now() - begun, reused = reused }
-  local call = core.client_call(sock, request.method == "HEAD" and "head" or "body", request.of_client)
+  local call = core.client_call(sock, request.method == "HEAD" and "head" or "body")
   send_request(request, sock, call)
   call:within(left(request))
   local status, head, coding, silent = call:head()
   raise_of_body(request)
   if status then return call, status, head, coding end
-  local may_repeat = silent and coding ~= "ETIMEDOUT" and rules.idempotent[request.method]
-    and type(request.body) ~= "function"
-  return nil, head, coding, may_repeat, reused
+  return nil, head, coding, silent and coding ~= "ETIMEDOUT" and repeats, reused
 end
 
 local lasting = { EINVAL = true, EACCES = true, ECERT = true, ENOENT = true, ENOTSUP = true, EPROTO = true,
@@ -425,10 +423,7 @@ local function exchange(request)
   local key, retries, fresh = key_of(request), 0, false
   while true do
     local call, status, head, coding, reused = attempt(request, key, fresh)
-    if call then
-      request.key = key
-      return call, status, head, coding
-    end
+    if call then return call, status, head, coding end
     local message, code, may_repeat = status, head, coding
     local seconds = left(request)
     if seconds and seconds <= 0 then return timed_out(request) end
@@ -438,7 +433,7 @@ local function exchange(request)
       if not may_repeat or retries >= request.retries_max or lasting[code] then return nil, message, code end
       local pause = PAUSE_S * 2 ^ retries
       if seconds and pause >= seconds then return nil, message, code end
-      retries = retries + 1
+      retries, request.connect_s = retries + 1, nil
       core.sleep(pause)
     end
   end
@@ -469,15 +464,26 @@ local function read_fields(answer)
   return headers
 end
 
+local made = { headers = read_fields } -- fields that are made when they are first read
+
+function made.ok(answer) return answer.status >= 200 and answer.status < 300 end
+
+function made.url(answer) return answer.request.at.origin .. answer.request.at.target end
+
+function made.timing(answer)
+  local request = answer.request
+  local connect = request.connect_s
+  return { connect = connect or 0, head = request.head_s, total = request.total_s, reused = connect == nil }
+end
+
 local meta = {
   __name = "answer",
   __index = function(answer, name)
-    if name == "headers" then
-      local headers = read_fields(answer)
-      answer.headers = headers
-      return headers
-    end
-    return methods[name]
+    local make = made[name]
+    if not make then return methods[name] end
+    local value = make(answer)
+    answer[name] = value
+    return value
   end,
 }
 
@@ -503,14 +509,18 @@ local function body_ended(answer)
   local request, call = answer.request, answer.call
   answer.call = nil
   keep(request, call)
-  answer.timing.total = now() - request.begun
+  request.total_s = now() - request.begun
+  local timing = rawget(answer, "timing")
+  if timing then timing.total = request.total_s end
 end
 
 -- The body as a string. -> body | nil, message, code
 local function read_whole(answer)
   local request, call = answer.request, answer.call
-  if request.stream then begin_deadline(request) end
-  call:within(left(request))
+  if request.stream then
+    begin_deadline(request, now())
+    call:within(left(request))
+  end
   local body, message, code = call:all(request.body_bytes_max)
   if not body then return body_failure(answer, message, code) end
   body_ended(answer)
@@ -555,7 +565,7 @@ end
 local function next_piece(answer)
   local call, request = answer.call, answer.request
   if not call then return nil end
-  begin_deadline(request)
+  begin_deadline(request, now())
   call:within(left(request))
   local piece, message, code = call:read()
   if piece then return piece end
@@ -665,7 +675,10 @@ local function redirected(request, call, status, head)
     return nil, format("more than %d redirects", request.redirects_max), "ELIMIT"
   end
   local next_request, message, code = rules.redirect(request, status, location)
-  if next_request then next_request.redirected = request.redirected + 1 end
+  if next_request then
+    next_request.redirected = request.redirected + 1
+    next_request.connect_s, next_request.sending, next_request.raised = nil, nil, nil
+  end
   return next_request, message, code
 end
 
@@ -680,8 +693,9 @@ function fetch.fetch(url, given, ...)
   local request = read_request(at or { target = "" }, given)
   if not at then return nil, format("cannot fetch %s: invalid URL: %s", usage.quote(rules.shown(url)), why),
     "EINVAL" end
-  request.begun, request.redirected = now(), 0
-  begin_deadline(request)
+  local begun = now()
+  request.begun = begun
+  begin_deadline(request, begun)
   while true do
     if request.jar then put_cookies(request) end
     local call, status, head, coding = fetch.exchange(request)
@@ -697,7 +711,7 @@ function fetch.fetch(url, given, ...)
     if next_request then
       request = next_request
     else
-      local decoded = coding and request.decodes
+      local decoded = coding and not request.encoded
       if decoded then
         local decodes
         decodes, message, code = call:decode(coding)
@@ -706,10 +720,8 @@ function fetch.fetch(url, given, ...)
           return failure(request, message, code)
         end
       end
-      at = request.at
-      request.timing.head = now() - request.begun
-      local answer = setmetatable({ status = status, ok = status >= 200 and status < 300, url = at.origin .. at.target,
-        head = head, decoded = decoded, timing = request.timing, request = request, call = call }, meta)
+      request.head_s = now() - begun
+      local answer = setmetatable({ status = status, head = head, decoded = decoded, request = request, call = call }, meta)
       if request.stream then return answer end
       local text
       text, message, code = read_whole(answer)

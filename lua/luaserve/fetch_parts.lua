@@ -18,9 +18,11 @@ parts.calls = { ["ls.fetch: parts"] = { part_options, listed = true } } -- Fetch
 
 local form = 'parts must be a list such as { { name = "photo", filename = "a.png", type = "image/png", body = data } }'
 
+local call -- whose option they are, in messages
+
 local function text_of(part, place, name)
   local value = part[name]
-  usage.check(value, "string?", "ls.fetch: %s.%s must be a string", place, name)
+  usage.check(value, "string?", "%s: %s.%s must be a string", call, place, name)
   return value
 end
 
@@ -30,8 +32,8 @@ local function quoted(text) return '"' .. text:gsub('["\r\n]', escapes) .. '"' e
 
 local function head_of(part, place)
   local name, filename, kind = text_of(part, place, "name"), text_of(part, place, "filename"), text_of(part, place, "type")
-  if not name then usage.error("ls.fetch: %s.name is missing", place) end
-  usage.refuse(kind and kind:find("[\0-\8\10-\31\127]"), kind, "ls.fetch: %s.type contains a control character", place)
+  if not name then usage.error("%s: %s.name is missing", call, place) end
+  usage.refuse(kind and kind:find("[\0-\8\10-\31\127]"), kind, "%s: %s.type contains a control character", call, place)
   if filename and not kind then kind = "application/octet-stream" end
   return "Content-Disposition: form-data; name=" .. quoted(name) .. (filename and "; filename=" .. quoted(filename) or "")
     .. (kind and "\r\nContent-Type: " .. kind or "") .. "\r\n\r\n"
@@ -41,7 +43,7 @@ local function body_of(part, place)
   local body = part.body
   if type(body) == "number" then return tostring(body) end
   if type(body) == "string" or type(body) == "function" or core.is_buffer(body) then return body end
-  usage.error("ls.fetch: %s.body must be a string, a number, a buffer or a function; got %s", place, usage.quote(body))
+  usage.error("%s: %s.body must be a string, a number, a buffer or a function; got %s", call, place, usage.quote(body))
 end
 
 -- A function that returns the pieces one by one, and calls those that are functions until they return nil.
@@ -69,18 +71,20 @@ local function in_turn(pieces)
   end
 end
 
--- encode(list) -> body, content type. The body is a buffer; a function if a part has one. Raises.
-function parts.encode(list)
-  if type(list) ~= "table" or #list == 0 then usage.error("ls.fetch: %s; got %s", form, usage.quote(list)) end
+-- encode(list [, of]) -> body, content type. The body is a buffer; a function if a part has one. Raises. of: the call, default
+-- "ls.fetch".
+function parts.encode(list, of)
+  call = of or "ls.fetch"
+  if type(list) ~= "table" or #list == 0 then usage.error("%s: %s; got %s", call, form, usage.quote(list)) end
   for key in pairs(list) do
-    if math.type(key) ~= "integer" then usage.error("ls.fetch: %s; got the key %s", form, usage.quote(key)) end
+    if math.type(key) ~= "integer" then usage.error("%s: %s; got the key %s", call, form, usage.quote(key)) end
   end
   local boundary = core.crypto_encode(1, core.crypto_random(16)) -- a part cannot contain it, by chance or intent
   local pieces, streams = {}, false
   for n, part in ipairs(list) do
     local place = "parts[" .. n .. "]"
-    if type(part) ~= "table" then usage.error("ls.fetch: %s must be a table; got %s", place, usage.quote(part)) end
-    options.check_names("ls.fetch: " .. place, part, part_options, true)
+    if type(part) ~= "table" then usage.error("%s: %s must be a table; got %s", call, place, usage.quote(part)) end
+    options.check_names(call .. ": " .. place, part, part_options, true)
     local body = body_of(part, place)
     streams = streams or type(body) == "function"
     pieces[#pieces + 1] = (n > 1 and "\r\n--" or "--") .. boundary .. "\r\n" .. head_of(part, place)

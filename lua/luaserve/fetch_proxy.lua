@@ -91,11 +91,11 @@ proxy.failure = failure
 
 local refused = { [403] = "EACCES", [407] = "EACCES" }
 
--- tunnel(via, sock, at, seconds, of_client) -> true | nil, message, code. Makes a connection to a proxy one to the server
+-- tunnel(via, sock, at, seconds) -> true | nil, message, code. Makes a connection to a proxy one to the server
 -- of the parsed URL. A failure closes it.
-function proxy.tunnel(via, sock, at, seconds, of_client)
+function proxy.tunnel(via, sock, at, seconds)
   local server = at.authority:find(":%d+$") and at.authority or at.authority .. ":" .. at.port
-  local call = core.client_call(sock, "head", of_client)
+  local call = core.client_call(sock, "head")
   sock:send("CONNECT " .. server .. " HTTP/1.1\r\nHost: " .. server .. "\r\n" .. via.authorization .. "\r\n")
   call:within(seconds)
   local status, head, code = call:head()

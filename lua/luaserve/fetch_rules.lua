@@ -107,7 +107,6 @@ end
 function rules.is_redirect(status) return redirects[status] or false end
 
 -- The methods that change nothing (RFC 9110 9.2.1).
-rules.safe = { GET = true, HEAD = true, OPTIONS = true, TRACE = true }
 
 local of_one_server = { -- options of TLS
   cert = true, key = true, key_password = true, server_name = true, insecure = true,

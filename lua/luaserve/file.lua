@@ -53,8 +53,10 @@ end
 
 -- In dev mode, the site is reloaded when a file changes that it has read while it was loaded; but not for a file that it
 -- writes itself. `use`: "data" or "own".
-local function watch(path, use)
-  if core.dev and (use == "own" or core.thread() == 0) then core.dev.file(core.site_path(path), use) end
+local function watch(path, use, append)
+  if not core.dev then return end
+  if use == "own" or core.thread() == 0 then core.dev.file(core.site_path(path), use) end
+  if not append then require("luaserve.dev_state").watch_file(path, use) end
 end
 
 -- ls.file.read(path [, max: Size]) -> data: string | nil, message, code
@@ -84,7 +86,7 @@ function file.write(path, data, given, ...)
   local atomic = not o.append and o.atomic ~= false
   local sync = o.sync
   if sync == nil then sync = atomic end
-  watch(path, "own")
+  watch(path, "own", o.append)
   return usage.call("ls.file.write", core.file_write, path, data, o.append, not atomic, sync)
 end
 

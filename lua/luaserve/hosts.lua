@@ -28,14 +28,14 @@ end
 local function respond_421() return 421 end
 
 -- dispatcher(given, serve) -> a dispatcher as of router.compile, which chooses one by the name in the request: the name
--- itself, else the longest "*.rest" that it ends in, else `default`, else 421. serve(app) -> the dispatcher of an app.
+-- itself, else the longest "*.rest" that it ends in, else `default`, else 421. serve(app, name) -> the dispatcher of an app.
 function hosts.dispatcher(given, serve)
   usage.refuse(type(given) ~= "table" or next(given) == nil, given,
     "ls.listen: hosts must be a table of apps by name: %s", forms)
-  local by_name, below, default, all = {}, {}, nil, {}
+  local by_name, below, default, all, tunnels = {}, {}, nil, {}, false
   for name, one in pairs(given) do
     usage.refuse(not app.is(one), one, "ls.listen: hosts: %s needs an app: %s", usage.quote(name), forms)
-    local dispatcher = serve(one)
+    local dispatcher = serve(one, tostring(name))
     if name == "default" then
       default = dispatcher
     else
@@ -45,6 +45,7 @@ function hosts.dispatcher(given, serve)
       if list[key] then usage.error("ls.listen: hosts: %q is there twice", name) end
       list[key] = dispatcher
     end
+    tunnels = tunnels or dispatcher.tunnels
     all[#all + 1] = { name = name, routes = dispatcher.routes }
   end
   table.sort(all, function(a, b) return a.name < b.name end)
@@ -76,7 +77,7 @@ function hosts.dispatcher(given, serve)
 
   router.names[dispatch] = name_route
   return {
-    dispatch = dispatch, name_route = name_route,
+    dispatch = dispatch, name_route = name_route, tunnels = tunnels,
     failed = function(req, res, err, traceback) return choose(req.host).failed(req, res, err, traceback) end,
     names = function() -- those that browsers ask a certificate for, one per line
       local names = {}
@@ -88,9 +89,14 @@ function hosts.dispatcher(given, serve)
       return table.concat(names, "\n")
     end,
     routes = function()
-      local parts = {}
-      for i, one in ipairs(all) do parts[i] = "  " .. one.name .. "\n" .. one.routes():gsub("[^\n]+", "  %0") end
-      return table.concat(parts)
+      local rows = {}
+      for _, one in ipairs(all) do
+        for _, row in ipairs(one.routes()) do
+          row.host = one.name
+          rows[#rows + 1] = row
+        end
+      end
+      return rows
     end,
   }
 end

@@ -25,6 +25,22 @@ local function group(title, module, own, ...)
   return usage.strict(title, own)
 end
 
+local function stats(...)
+  local counters, queue = core.stats(...), package.loaded["luaserve.queue"]
+  if queue then queue.count(counters) end
+  local acme = package.loaded["luaserve.acme"]
+  if acme then counters.certificates = acme.certificates() end
+  return counters
+end
+
+local function topics(...)
+  local found = core.topics(...)
+  for name in pairs(package.loaded["luaserve.presence"] and found or {}) do
+    if name:find("^luaserve:presence") then found[name] = nil end -- of members
+  end
+  return found
+end
+
 local crypto -- luaserve.crypto
 
 -- ls is a Module: the table that `require "luaserve"` returns. Reading an unknown name raises an error that suggests the
@@ -38,6 +54,7 @@ local crypto -- luaserve.crypto
 -- ls.date: Date - dates as text, and back
 -- ls.file: File - reads and writes files
 -- ls.log: Log - writes lines to the log
+-- ls.metrics: Metrics - numbers of the site for Prometheus
 -- ls.crypto: Crypto - digests, random bytes, password hashes, sealed texts
 --
 -- ls.html is a Html: text for HTML pages.
@@ -59,7 +76,7 @@ local ls = {
   spawn = core.spawn_of_site,
   init = core.init,
   buffer = core.buffer,
-  stats = core.stats,
+  stats = stats,
   stop = core.stop, -- starts to drain, as SIGTERM does
   thread = core.thread, -- its number, from 1
   processors = core.processors,
@@ -77,8 +94,11 @@ local ls = {
   semaphore = later("luaserve.channel", "semaphore"),
   publish = core.publish, -- to all subscribers of a topic, in all states
   subscribe = core.subscribe,
-  topics = core.topics,
+  topics = topics,
+  presence = later("luaserve.presence", "of"), -- who is subscribed to a topic
+  on_presence = later("luaserve.presence", "on"),
   file = group("ls.file", "luaserve.file", {}, "read", "write", "stat", "list", "mkdir", "remove", "rename", "lines"),
+  metrics = group("ls.metrics", "luaserve.metrics", {}, "counter", "gauge", "histogram"),
   crypto = setmetatable({}, { -- loaded when a name is first read; empty, since `luaserve dev` reports tables that change
     __index = function(_, name)
       crypto = crypto or require "luaserve.crypto"
@@ -90,6 +110,8 @@ local ls = {
   redis = later("luaserve.redis", "open"), -- a Redis server
   sqlite = later("luaserve.sqlite", "open"), -- databases in files
   postgres = later("luaserve.postgres", "open"), -- databases of PostgreSQL
+  queue = later("luaserve.queue", "open"), -- jobs that are kept until they are done
+  cron = later("luaserve.cron", "add"), -- functions at times of the day
   process = later("luaserve.process", "run"),
   templates = later("luaserve.template", "open"), -- pages from the files of a folder
   watch = later("luaserve.watch", "add"), -- files for luaserve dev
@@ -125,25 +147,36 @@ function ls.listen(at, served, given, ...)
   end
   local settings
   settings, served = options.listen(http_defaults, at, served, core, given)
-  local function serve(one)
+  if rawequal(served, ls.metrics) then served = require("luaserve.metrics").app() end
+  local records = require "luaserve.records"
+  local access_log = type(at) == "table" and at.access_log
+  if given then access_log = given.access_log end
+  if access_log then settings.access_log = require("luaserve.access_log").read("ls.listen", access_log, settings) end
+  if settings.slow_ms > 0 then records.want() end
+  local function serve(one, host)
     if core.dev then require("luaserve.dev").prepare(one) end
-    local dispatcher = app.serve(one, settings.where)
+    local dispatcher = app.serve(one, settings.where, records.wanted and (host or true), settings.host)
     return core.dev and require("luaserve.dev").wrap(dispatcher, one) or dispatcher
   end
   local hosts = type(at) == "table" and at.hosts
+  local function compile() return hosts and require("luaserve.hosts").dispatcher(hosts, serve) or serve(served) end
   local dispatcher
   if hosts then
     if served ~= nil then usage.error("ls.listen: hosts takes the place of handler: hosts = { default = app }") end
-    dispatcher = require("luaserve.hosts").dispatcher(hosts, serve)
-    if settings.tls and not settings.tls.self_signed then settings.tls.names = dispatcher.names() end
+    dispatcher = compile()
+    if settings.tls and not settings.tls.self_signed then
+      settings.tls.names = require("luaserve.tls").lacking(dispatcher.names())
+    end
   elseif app.is(served) then
-    dispatcher = serve(served)
+    dispatcher = compile()
   else
     usage.error("ls.listen: the app is missing: ls.listen(8080, app), with app = ls.app(); got %s",
       usage.quote(served))
   end
   settings.dispatch, settings.failed, settings.routes = dispatcher.dispatch, dispatcher.failed, dispatcher.routes
-  usage.call("ls.listen", core.listen, settings)
+  settings.tunnels = dispatcher.tunnels
+  local index = usage.call("ls.listen", core.listen, settings)
+  records.listened(index, settings, dispatcher, compile)
   listeners[#listeners + 1] = { given = given or type(at) == "table" and at or {}, out = settings }
 end
 
@@ -154,6 +187,11 @@ function ls.config(given, ...)
   usage.no_more("ls.config{ ... }", given, ...)
   local settings, http = options.config(given, listeners)
   for name, value in pairs(http) do http_defaults[name] = value end
+  if settings.mask_addresses ~= nil then
+    local records = require "luaserve.records"
+    if records.wanted then usage.error("ls.config: mask_addresses comes too late: put ls.config before an access_log") end
+    records.mask_addresses = settings.mask_addresses
+  end
   if next(settings) ~= nil then usage.call("ls.config", core.config, settings) end
 end
 

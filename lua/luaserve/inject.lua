@@ -1,4 +1,5 @@
--- inject.lua - app:inject: checks the request and makes the response.
+-- inject.lua - app:inject: checks the request, passes it to the app and makes the response; the body, the cookies and the
+-- redirects are those of ls.fetch.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
@@ -8,19 +9,40 @@ local reply = require "luaserve.reply"
 local inject = {}
 
 local request_fields = {
-  method = true, -- string - default "GET"
+  method = true, -- string - default GET, or POST with a body
   path = true, -- string - the request target with its query; default "/"
+  query = true, -- table<string, any> - appended to the path, as ls.url.query makes it
   headers = true, -- Headers - header fields
   body = true, -- string - the body
   json = true, -- any - in place of body: a value that is sent as JSON
   form = true, -- table - in place of body: fields that are sent as a form
+  parts = true, -- FetchPart[] - in place of body: a form with files
+  jar = true, -- CookieJar - sends its cookies, and keeps those that the app sets
+  redirects = { "redirects_max", "count", 0, 100, 0, none = 0 }, -- that are followed, within the app
 }
 inject.calls = { ["app:inject"] = { request_fields } } -- InjectRequest
 
--- What becomes a body, its Content-Type, and what encodes it.
+local function query_text(name, fields)
+  local ok, made = pcall(require("luaserve.url").query, fields)
+  if not ok then usage.error("app:inject: %s: %s", name, made:match("ls%.[%a.]+:? (.*)") or made) end
+  return made
+end
+
+-- What becomes a body: functions that return it and its Content-Type.
 local encoded = {
-  json = { "application/json", function(value) return require("luaserve.json").encode(value) end },
-  form = { "application/x-www-form-urlencoded", function(fields) return require("luaserve.url").query(fields) end },
+  json = function(value)
+    local ok, made = pcall(require("luaserve.json").encode, value)
+    if not ok then usage.error("app:inject: json: %s", made:match("ls%.[%a.]+:? (.*)") or made) end
+    return made, "application/json"
+  end,
+  form = function(fields) return query_text("form", fields), "application/x-www-form-urlencoded" end,
+  parts = function(list)
+    local body, content_type = require("luaserve.fetch_parts").encode(list, "app:inject")
+    if core.is_buffer(body) then return body:tostring(), content_type end
+    local pieces = {}
+    for piece in body do pieces[#pieces + 1] = tostring(piece) end
+    return table.concat(pieces), content_type
+  end,
 }
 
 local function check_header(name)
@@ -29,52 +51,87 @@ local function check_header(name)
     usage.quote(name))
 end
 
--- The names and values of the fields of a request, in turn.
-local function fields_of(headers, body, content_type)
-  local list, given = {}, {}
-  local function add(name, value)
-    list[#list + 1], list[#list + 2] = name, value
-    given[name:lower()] = true
-  end
-  for _, field in ipairs(options.fields(headers or {}, check_header)) do
-    add(field[1], tostring(field[2]):match("^[ \t]*(.-)[ \t]*$"))
-  end
-  if not given.host then add("Host", "localhost") end
-  if content_type and not given["content-type"] then add("Content-Type", content_type) end
-  if body and not given["content-length"] then add("Content-Length", tostring(#body)) end
-  return list
+local function value_of(fields, name)
+  for _, field in ipairs(fields) do if field[1]:lower() == name then return field[2] end end
 end
 
--- run(compile, app, request) -> response | nil, message, code. compile(app) returns the compiled router of the app.
-function inject.run(compile, app, request)
-  usage.check(request, "table", 'app:inject takes a table: app:inject{ method = "GET", path = "/" }')
-  options.take("app:inject", request, inject.calls["app:inject"], {})
-  local method, path, text, content_type = request.method or "GET", request.path or "/", request.body, nil
-  for name, kind in pairs(encoded) do
-    if request[name] ~= nil then
-      if text ~= nil then usage.error("app:inject: give one of json, form and body") end
-      local ok, made = pcall(kind[2], request[name])
-      if not ok then usage.error("app:inject: %s: %s", name, made:match("ls%.[%a.]+:? (.*)") or made) end
-      text, content_type = made, kind[1]
-    end
-  end
-  for name, value in pairs { method = method, path = path, body = text } do
-    usage.check(value, "string", "app:inject: %s must be a string", name)
-  end
-  usage.check(request.headers, "table?", "app:inject: headers must be a table")
-  local dispatcher = compile(app)
+-- send(dispatcher, one) -> response | nil, message, code. one: { method =, at = { target =, authority = }, fields = a list of
+-- { name, value }, body =, jar = }.
+local function send(dispatcher, one)
+  local list = {}
+  local function add(name, value) list[#list + 1], list[#list + 2] = name, value end
+  for _, field in ipairs(one.fields) do add(field[1], field[2]) end
+  if not value_of(one.fields, "host") then add("Host", one.at.authority) end
+  if one.body and not value_of(one.fields, "content-length") then add("Content-Length", tostring(#one.body)) end
+  local cookies = one.jar and one.jar:field(one.at)
+  if cookies then add("Cookie", cookies) end
   local status, fields, body, after = core.inject(dispatcher.dispatch, dispatcher.failed,
-    method, path, fields_of(request.headers, text, content_type), text, options.max_body_default())
+    one.method, one.at.target, list, one.body, options.max_body_default())
   if not status and body == "EBUSY" then
     usage.error('app:inject: the handler of %s %s waits, which is not possible while the site loads; call app:inject in '
-      .. 'ls.init(function() ... end) or ls.on("start", function() ... end)', method, path)
+      .. 'ls.init(function() ... end) or ls.on("start", function() ... end)', one.method, one.at.target)
   elseif not status then
     return nil, fields, body
   end
   local headers, trailers = reply.headers(), reply.headers()
   for n = 1, #fields, 2 do reply.add(headers, fields[n], fields[n + 1]) end
   for n = 1, #after, 2 do reply.add(trailers, after[n], after[n + 1]) end
+  if one.jar then one.jar:keep(one.at, (headers["set-cookie"] or ""):gmatch("[^\n]+")) end
   return reply.new(status, headers, body, trailers)
+end
+
+-- read(request) -> what send() takes. Raises.
+local function read(request)
+  usage.check(request, "table", 'app:inject takes a table: app:inject{ method = "GET", path = "/" }')
+  local one = options.take("app:inject", request, inject.calls["app:inject"], {})
+  local path, text, content_type = request.path or "/", request.body, nil
+  for name, encode in pairs(encoded) do
+    if request[name] ~= nil then
+      if text ~= nil then usage.error("app:inject: give one of json, form, parts and body") end
+      text, content_type = encode(request[name])
+    end
+  end
+  one.method, one.body, one.jar = request.method or text ~= nil and "POST" or "GET", text, request.jar
+  for name, value in pairs { method = one.method, path = path, body = text } do
+    usage.check(value, "string", "app:inject: %s must be a string", name)
+  end
+  usage.check(request.headers, "table?", "app:inject: headers must be a table")
+  usage.check(request.query, "table?", "app:inject: query must be a table such as { page = 2 }")
+  local query = query_text("query", request.query or {})
+  if query ~= "" then path = path .. (path:find("?", 1, true) and "&" or "?") .. query end
+  one.fields = options.fields(request.headers or {}, check_header)
+  for _, field in ipairs(one.fields) do field[2] = tostring(field[2]):match("^[ \t]*(.-)[ \t]*$") end
+  if content_type and not value_of(one.fields, "content-type") then
+    one.fields[#one.fields + 1] = { "Content-Type", content_type }
+  end
+  local authority = value_of(one.fields, "host") or "localhost"
+  one.at = { authority = authority, target = path }
+  if one.jar ~= nil then
+    usage.refuse(not require("luaserve.cookie_jar").is(one.jar), one.jar, "app:inject: jar must be what ls.cookie_jar returns")
+    if value_of(one.fields, "cookie") then usage.error("app:inject: give one of jar and the header Cookie") end
+  end
+  if one.jar or one.redirects_max > 0 then
+    local at, why = require("luaserve.fetch_rules").parse("http://" .. authority .. path)
+    if not at then usage.error("app:inject: jar and redirects need a URL; invalid URL http://%s%s: %s", authority, path, why) end
+    one.at = at
+  end
+  return one
+end
+
+-- run(compile, app, request) -> response | nil, message, code. compile(app) returns the compiled router of the app.
+function inject.run(compile, app, request)
+  local one, dispatcher = read(request), compile(app)
+  local origin = one.at.origin
+  for followed = 0, one.redirects_max do
+    local response, message, code = send(dispatcher, one)
+    local location = response and response.headers.location
+    local rules = location and one.redirects_max > 0 and require "luaserve.fetch_rules"
+    if not rules or not rules.is_redirect(response.status) then return response, message, code end
+    local at = rules.parse(rules.join(one.at, location))
+    if not at or at.origin ~= origin then return response end -- it leads out of the app
+    if followed == one.redirects_max then return nil, ("more than %d redirects"):format(followed), "ELIMIT" end
+    one = rules.redirect(one, response.status, location)
+  end
 end
 
 return inject

@@ -16,7 +16,8 @@ local error, getmetatable, ipairs, pcall, setmetatable, type = error, getmetatab
 local insert, random, rawget = table.insert, math.random, rawget
 local utf8_len = utf8.len
 
-local multipart = {}
+-- `files`: the names of the files of forms, by the table that multipart.fields has made.
+local multipart = { files = setmetatable({}, { __mode = "k" }) }
 
 local parts_max, head_bytes_max = 1000, 8192
 local body_bytes_default = 8 * 1024 * 1024 -- of part:body
@@ -190,11 +191,11 @@ function reader:part()
 end
 
 -- fields(body, content_type, lists) -> a table from name to value, of several with one name the first; with the
--- metatable `lists`, to the list of all values | nil, message. Parts with a file name are left out.
+-- metatable `lists`, to the list of all values | nil, message. Parts with a file name are left out; multipart.files has them.
 function multipart.fields(body, content_type, lists)
   local refused = {}
   local ok, fields = pcall(function()
-    local whole, found = body, setmetatable({}, lists)
+    local whole, found, files = body, setmetatable({}, lists), nil
     local r = new(function()
       local chunk = whole
       whole = nil
@@ -215,9 +216,17 @@ function multipart.fields(body, content_type, lists)
         else
           found[name] = { value }
         end
+      else
+        files = files or {}
+        files[name_of(given.name) or ""] = true
       end
     end
-    return found
+    if not files then return found end
+    multipart.files[found] = files
+    if core.dev then require("luaserve.dev_state").watch_form(next(files)) end
+    return lists and found or setmetatable(found, { __index = function(_, name)
+      if files[name] then usage.error("req:form: the field %s is a file: read the form with req:parts()", usage.quote(name)) end
+    end })
   end)
   if ok then return fields end
   if fields ~= refused then error(fields, 0) end

@@ -96,6 +96,7 @@ local listener = {
   max_unread = { "unread_bytes_max", "size", 1, uint32_max, "64k" }, -- bytes of an unread body that are skipped
   linger = { "linger_ms_max", "seconds", 0, uint32_max, 2 }, -- seconds of reading after an error response
   timeout = { "time_ms_max", "seconds", 1, uint32_max, 60, none = 0 }, -- seconds that a handler may wait; then 503
+  slow = { "slow_ms", "seconds", 1, uint32_max, false, none = 0 }, -- seconds after which a request is slow, and logged
   write_ahead = { "write_bytes_high", "size", 1, uint32_max, "64k" }, -- bytes that res:write queues before it waits
 }
 
@@ -112,9 +113,12 @@ local process = {
   max_cpu = { "handler_cpu_ms_max", "seconds", 1, uint32_max, 5 }, -- seconds of CPU time of a task between two waits
   load_timeout = { "load_ms_max", "seconds", 1, uint32_max, 60 }, -- seconds that the site may load, from the call on
   drain_timeout = { "drain_ms_max", "seconds", 1, uint32_max, 15 }, -- seconds for requests and tasks to end at the stop
+  drain_delay = { "drain_delay_ms", "seconds", 0, uint32_max, 0 }, -- seconds at the stop before the drain; all is served
+  drain_ready = { "drain_ready", "flag" }, -- app:health says ready during drain_delay; by default it does not
   old_sites = { "old_sites_max", "count", 1, 1000, 4 }, -- with WebSockets after reloads; then the oldest closes them
   old_site_timeout = { "old_site_ms_max", "seconds", 1, uint32_max, false, none = 0 }, -- until it closes them anyway
   accepts_posted = { "accepts_posted", "count", 1, 1024, 4 }, -- accepts of each listener that wait in advance
+  mask_addresses = { "mask_addresses", "flag" }, -- logs name the network of a client in place of its address
   backlog = { "backlog", "count", 1, 65535, 1024 }, -- connections that the system queues until they are accepted
   redis = true, -- string|Redis - a Redis that joins the topics of several servers, and has the dicts with redis = true
   nameservers = true, -- string|string[] - name servers for ls.connect; default: those of the system
@@ -134,16 +138,36 @@ options.beside_address = {
   max_handshakes = { "handshakes_max", "count", 1, 10000000 }, -- at a time; default: max_connections / 4, 64 to 1024
   proxy_protocol = { "proxy_protocol", "flag" }, -- proxies in `trusted` send a PROXY header
   trusted = true, -- string[] - addresses and networks of proxies, such as "10.0.0.0/8"; "unix:"
+  allow = true, -- string[] - addresses and networks that may connect; default: all
+  deny = true, -- string[] - addresses and networks that may not connect
+  max_connections_per_ip = { "per_ip_max", "count", 1, 10000000, false, none = 0 }, -- open ones; of IPv6 of a /64
 }
 local http_only = {
-  handler = true, -- App - the app, required in a single table without `hosts`
+  handler = true, -- App|Metrics - the app, or ls.metrics; required in a single table without `hosts`
   hosts = true, -- table<string, App> - in place of handler: apps by the host name of the request, such as "*.example"
   engine = true, -- "luaserve"|"http.sys" - on Windows, the HTTP server of the system
   url = true, -- string|string[] - with http.sys, such as "http://+:8080/"
 }
 
+local http_beside = {
+  http2 = true, -- boolean|Http2Options - HTTP/2: over TLS beside HTTP/1.1 unless false, else only if it is given
+  max_streams_per_ip = { "streams_per_ip_max", "count", 1, 10000000, false, none = 0 }, -- of HTTP/2, at a time
+  max_requests_per_connection = { "requests_max", "count", 1, uint32_max, false, none = 0 }, -- then it closes
+  max_time_per_connection = { "conn_ms_max", "seconds", 1, uint32_max, false, none = 0 }, -- closes after a response
+}
+local http2 = { -- limits of a connection
+  streams = { "http2_streams_max", "count", 1, 1000, 128 }, -- requests that run at a time
+  resets = { "http2_resets_max", "count", 1, 1000000, 128 }, -- streams that the client may reset
+  window = { "http2_window_bytes_max", "size", 65536, 2 ^ 30, "8m" }, -- bytes of bodies that no handler has read
+}
+
+local http_log = {
+  access_log = true, -- string|false|AccessLogOptions - a file, "stdout" or "syslog" with a line for each request
+}
+
 options.calls = {
-  ["ls.listen"] = { listener, options.addresses, options.beside_address, http_only }, -- ListenOptions
+  ["ls.listen"] = { listener, options.addresses, options.beside_address, http_beside, http_log, http_only }, -- ListenOptions
+  ["ls.listen: http2"] = { http2 }, -- Http2Options
   ["ls.config"] = { listener, process }, -- ConfigOptions
 }
 
@@ -271,6 +295,10 @@ end
 
 -- max_body_default() -> the default of max_body in bytes.
 function options.max_body_default() return options.bytes(listener.max_body[5]) end
+
+local drain_ms = process.drain_timeout[5] * 1000
+-- drain_timeout_ms() -> the milliseconds of drain_timeout
+function options.drain_timeout_ms() return drain_ms end
 
 local listen_forms = 'ls.listen(8080, app), ls.listen("host:port", app) or ls.listen{ port = 8080, handler = app, ... }'
 
@@ -471,15 +499,31 @@ function options.listener(fname, given, at, core, out, alpn)
   out.host, out.port = options.address(fname, at)
   if not out.host then return false end
   path_access(fname, given, out.host, core, out)
-  if given.tls ~= nil or given.trusted ~= nil or given.proxy_protocol then
+  if given.tls ~= nil or given.trusted ~= nil or given.proxy_protocol or given.allow ~= nil or given.deny ~= nil then
     require("luaserve.tls").read(fname, given, core, out, alpn)
   end
   out.where = usage.where()
   return true
 end
 
+-- The protocols of ALPN that a listener with these options offers; `out`, with the options that were taken, gets what a
+-- plain one speaks. Raises.
+local function protocols(given, core, out)
+  local limits = type(given.http2) == "table" and given.http2 or {}
+  if limits ~= given.http2 and given.http2 ~= nil and type(given.http2) ~= "boolean" then
+    usage.error("ls.listen: http2 must be true, false or a table of limits such as { streams = 100 }; got %s",
+      usage.quote(given.http2))
+  end
+  options.take("ls.listen", limits, options.calls["ls.listen: http2"], out, "http2.")
+  if given.http2 and not core.http2 then
+    usage.error("ls.listen: http2 = true needs a build with nghttp2, which this one was built without")
+  end
+  out.http2 = given.http2 and given.tls == nil or nil
+  return given.http2 ~= false and core.http2 and "h2,http/1.1" or "http/1.1"
+end
+
 -- listen(defaults, at, app, core, given) -> the table for core.listen without its functions, app. Reads the arguments of
--- ls.listen. `defaults`: the limits that ls.config has set; `core`: luaserve.core, of which it uses http_sys, user_id and
+-- ls.listen. `defaults`: the limits that ls.config has set; `core`: luaserve.core, of which it uses http_sys, http2, user_id and
 -- group_id; `given`: options beside an address that is no table, or nil. Does not check the app. Raises.
 function options.listen(defaults, at, app, core, given)
   local out = {}
@@ -492,7 +536,7 @@ function options.listen(defaults, at, app, core, given)
     if app ~= nil then usage.error("ls.listen: with a table of options, pass the app in it: handler = app") end
     app = at.handler
     if check_engine("ls.listen", at.engine, core.http_sys) then
-      for _, names in ipairs { options.beside_address, options.addresses } do
+      for _, names in ipairs { options.beside_address, http_beside, options.addresses } do
         for name in pairs(names) do
           if at[name] ~= nil then
             usage.error('ls.listen: %s cannot be combined with engine = "http.sys"; use url', name)
@@ -505,7 +549,7 @@ function options.listen(defaults, at, app, core, given)
       usage.error('ls.listen: url needs engine = "http.sys"; the engine "luaserve" takes host and port')
     end
   end
-  usage.refuse(not options.listener("ls.listen", given, at, core, out, "http/1.1"), at,
+  usage.refuse(not options.listener("ls.listen", given, at, core, out, protocols(given, core, out)), at,
     "ls.listen: the first argument must be an address: %s", listen_forms)
   return out, app
 end
@@ -569,6 +613,7 @@ function options.config(given, listeners)
   if settings.threads and settings.threads_max and settings.threads_max < settings.threads then
     usage.error("ls.config: threads_max (%d) must not be below threads (%d)", settings.threads_max, settings.threads)
   end
+  drain_ms = settings.drain_ms_max or drain_ms
   return settings, http
 end
 

@@ -171,11 +171,9 @@ local function of_exec(_, _, changes) return { changes = changes } end
 local function of_query(_, rows) return rows or json.array {} end
 local function of_one(_, rows) return rows and rows[1] end
 
-local function is_reading(sql) return sql:find("^%s*[sS][eE][lL][eE][cC][tT]%f[%W]") ~= nil end
-
--- lease_of(pg, call, sql, reads, in_transaction) -> a connection, to be closed
-local function lease_of(self, call, sql, reads, in_transaction)
-  local lease, message, code, state = core.postgres_lease(self.handle, reads, in_transaction)
+-- lease_of(pg, call, sql, in_transaction) -> a connection, to be closed
+local function lease_of(self, call, sql, in_transaction)
+  local lease, message, code, state = core.postgres_lease(self.handle, in_transaction)
   if lease then
     if message ~= self.types.epoch then self.types.statements, self.types.count, self.types.epoch = {}, 0, message end
     return lease
@@ -187,7 +185,7 @@ end
 local function run_alone(self, call, how, of, sql, ...)
   check_call(self, sql, call, "pool")
   check_statement(call, sql, false)
-  local lease <close> = lease_of(self, call, sql, how ~= nil and is_reading(sql), false)
+  local lease <close> = lease_of(self, call, sql, false)
   return of(run(self, lease, call, how or ONE, sql, ...))
 end
 
@@ -217,6 +215,30 @@ function methods.query(self, sql, ...) return run_alone(self, "pg:query", ALL, o
 -- Runs a statement, and returns the first row of its result; nil without one.
 function methods.one(self, sql, ...) return run_alone(self, "pg:one", ONE, of_one, sql, ...) end
 
+local function of_changes(_, _, changes) return changes end
+-- The runs of database_rows.lua, by what they return: changes, rows, a row.
+local function runs_of(run)
+  return {
+    function(self, call, sql, ...) return run(self, call, nil, of_changes, sql, ...) end,
+    function(self, call, sql, ...) return run(self, call, ALL, of_query, sql, ...) end,
+    function(self, call, sql, ...) return run(self, call, ONE, of_one, sql, ...) end,
+  }
+end
+local of_pool, of_tx = runs_of(run_alone), runs_of(run_in)
+
+-- pg:insert(name, row: table<string, any> [, options: RowOptions]) -> row: table
+-- Inserts a row into a table and returns it, with the values that the database has given. ls.json.null is NULL.
+function methods.insert(self, ...) return database.rows(self, "insert", of_pool, "pg", ...) end
+
+-- pg:update(name, columns: table<string, any>, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- Sets columns of the rows that have these values, or one of a list of values, and returns their number; with the option
+-- returning the rows. Raises without a condition.
+function methods.update(self, ...) return database.rows(self, "update", of_pool, "pg", ...) end
+
+-- pg:delete(name, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- Deletes the rows that have these values, as pg:update finds them.
+function methods.delete(self, ...) return database.rows(self, "delete", of_pool, "pg", ...) end
+
 local function close(lease) local _ <close> = lease end
 
 -- guard(lease) -> an object that closes the lease, unless its `lease` is removed before.
@@ -228,7 +250,7 @@ local function guarded(lease) return setmetatable({ lease = lease }, guard_meta)
 function methods.rows(self, sql, ...)
   check_call(self, sql, "pg:rows", "pool")
   check_statement("pg:rows", sql, false)
-  local lease = lease_of(self, "pg:rows", sql, is_reading(sql), false)
+  local lease = lease_of(self, "pg:rows", sql, false)
   local guard <close> = guarded(lease)
   local at, kind, rows = 0, run(self, lease, "pg:rows", SOME, sql, ...)
   guard.lease = nil
@@ -301,7 +323,7 @@ end
 function methods.copy_in(self, sql, rows, ...)
   check_call(self, sql, "pg:copy_in", "pool")
   check_rows("pg:copy_in", rows, ...)
-  local lease <close> = lease_of(self, "pg:copy_in", sql, false, false)
+  local lease <close> = lease_of(self, "pg:copy_in", sql, false)
   return copy_in(self, lease, "pg:copy_in", sql, rows)
 end
 
@@ -311,7 +333,7 @@ function methods.copy_out(self, sql, ...)
   local call <const> = "pg:copy_out"
   check_call(self, sql, call, "pool")
   usage.no_more("pg:copy_out(sql)", sql, ...)
-  local lease = lease_of(self, call, sql, true, false)
+  local lease = lease_of(self, call, sql, false)
   local guard <close> = guarded(lease)
   begin_copy(self, lease, call, sql, "out")
   guard.lease = nil
@@ -341,6 +363,18 @@ function tx_methods.query(self, sql, ...) return run_in(self, "tx:query", ALL, o
 -- As pg:one.
 function tx_methods.one(self, sql, ...) return run_in(self, "tx:one", ONE, of_one, sql, ...) end
 
+-- ptx:insert(name, row: table<string, any> [, options: RowOptions]) -> row: table
+-- As pg:insert.
+function tx_methods.insert(self, ...) return database.rows(self, "insert", of_tx, "tx", ...) end
+
+-- ptx:update(name, columns: table<string, any>, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- As pg:update.
+function tx_methods.update(self, ...) return database.rows(self, "update", of_tx, "tx", ...) end
+
+-- ptx:delete(name, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- As pg:delete.
+function tx_methods.delete(self, ...) return database.rows(self, "delete", of_tx, "tx", ...) end
+
 -- ptx:copy_in(sql, rows: (string|table)[] | fun(): (string|table)?) -> result: PostgresResult
 -- As pg:copy_in.
 function tx_methods.copy_in(self, sql, rows, ...)
@@ -354,7 +388,7 @@ local tx_meta = database.strict("a transaction", tx_methods)
 
 -- begin(pg, call) -> tx, whose handle must be closed
 local function begin(self, call)
-  local lease = lease_of(self, call, nil, false, true)
+  local lease = lease_of(self, call, nil, true)
   local guard <close> = guarded(lease)
   command(self, lease, call, "begin")
   guard.lease = nil
@@ -382,10 +416,15 @@ function methods.migrate(self, list, ...)
   return database.transaction(function(tx)
     -- The lock, whose numbers are ours, is held up to the commit: other states and servers wait.
     command(tx, tx.handle, call, "select pg_advisory_xact_lock(5001, 5432); "
-      .. "create table if not exists luaserve_version (version integer not null)")
+      .. "create table if not exists luaserve_version (version integer not null); " .. database.make_hashes)
     local row = tx:one("select version from luaserve_version")
     local version = row and row.version or 0
     database.check_version(self, call, version, #list)
+    local hashes = tx:query(database.get_hashes)
+    database.check_hashes(call, list, hashes)
+    for i = #hashes + 1, #list do
+      tx:exec("insert into luaserve_migration values($1, $2)", i, database.hash_of(list[i]))
+    end
     if version == #list then return true end
     core.postgres_note(tx.handle, "spent") -- they may change settings
     for i = version + 1, #list do command(tx, tx.handle, call .. ": migration " .. i, list[i]) end

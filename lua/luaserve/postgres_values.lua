@@ -24,10 +24,17 @@ local function boolean(element) return element == "t" end
 local special = { NaN = 0 / 0, Infinity = 1 / 0, ["-Infinity"] = -1 / 0 }
 local function float(element) return special[element] or tonumber(element) + 0.0 end
 
+-- An element of an array of numeric: see push_numeric of postgres_object_libpq.c.
+local function numeric(element)
+  local _, digits = element:gsub("%d", "")
+  local most = element:find(".", 1, true) and 15 or 18
+  return digits > 0 and digits <= most and tonumber(element) or element
+end
+
 -- How the text of an element of an array becomes a value, by the type of the element; of all others it is a string.
 local scalars = {
   [16] = boolean, [17] = bytes, [20] = tonumber, [21] = tonumber, [23] = tonumber, [26] = tonumber, [700] = float,
-  [701] = float, [114] = json.decode, [3802] = json.decode,
+  [701] = float, [1700] = numeric, [114] = json.decode, [3802] = json.decode,
 }
 
 -- The types of arrays that are known from the start, and those of their elements.

@@ -160,6 +160,7 @@ local function run(argv, env, input, settings, output)
   until status
   if why and not ended then ended = { why, why_code } end
   local result = setmetatable({ code = status, signal = signal, out = texts[1](), err = texts[2]() }, result_meta)
+  if not ended and status ~= 0 and core.dev then require("luaserve.dev_state").watch_exit(status) end
   if not ended then return result end
   message = ended[2] == "ETIMEDOUT" and "timeout: the process was ended" or "the process was ended: " .. ended[1]
   return nil, message, ended[2], result

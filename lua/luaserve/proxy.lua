@@ -72,7 +72,7 @@ local function server(value, self)
   if at.target:find("?", 1, true) then usage.error("%s: the URL of a server has no query: %s", fname, usage.quote(url)) end
   if self.tls and not at.secure then usage.error("%s: the option tls is for https://; got %s", fname, usage.quote(url)) end
   out.at, out.unix, out.url, out.tls = at, path, url, at.secure and self.tls or nil
-  out.origin, out.connect_ms_max, out.of_client = path and url or at.origin, self.connect_ms_max, false
+  out.origin, out.connect_ms_max = path and url or at.origin, self.connect_ms_max
   if #out.origin > ORIGIN_BYTES_MAX then
     usage.error("%s: the URL of a server has at most %d bytes: %s", fname, ORIGIN_BYTES_MAX, usage.quote(url))
   end
@@ -191,17 +191,16 @@ local function invalid_field(name, what)
   usage.error("%s: upstream.headers: %s %s", fname, what, usage.quote(name))
 end
 
--- The fields of a hook -> lines to add, names to leave out: see proxy_head.h; whether Authorization is set.
+-- The fields of a hook -> lines to add, names to leave out: see proxy_head.h.
 local function changes(headers)
   if next(headers) == nil then return nil end
-  local lines, names, authorized = {}, {}, false
+  local lines, names = {}, {}
   for name, value in pairs(headers) do
     if not options.is_token(name) then invalid_field(name, "invalid header name") end
     if rules.is_own(name) or name:lower() == "host" then
       invalid_field(name, "the proxy writes the field itself:")
     end
     names[#names + 1] = name .. ","
-    authorized = authorized or name:lower() == "authorization" and value ~= false
     for _, one in ipairs(type(value) == "table" and value or { value }) do
       if type(one) ~= "string" and type(one) ~= "number" and one ~= false or tostring(one):find("[\0-\8\10-\31\127]") then
         invalid_field(name, "invalid value of the field")
@@ -209,7 +208,7 @@ local function changes(headers)
       if one then lines[#lines + 1] = name .. ": " .. one .. "\r\n" end
     end
   end
-  return concat(lines), concat(names), authorized
+  return concat(lines), concat(names)
 end
 
 local function check_path(path)
@@ -219,14 +218,14 @@ local function check_path(path)
   return path
 end
 
--- Run the request hook for an attempt at the server. -> { one =, upstream =, lines =, drops =, path =, authorized = } |
+-- Run the request hook for an attempt at the server. -> { one =, upstream =, lines =, drops =, path = } |
 -- nil, the results that answer the request.
 local function prepare(self, req, one)
   local ready = { one = one, upstream = { url = one.url, headers = {} } }
   if not self.request then return ready end
   local results = table.pack(self.request(req, ready.upstream))
   if results[1] ~= nil then return nil, results end
-  ready.lines, ready.drops, ready.authorized = changes(ready.upstream.headers)
+  ready.lines, ready.drops = changes(ready.upstream.headers)
   ready.path = check_path(ready.upstream.path)
   return ready
 end

@@ -203,6 +203,9 @@ end
 
 -- ---- a response on its way -----------------------------------------------------------------------------------------
 
+local own_text = "app:proxy: the cache keeps no response to requests with %s, which may be for one client: let them say "
+  .. "Vary: %s or Cache-Control: public, or give cache.key"
+
 -- What app:proxy does beside one request: { cache =, req =, reason = of Cache-Status, fill =, lines =, drops = of the
 -- request to the server, ready = see cache:answer, key =, validates, reload = flags, anyway = although a fresh response is
 -- stored }.
@@ -273,9 +276,12 @@ function plan_meta:head(res, call)
     local fields = fields_of(core.cache_lines(fill, call))
     fields.age = res:header("age")
     local ready = self.ready
-    local facts = rules.store(validated and 200 or status, fields,
-      req.headers.authorization ~= nil or ready ~= nil and ready.authorized, time(), self.cache.lifetime)
-    stored = facts ~= nil and core.cache_keep(fill, call, facts, facts.vary, ready)
+    local facts, own = rules.store(validated and 200 or status, fields, time(), self.cache.lifetime), nil
+    if facts then stored, own = core.cache_keep(fill, call, facts, facts.vary, ready) end
+    if own and own:lower() ~= "authorization" and not self.cache.said then
+      self.cache.said = true
+      core.log("info", own_text:format(own, own))
+    end
     if validated then
       core.proxy_refuse(res, call)
       self.fill = nil
@@ -361,7 +367,7 @@ local cache_meta = {}
 cache_meta.__index = cache_meta
 
 -- cache:answer(req, res, run, ready) -> results of a handler. run(req, res, plan, ready) asks a server. ready: what the
--- request hook has made of the request, { lines =, drops =, path =, authorized = it has set Authorization }; nil: no hook.
+-- request hook has made of the request, { lines =, drops =, path = }; nil: no hook.
 function cache_meta:answer(req, res, run, ready)
   local key, done, reason, asked
   if self.key then
@@ -440,7 +446,8 @@ function cache.new(given, name)
     name = ("%d %s"):format(names[name], name)
   end
   self.key, self.lifetime = given.key, self.lifetime_ms > 0 and self.lifetime_ms / 1000 or nil
-  self.object = core.cache(core.cache_name(name), self.bytes_max) -- one memory for each second store, also after a reload
+  -- One memory for each second store, also after a reload.
+  self.object = core.cache(core.cache_name(name), self.bytes_max, given.key ~= nil)
   if given.dict ~= nil then
     self.store = stores.dict(given.dict)
   elseif given.folder ~= nil then

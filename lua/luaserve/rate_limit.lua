@@ -23,7 +23,7 @@ local rate_options = {
   limit = { "limit", "count", 1, 1000000000 }, -- requests in the time `per`; required
   per = { "per_ms", "seconds", 1, 86400000, 60 }, -- seconds
   burst = { "burst", "count", 1, 1000000000 }, -- requests that may come at once; default: limit
-  key = true, -- fun(req: Request): any - whose requests are counted together, nil: no limit; default: the address
+  key = true, -- fun(req: Request): any - whose requests are counted together, false: no limit; nil, default: the address
   dict = true, -- Dict - where the buckets are, with evict = true; default: a dict of 16 MiB that removes the oldest
   name = true, -- string - tells limits apart that are made on the same line with the same options
 }
@@ -31,6 +31,8 @@ rate_limit.calls = { ["rate_limit"] = { rate_options, listed = true } } -- RateL
 
 local tries_max, key_bytes_max = 100, 1024
 local warning_pause = 60 -- seconds
+local made = {} -- numbers of limits of the same line with the same options, so that each Lua state finds the same ones
+local by_address = setmetatable({}, { __mode = "k" }) -- in dev mode, requests that were counted by their address
 
 -- take_in_redis(...): as core.dict_take, for a dict in which other machines count, too.
 local function take_in_redis(dict, place, key, token, full)
@@ -71,34 +73,43 @@ local function new(...)
   local caller = usage.caller() or "?"
   if in_redis then caller = given.name and "" or match(caller, "[^/\\]*$") end -- the same on each machine
   local place = format("%s %s %s %s|", caller, given.name or "", token, full) -- not shared with others
+  if given.name == nil then
+    if core.task() then
+      usage.error("rate_limit: a limit in a handler begins with each request: make it while the site loads, or give it a name")
+    end
+    made[place] = (made[place] or 0) + 1
+    place = made[place] .. " " .. place
+  end
   local warned = -warning_pause
 
   local take, key_of, of_site = in_redis and take_in_redis or dict_take, client, given.key
   if of_site then
     key_of = function(req)
       local key = of_site(req)
-      if key ~= nil and type(key) ~= "string" and type(key) ~= "number" then
-        error("rate_limit: the function key must return a string, a number or nil; got " .. usage.quote(key), 0)
+      if key and type(key) ~= "string" and type(key) ~= "number" then
+        error("rate_limit: the function key must return a string, a number, false or nil; got " .. usage.quote(key), 0)
       end
-      return key and sub(key, 1, key_bytes_max)
+      if core.dev and key and not req.user and not by_address[req] then
+        require("luaserve.dev_state").watch_key(of_site, req, tostring(key))
+      end
+      return key and sub(key, 1, key_bytes_max) or key == nil and client(req)
     end
   end
 
-  return guard(function(req, _, next)
+  local function limit(req, _, next)
     local key = key_of(req)
+    if core.dev and not of_site then by_address[req] = true end
     if not key then return next() end
     local wait, message = take(dict, place, key, token, full)
-    if wait == 0 then
-      return next()
-    elseif wait then
-      return 429, "too many requests\n", { ["Retry-After"] = format("%d", ceil(wait)) }
-    end
+    if wait == 0 then return next() end
+    if wait then return 429, "too many requests\n", { ["Retry-After"] = format("%d", ceil(wait)) } end
     if now() - warned >= warning_pause then
       warned = now()
       core.log("warn", "rate_limit: a bucket cannot be read or stored, and requests are not limited: " .. message)
     end
     return next()
-  end)
+  end
+  return guard(not (in_redis or of_site or core.dev) and core.limiter(dict, place, token, full, limit) or limit)
 end
 
 return setmetatable(rate_limit, { __call = function(_, ...) return new(...) end })

@@ -11,7 +11,7 @@ local nodes = require "luaserve.redis_node"
 -- A site may replace the globals.
 local ipairs, next, pairs, pack, select, setmetatable, type = ipairs, next, pairs, table.pack, select, setmetatable, type
 
-local can_wait = core.can_wait
+local can_wait, dev = core.can_wait, core.dev
 
 local redis = {}
 
@@ -65,11 +65,23 @@ local waits = { -- for replicas: of the writes on its own connection
 }
 
 local function map_of(list)
+  if type(list) ~= "table" then return list end
   local map = {}
   for i = 1, #list, 2 do map[list[i]] = list[i + 1] end
   return map
 end
-local maps = { hgetall = map_of } -- methods whose reply becomes a table by name
+-- Of an integer that says yes or no: 0 is true in Lua. `keys`: with several the reply is their number.
+local function yes(reply, keys)
+  if type(reply) ~= "number" or keys and keys > 1 then return reply end
+  return reply ~= 0
+end
+local function is_yes(reply) return yes(reply) end
+
+local maps = { hgetall = map_of, exists = yes } -- by method, what becomes of its reply
+for name in ("setnx msetnx hsetnx hexists sismember smove renamenx move copy persist expire expireat pexpire pexpireat pfadd")
+  :gmatch("%a+") do
+  maps[name] = is_yes
+end
 
 local function wrong_argument(call, offset, at, ...)
   usage.error("%s: argument %d must be a string, a number or a buffer; got %s", call, at - offset,
@@ -103,6 +115,7 @@ end
 -- Send one command and wait for its reply. `call`, `offset`: for messages.
 local function command(self, call, offset, name, ...)
   local node = self.node
+  if dev and offset == 1 then require("luaserve.dev_state").watch_redis(node, name, ...) end
   if self.nodes then return self.nodes:command(finish, call, offset, pack(name, ...)) end
   local conn, message, code = node.conn
   if not conn or not conn:is_open() then
@@ -305,7 +318,7 @@ local function convert(p, replies)
     end
   end
   for at, map in pairs(p.maps or {}) do
-    if type(replies[at]) == "table" and not replies[at].err then replies[at] = map(replies[at]) end
+    if type(replies[at]) ~= "table" or not replies[at].err then replies[at] = map(replies[at], p[at].n - 1) end
   end
   return replies
 end
@@ -491,6 +504,7 @@ end
 
 local function subscribe(self, kind, name, fn, ...)
   local call = "r:" .. kind
+  if core.dev then require("luaserve.dev_state").watch_subscribe(call) end
   local form = call .. '("news", function(message, channel) end)'
   if type(self) ~= "table" or not self.node or type(name) ~= "string" or type(fn) ~= "function" then
     usage.error("%s takes a name and a function: %s; got %s and %s", call, form, usage.quote(name), usage.quote(fn))
@@ -514,8 +528,9 @@ function methods.psubscribe(self, pattern, fn, ...) return subscribe(self, "psub
 client_meta = strict("a Redis client", "r", methods, function(call, name, map)
   if map then
     return function(self, ...)
-      local value = sure(self, call, send(self, call, 1, name, ...))
-      return type(value) == "table" and map(value) or value
+      local value = map(sure(self, call, send(self, call, 1, name, ...)), select("#", ...))
+      if core.dev then require("luaserve.dev_state").watch_reply(call, value) end
+      return value
     end
   end
   if blocking[name] or waits[name] then
@@ -525,7 +540,9 @@ client_meta = strict("a Redis client", "r", methods, function(call, name, map)
     if type(self) ~= "table" or not self.node or not can_wait() then
       return sure(self, call, send(self, call, 1, name, ...))
     end
-    return sure(self, call, command(self, call, 1, name, ...))
+    local value = sure(self, call, command(self, call, 1, name, ...))
+    if value == 0 and core.dev then require("luaserve.dev_state").watch_reply(call, value) end
+    return value
   end
 end)
 

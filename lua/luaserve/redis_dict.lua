@@ -132,9 +132,7 @@ local function set(self, call, key, value, ttl, how)
   local name, ms = name_of(self, call, key), ms_of(call, ttl)
   local command, reply = { name }, nil
   if value == nil then
-    if how == "NX" then return true end
     reply = sure(self, ask(self.client, "number", "DEL", name))
-    if how == "XX" and reply == 0 then reply = nil end
   else
     command[2], command[3] = encode(call, value), how
     if ms then command[#command + 1], command[#command + 2] = "PX", ms end
@@ -149,6 +147,7 @@ for name, how in pairs { set = false, add = "NX", replace = "XX" } do
   methods[name] = function(self, key, value, ttl, ...)
     local record, call = check(self, name)
     usage.no_more(call .. "(key, value, ttl)", ttl, ...)
+    if value == nil then usage.error("%s: the value is nil; dict:delete(key) removes an entry", call) end
     return set(record, call, key, value, ttl, how or nil)
   end
 end

@@ -123,7 +123,7 @@ local function wait(self, permit, timeout)
   local limit = timeout and now() + timeout
   if not self.listening then self.listening = pcall(core.spawn, listen, self) end
   while not permit.granted do
-    permit.turn:wait(limit and max(min(limit - now(), RENEW_S), 0) or RENEW_S, "take")
+    permit.turn:wait(limit and max(min(limit - now(), RENEW_S), 0) or RENEW_S)
     if permit.granted then break end
     core.lease_wait()
     if limit and now() >= limit then return nil, "timeout", "ETIMEDOUT" end

@@ -90,6 +90,9 @@ end
 
 -- In place of ls.publish, which calls it (core.publish_through).
 local function publish(topic, data, options, ...)
+  if field(options, "id") == true or math.type(field(options, "retain")) == "integer" then
+    usage.error("ls.publish: id = true and a number as retain are of one server, and not with redis of ls.config")
+  end
   local ok, count, message, code = pcall(core.publish_here, topic, data, options, ...)
   if not ok then usage.error("%s", (tostring(count):gsub("publish_here", "publish"))) end
   if not count then return nil, message, code end
@@ -267,7 +270,10 @@ local function listen_all(gate)
   while not core.retired() do
     node = node_of(client)
     local conn, message = node:open(false)
-    if conn then
+    if conn and core.retired() then -- while it was opened: hand_over has found none to end
+      conn:close()
+      return
+    elseif conn then
       local code
       conn:outlast()
       receiving = conn
@@ -372,6 +378,7 @@ function topics.configure(value)
   server, sender = shared:get("server"), core.crypto_random(8)
   queue = require("luaserve.channel").channel("luaserve.redis_topics", { capacity = QUEUE_MAX })
   core.publish_through(publish)
+  require("luaserve.presence").set_up(true)
   local first_state = false
   core.init(function()
     first_state = true

@@ -30,7 +30,7 @@ function result.message(returner, ...)
   elseif type(first) ~= "number" and is_status(second) then
     right = "the status comes first: return status, body"
   elseif is_status(first) and second == nil then
-    right = 'the body is nil, which a call that failed may have returned; an empty body is ""'
+    right = 'the body is nil, which a call that failed, or found nothing, may have returned: return ... or 404; an empty body is ""'
   elseif type(first) == "string" and type(second) == "number" then
     right = "put a call that returns several values, such as string.gsub, in parentheses"
   end

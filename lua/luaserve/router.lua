@@ -35,10 +35,32 @@ local recent_max, recent_bytes_max = 1024, 200 -- remembered paths of files, and
 
 local guards = setmetatable({}, { __mode = "k" })
 
--- guard(fn) -> fn, middleware that returns at most three results, or ends with `return next()`: it needs no chain.
-function router.guard(fn)
-  guards[fn] = true
+-- guard(fn [, scheme]) -> fn, middleware that returns at most three results, or ends with `return next()`: it needs no chain.
+-- `scheme`: that of the credentials it asks for, for app:openapi: { name =, type = ... } as in OpenAPI.
+function router.guard(fn, scheme)
+  guards[fn] = scheme or true
   return fn
+end
+
+-- scheme(fn) -> what router.guard has of the middleware, or nil.
+function router.scheme(fn) return guards[fn] ~= true and guards[fn] or nil end
+
+local rules_of = setmetatable({}, { __mode = "k" })
+
+-- place(fn, rules) -> fn, middleware that is not right in every place. Both functions of `rules` may raise, and may be nil:
+-- rules.defined(call, path) is called for app:use or a route that names it, whether with a path; rules.compiled(place) when
+-- an app is compiled that has it: { rules =, where =, prefix = of its mount; all = such places of the app; uses, n = the
+-- middleware of app:use, its number in them, or nil for that of a route; named, matching = functions from a path to the
+-- route of exactly this path, and to one that answers GET }.
+function router.place(fn, rules)
+  rules_of[fn] = rules
+  return fn
+end
+
+-- rules(fn | use) -> what router.place has of middleware, or nil.
+function router.rules(fn)
+  if type(fn) == "table" then fn = fn.inner or fn.fn end
+  return rules_of[fn]
 end
 
 local usual_methods = { "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" }
@@ -300,6 +322,9 @@ local function covers(at, segments)
   return true
 end
 
+-- covers(use, path) -> whether middleware runs for all requests for this path, or none; nil: that depends on the request.
+function router.covers(use, path) return not use.at or covers(use.at, router.parse("app:use", path)) end
+
 -- wrap(uses, fn [, own [, segments]]) -> fn inside the middleware `uses` and then `own`, the first outermost; for a route
 -- of the segments, without what never runs for it.
 local function wrap(uses, fn, own, segments)
@@ -307,7 +332,10 @@ local function wrap(uses, fn, own, segments)
   for _, list in ipairs { uses, own } do
     for _, use in ipairs(list) do
       local always = use.at and segments and covers(use.at, segments)
-      if always ~= false then all[#all + 1] = { fn = always and use.inner or use.fn, where = use.where or "?" } end
+      if always ~= false then
+        local inner = use.inner or use.fn
+        all[#all + 1] = { fn = always and inner or use.fn, inner = inner, at = use.at, where = use.where or "?" }
+      end
     end
   end
   for i = #all, 1, -1 do
@@ -320,9 +348,9 @@ local function wrap(uses, fn, own, segments)
       fn = use.fn
     end
   end
-  if #functions == 0 then return fn end
+  if #functions == 0 then return fn, all end
   table.insert(functions, 1, fn)
-  return core.chain(functions, places)
+  return core.chain(functions, places), all
 end
 
 -- plain_segments(path) -> the segments of a path as the server behind app:proxy may read it: decoded, with a backslash as
@@ -381,10 +409,32 @@ end
 
 local function respond_404() return 404 end
 
-local function new_scope(parent, app, prefix)
-  local scope = { uses = {} }
+-- named(flat, pattern, run, log) -> run, which names the route of the request first (nil: none), and the access log of its
+-- app, if it has one and the listener has records.
+local function named(flat, pattern, run, log)
+  local route = flat.records and pattern and core.route(pattern, flat.records ~= true and flat.records or nil)
+  if not flat.records or not (route or log) then return run end
+  local set_route = core.set_route
+  return function(req, res)
+    set_route(req, route, log)
+    return run(req, res)
+  end
+end
+
+local function add_place(flat, use, prefix, uses, n)
+  local rules = router.rules(use)
+  if not rules then return end
+  flat.places[#flat.places + 1] = { rules = rules, where = use.where or "?", prefix = #prefix > 0 and pattern_of(prefix) or "",
+    all = flat.places, uses = uses, n = n }
+end
+
+local function new_scope(flat, parent, app, prefix)
+  local scope = { uses = {}, app = app, parent = parent, depth = #prefix }
   if parent then table.move(parent.uses, 1, #parent.uses, 1, scope.uses) end
-  for _, use in ipairs(app.uses) do scope.uses[#scope.uses + 1] = placed(use, prefix) end
+  for _, use in ipairs(app.uses) do
+    scope.uses[#scope.uses + 1] = placed(use, prefix)
+    add_place(flat, use, prefix, scope.uses, #scope.uses)
+  end
   scope.on_error = app.on_error or parent and parent.on_error
   scope.on_not_found = app.on_not_found or parent and parent.on_not_found
   scope.use_where = app.use_where or parent and parent.use_where
@@ -395,7 +445,8 @@ local function new_scope(parent, app, prefix)
     res:status(404)
     return not_found(req, res)
   end or respond_404
-  scope.missing = wrap(scope.uses, scope.not_found)
+  scope.log = app.access or parent and parent.log
+  scope.missing = named(flat, nil, wrap(scope.uses, scope.not_found), scope.log)
   scope.too_big = wrap(scope.uses, core.too_large)
   return scope
 end
@@ -422,28 +473,36 @@ local function has_param(segments)
 end
 
 local function flatten(flat, app, prefix, parent)
-  local scope = new_scope(parent, app, prefix)
+  local scope = new_scope(flat, parent, app, prefix)
   for _, route in ipairs(app.routes) do
+    for _, use in ipairs(route.uses or {}) do add_place(flat, use, prefix) end
     local at = { joined(prefix, route.segments) }
     if #prefix > 0 and #route.segments == 1 and route.segments[1].text == "" then at[2] = prefix end
     for _, segments in ipairs(at) do
+      local pattern = pattern_of(segments)
+      local run, uses = wrap(scope.uses, route.fn or (route.files or route.proxy):runner(#prefix + route.skip, scope.not_found),
+        route.uses, segments)
       add_leaf(flat, route.method, segments, {
-        run = wrap(scope.uses, route.fn or (route.files or route.proxy):runner(#prefix + route.skip, scope.not_found),
-          route.uses, segments),
+        run = named(flat, pattern, run, scope.log), uses = uses, too_big = named(flat, pattern, scope.too_big, scope.log),
         files = route.files or route.proxy and not has_param(segments), scope = scope, max_body = route.max_body,
-        time_max = route.time_max, limited = route.max_body ~= nil or route.time_max ~= nil,
-        where = route.where, shown = route.shown,
+        time_max = route.time_max, slow = route.slow,
+        limited = route.max_body ~= nil or route.time_max ~= nil or route.slow ~= nil,
+        where = route.where, shown = route.shown, route = route,
       })
     end
   end
   local whole_star = app.star
-  if whole_star and not parent then flat.star = { run = wrap(scope.uses, whole_star.fn), where = whole_star.where } end
+  if whole_star and not parent then
+    local run, uses = wrap(scope.uses, whole_star.fn)
+    flat.star = { run = named(flat, "*", run, scope.log), uses = uses, where = whole_star.where }
+  end
   local tunnel = app.connect
   if tunnel and parent then
     error(string.format("%s: a CONNECT request has no path, so its route cannot be in a mounted app; define it in the "
       .. "app of ls.listen", tunnel.where or "?"), 0)
   elseif tunnel then
-    flat.connect = { run = wrap(scope.uses, tunnel.fn), where = tunnel.where }
+    local run, uses = wrap(scope.uses, tunnel.fn)
+    flat.connect = { run = named(flat, "*", run, scope.log), uses = uses, where = tunnel.where }
   end
   if parent then
     local below = joined(prefix, { { rest = "rest" } })
@@ -492,35 +551,64 @@ local function shortcuts(trie)
   return plain, by_prefix
 end
 
--- list_routes(flat) -> the routes as text for --check: one line each with method (of a WebSocket "WS"), pattern and place,
--- sorted by pattern.
+-- list_routes(flat) -> the routes for --check, sorted by pattern: { { method =, pattern =, where =, middleware = places, max_body =,
+-- timeout = }, ... }. The method of a WebSocket is "WS".
 local function list_routes(flat)
-  local rows, widths = {}, { 0, 0 }
+  local rows = {}
+  local function add(leaf, method, pattern)
+    local places, time = {}, leaf.time_max
+    for i, use in ipairs(leaf.uses) do places[i] = use.where end
+    rows[#rows + 1] = {
+      method = leaf.shown or method, pattern = pattern, where = leaf.where or "?", middleware = places, max_body = leaf.max_body,
+      timeout = time and time > 0 and (math.tointeger(time / 1000) or time / 1000) or time and false,
+    }
+  end
   for method, entries in pairs(flat.methods) do
-    for _, entry in ipairs(entries) do
-      rows[#rows + 1] = { entry.leaf.shown or method, pattern_of(entry.segments), entry.leaf.where or "?" }
-    end
+    for _, entry in ipairs(entries) do add(entry.leaf, method, pattern_of(entry.segments)) end
   end
-  if flat.star then rows[#rows + 1] = { "OPTIONS", "*", flat.star.where or "?" } end
-  if flat.connect then rows[#rows + 1] = { "CONNECT", "*", flat.connect.where or "?" } end
+  if flat.star then add(flat.star, "OPTIONS", "*") end
+  if flat.connect then add(flat.connect, "CONNECT", "*") end
   table.sort(rows, function(a, b)
-    if a[2] ~= b[2] then return a[2] < b[2] end
-    return a[1] < b[1]
+    if a.pattern ~= b.pattern then return a.pattern < b.pattern end
+    return a.method < b.method
   end)
-  for _, row in ipairs(rows) do
-    for i, width in ipairs(widths) do widths[i] = math.max(width, #row[i]) end
-  end
-  for i, row in ipairs(rows) do
-    for column, width in ipairs(widths) do row[column] = row[column] .. (" "):rep(width - #row[column]) end
-    rows[i] = string.format("  %s  %s  (%s)\n", row[1], row[2], row[3])
-  end
-  return concat(rows)
+  return rows
 end
 
--- compile(app) -> { dispatch =, failed =, name_route =, routes = } for core.listen. Raises when two routes are the
--- same.
-function router.compile(app)
-  local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {} }
+-- The routes of the app `of`, and of those mounted in it, where it is mounted first: { { method =, segments = below the prefix of
+-- the app, leaf = }, ... }, in no order.
+local function routes_of(flat, of)
+  local found, first = {}, nil
+  for method, entries in pairs(flat.methods) do
+    for _, entry in ipairs(entries) do
+      local scope = entry.leaf.scope
+      while scope and scope.app ~= of do scope = scope.parent end
+      if scope then
+        first = first or scope
+        if scope == first then
+          local segments = table.move(entry.segments, scope.depth + 1, #entry.segments, 1, {})
+          found[#found + 1] = { method = method, segments = segments, leaf = entry.leaf }
+        end
+      end
+    end
+  end
+  return found
+end
+
+-- Whether a route may upgrade connections to WebSocket.
+local function has_tunnels(flat)
+  for _, entries in pairs(flat.methods) do
+    for _, entry in ipairs(entries) do
+      if entry.leaf.shown == "WS" or entry.leaf.proxy then return true end
+    end
+  end
+  return false
+end
+
+-- compile(app, records) -> { dispatch =, failed =, name_route =, routes =, routes_of =, tunnels = } for core.listen. `records`: its routes
+-- are named for records, true or the name of their host. Raises when two routes are the same.
+function router.compile(app, records)
+  local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {}, records = records, places = {} }
   local root_scope = flatten(flat, app, {}, nil)
 
   local tries, plain, by_prefix = {}, {}, {}
@@ -552,6 +640,22 @@ function router.compile(app)
     local trie = tries[method] or any_trie
     if segments then return walk_segments(trie, segments, 1, 0) end
     return walk(trie, path, 2, 0)
+  end
+
+  local function named_route(path)
+    for _, leaf in pairs(flat.seen) do
+      if pattern_of(leaf.segments) == path then return leaf end
+    end
+  end
+
+  local function matching(path)
+    local leaf = leaf_of("GET", path, find(path, "%", 1, true) and decode_segments(path) or nil)
+    return leaf and not leaf.missing and leaf
+  end
+
+  for _, place in ipairs(flat.places) do
+    place.named, place.matching = named_route, matching
+    if place.rules.compiled then place.rules.compiled(place) end
   end
 
   local function scope_of(path, segments)
@@ -623,7 +727,8 @@ function router.compile(app)
     if not leaf or leaf.missing then return no_route(req, res, method, path, segments) end
     if leaf.max_body ~= nil then too_big = set_body_max(req, leaf.max_body or nil) end
     if leaf.time_max then set_time_max(req, leaf.time_max) end
-    if too_big then return leaf.scope.too_big(req, res) end
+    if leaf.slow then core.slow(req, leaf.slow) end
+    if too_big then return leaf.too_big(req, res) end
     if leaf.files then
       if not segments then remember(method, path, leaf.run) end
       return leaf.run(req, res)
@@ -675,7 +780,7 @@ function router.compile(app)
   router.names[dispatch] = name_route
   return {
     dispatch = dispatch, failed = failed, name_route = name_route,
-    routes = function() return list_routes(flat) end,
+    routes = function() return list_routes(flat) end, routes_of = function(of) return routes_of(flat, of) end, tunnels = has_tunnels(flat),
   }
 end
 

@@ -21,6 +21,7 @@ local options = require "luaserve.options"
 local seal = require "luaserve.seal"
 local usage = require "luaserve.usage"
 local dicts = require "luaserve.dict"
+local place = require("luaserve.router").place
 
 -- A site may replace the globals.
 local find, format, pack, sub, unpack = string.find, string.format, string.pack, string.sub, string.unpack
@@ -54,9 +55,13 @@ local session_options = {
 }
 session.calls = { ["ls.session"] = { session_options, listed = true } } -- SessionOptions
 
-local function log(record, text) core.log("debug", format("session: the cookie of %s %s", record.req.ip, text)) end
+local function log(record, text)
+  if record then core.log("debug", format("session: the cookie of %s %s", record.req.ip, text)) end
+end
 
-local no_entry = { data = {} }
+local nothing = {}
+local no_entry = { data = nothing }
+local of_cookie = {} -- lists of settings, by the name of the cookie
 
 -- open_cookie(settings, value, mark) -> entry | nil
 local function open_cookie(settings, value, mark)
@@ -101,6 +106,13 @@ local function read(record, settings)
   local value, mark = cookie_of(record.req, settings.cookie, mark_chars)
   if not value then return {} end
   local entry, data = settings.read(record, settings, value, mark)
+  for _, other in next, not entry and of_cookie[settings.cookie] or nothing do
+    if other ~= settings and not other.told and other.read(nil, other, value, mark) then
+      other.told = true
+      core.log("warn", format("ls.session: the middleware of two stores or secrets has the cookie %q, and each ends the session "
+        .. "of the other: give one of them another name, cookie = %q", settings.cookie, settings.cookie .. "2"))
+    end
+  end
   if not entry then return {} end
   local now, saved = time(), entry.saved
   if now >= saved + settings.max_age or now >= entry.created + settings.lifetime then
@@ -373,15 +385,16 @@ function session.new(...)
         .. "environment or from a file; one that is made here is another one in each state")
     end
   end
+  of_cookie[settings.cookie] = of_cookie[settings.cookie] or {}
+  table.insert(of_cookie[settings.cookie], settings)
   local maker, warned = maker_of(function(req, res)
-    local record = { -- of at most eight fields
-      __index = methods, __newindex = new_index, settings = settings, req = req, res = res, entry = no_entry, due = false,
-    }
+    local record = { __index = methods, __newindex = new_index, settings = settings, req = req, res = res } -- entry, due
     local self = setmetatable(read(record, settings), record)
+    record.entry = record.entry or no_entry
     if record.due and res and not res.sent then save(self, record) end -- now: a response that is written in parts may begin
     return self
   end), false
-  return function(req, res, next_fn)
+  return place(function(req, res, next_fn)
     local before = own(req, "session", maker)
     next_fn()
     local self, record = own(req, "session")
@@ -394,7 +407,7 @@ function session.new(...)
       core.log("warn", format("%s: the session was changed and is not stored, because the response had begun when the "
         .. "handler returned; call req.session:save() before it begins", req.path))
     end
-  end
+  end, { session = settings })
 end
 
 return session

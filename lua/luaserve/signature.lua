@@ -9,8 +9,9 @@ local json = require "luaserve.json"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 
-local byte, find, format, match, sub = string.byte, string.find, string.format, string.match, string.sub
-local time, type, unpack = os.time, type, string.unpack
+local byte, char, concat, find, format = string.byte, string.char, table.concat, string.find, string.format
+local gsub, match, pack, sub, unpack = string.gsub, string.match, string.pack, string.sub, string.unpack
+local time, type = os.time, type
 
 local signature = {}
 
@@ -75,6 +76,47 @@ local function key_of(call, text)
   if key_count == keys_max then keys, key_count = {}, 0 end
   keys[text], key_count = key, key_count + 1
   return key
+end
+
+-- A value of DER: its tag, the length, the bytes (X.690 section 8.1).
+local function der(tag, ...)
+  local bytes = concat { ... }
+  return tag .. (#bytes < 128 and char(#bytes) or #bytes < 256 and "\x81" .. char(#bytes) or "\x82" .. pack(">I2", #bytes))
+    .. bytes
+end
+local SEQUENCE <const>, INTEGER <const>, BITS <const> = "\x30", "\x02", "\x03"
+local rsa <const> = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00" -- RFC 8017, appendix A.1
+local p256 <const> = "\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07" -- RFC 5480
+local ed25519 <const> = "\x30\x05\x06\x03\x2b\x65\x70" -- RFC 8410
+
+-- A positive integer of big-endian bytes.
+local function integer(bytes)
+  bytes = gsub(bytes, "^\0+", "")
+  return der(INTEGER, (bytes == "" or byte(bytes) >= 128) and "\0" or "", bytes)
+end
+
+-- key_of_jwk(jwk) -> the public key of a JSON Web Key (RFC 7518 section 6, RFC 8037), as that of key_of with `kid` | nil:
+-- it is of another kind, or malformed
+function signature.key_of_jwk(jwk)
+  local function bytes(name, length)
+    local value = type(jwk[name]) == "string" and core.crypto_decode(base64url, jwk[name])
+    return value and (#value == length or not length and #value > 0 and #value <= 1024) and value or nil
+  end
+  local algorithm, key
+  if jwk.kty == "RSA" then
+    local n, e = bytes "n", bytes "e"
+    algorithm, key = rsa, n and e and der(SEQUENCE, integer(n), integer(e))
+  elseif jwk.kty == "EC" and jwk.crv == "P-256" then
+    local x, y = bytes("x", 32), bytes("y", 32)
+    algorithm, key = p256, x and y and "\4" .. x .. y
+  elseif jwk.kty == "OKP" and jwk.crv == "Ed25519" then
+    algorithm, key = ed25519, bytes("x", 32)
+  end
+  if not key then return nil end
+  local text = core.crypto_encode(base64, der(SEQUENCE, algorithm, der(BITS, "\0", key)))
+  local made, name = core.crypto_key("-----BEGIN PUBLIC KEY-----\n" .. gsub(text, ("."):rep(64), "%0\n")
+    .. "\n-----END PUBLIC KEY-----\n")
+  return made and { key = made, algorithm = name, kid = jwk.kid }
 end
 
 -- The key, of those for ls.crypto.sign and verify: a PEM key.
@@ -176,26 +218,31 @@ local function why(claims, issuer, audience, leeway)
   return "the token is for another audience"
 end
 
--- verifier(call, key, options) -> a function from a token to its claims | nil, message, code. Raises.
-function signature.verifier(call, key, given)
+-- verifier(call, key, options [, find_keys, bytes_max]) -> a function from a token to its claims | nil, message, code.
+-- `find_keys`, in place of `key`: a function from the header of a token to a list of keys | nil, message, code. Raises.
+function signature.verifier(call, key, given, find_keys, bytes_max)
   if given ~= nil and type(given) ~= "table" then usage.error("%s: options must be a table", call) end
   given = given or {}
   local leeway = options.take(call, given, signature.calls["ls.crypto.jwt.verify"], {}).leeway_ms // 1000
   local issuer, audience = given.issuer, given.audience
   if issuer ~= nil then check_string(call, issuer, "issuer") end
   if audience ~= nil then check_string(call, audience, "audience") end
-  local list = {}
-  for i, text in ipairs(type(key) == "table" and key or { key }) do list[i] = key_of(call, text) end
-  if #list == 0 then key_of(call, nil) end
+  local fixed = {}
+  bytes_max = bytes_max or token_bytes_max
+  for i, text in ipairs(find_keys and {} or type(key) == "table" and key or { key }) do fixed[i] = key_of(call, text) end
+  if not find_keys and #fixed == 0 then key_of(call, nil) end
 
   return function(token)
     if type(token) ~= "string" then return nil, "there is no token", "EINVAL" end
-    if #token > token_bytes_max then return nil, format("the token has more than %d bytes", token_bytes_max), "ELIMIT" end
+    if #token > bytes_max then return nil, format("the token has more than %d bytes", bytes_max), "ELIMIT" end
     local head, payload, code = match(token, "^([%w_-]+)%.([%w_-]+)%.([%w_-]+)$")
     local header = head and object_of(head)
     local given_code = header and core.crypto_decode(base64url, code)
     if not given_code then return nil, "the text is not a token", "EINVAL" end
     if header.crit ~= nil then return nil, "the token needs an extension (crit)", "EINVAL" end
+    local list, message, err = fixed, nil, nil
+    if find_keys then list, message, err = find_keys(header) end
+    if not list then return nil, message, err end
     local data, right = sub(token, 1, #head + 1 + #payload), false
     for i = 1, #list do
       right = right or list[i].algorithm == header.alg and is_signed(list[i], data, given_code)

@@ -68,6 +68,34 @@ function methods.rows(self, sql, ...)
   end, nil, nil, call
 end
 
+-- The runs of database_rows.lua, by what they return: changes, rows, a row.
+local function runs_of(kind)
+  local function runs(how, field)
+    return function(self, call, sql, ...)
+      check_call(self, sql, call, kind)
+      if kind == "transaction" then database.check_open(self) end
+      local result = sure(self, call, sql, core_run(self.handle, how, sql, ...))
+      if field then return result[field] end
+      return result
+    end
+  end
+  return { runs(EXEC, "changes"), runs(QUERY), runs(ONE) }
+end
+local of_db, of_tx = runs_of "database", runs_of "transaction"
+
+-- db:insert(name, row: table<string, any> [, options: RowOptions]) -> row: table
+-- Inserts a row into a table and returns it, with the values that the database has given. ls.json.null is NULL.
+function methods.insert(self, ...) return database.rows(self, "insert", of_db, "db", ...) end
+
+-- db:update(name, columns: table<string, any>, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- Sets columns of the rows that have these values, or one of a list of values, and returns their number; with the option
+-- returning the rows. Raises without a condition.
+function methods.update(self, ...) return database.rows(self, "update", of_db, "db", ...) end
+
+-- db:delete(name, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- Deletes the rows that have these values, as db:update finds them.
+function methods.delete(self, ...) return database.rows(self, "delete", of_db, "db", ...) end
+
 -- tx is a Transaction: the statements of a transaction; the argument of the function of db:transaction.
 local tx_methods = {}
 
@@ -88,6 +116,18 @@ function tx_methods.query(self, sql, ...) return run_in(self, "tx:query", QUERY,
 -- tx:one(sql, ...: any) -> row: table?
 -- As db:one.
 function tx_methods.one(self, sql, ...) return run_in(self, "tx:one", ONE, sql, ...) end
+
+-- tx:insert(name, row: table<string, any> [, options: RowOptions]) -> row: table
+-- As db:insert.
+function tx_methods.insert(self, ...) return database.rows(self, "insert", of_tx, "tx", ...) end
+
+-- tx:update(name, columns: table<string, any>, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- As db:update.
+function tx_methods.update(self, ...) return database.rows(self, "update", of_tx, "tx", ...) end
+
+-- tx:delete(name, condition: table<string, any> [, options: RowOptions]) -> changes: integer | rows: table[]
+-- As db:delete.
+function tx_methods.delete(self, ...) return database.rows(self, "delete", of_tx, "tx", ...) end
 
 local tx_meta = strict("a transaction", tx_methods)
 
@@ -115,7 +155,10 @@ function methods.migrate(self, list, ...)
   local call <const>, version <const> = "db:migrate", "pragma user_version"
   check_call(self, "", call, "database")
   database.check_migrations(self, call, list, ...)
-  if sure(self, call, version, core_run(self.handle, ONE, version)).user_version == #list then return true end
+  local hashes = core_run(self.handle, QUERY, database.get_hashes) or {} -- nil: there is no such table yet
+  database.check_hashes(call, list, hashes)
+  local before = sure(self, call, version, core_run(self.handle, ONE, version)).user_version
+  if before == #list and #hashes == #list then return true end
   return database.transaction(function(tx)
     local from = run_in(tx, call, ONE, version).user_version -- another state may have been first
     database.check_version(self, call, from, #list)
@@ -123,6 +166,10 @@ function methods.migrate(self, list, ...)
       sure(tx, call .. ": migration " .. i, list[i], core.sqlite_script(tx.handle, list[i]))
     end
     if from < #list then run_in(tx, call, EXEC, version .. " = " .. #list) end
+    run_in(tx, call, EXEC, database.make_hashes)
+    for i, sql in ipairs(list) do
+      run_in(tx, call, EXEC, "insert or ignore into luaserve_migration values(?, ?)", i, database.hash_of(sql))
+    end
   end, commit, begin(self, call))
 end
 
@@ -162,6 +209,7 @@ function sqlite.open(path, given, ...)
   elseif not handle then
     usage.error("ls.sqlite: %s has other options at %s, which stay until a restart", usage.quote(path), message)
   end
+  if path ~= ":memory:" then require("luaserve.private").file(path, "the database " .. path) end
   opened[path] = opened[path] or setmetatable({ handle = handle, target = path }, meta)
   return opened[path]
 end

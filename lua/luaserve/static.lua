@@ -134,6 +134,7 @@ function static.new(prefix, folder, opts)
   elseif not object then
     usage.error("%s: cannot open the folder %s: %s", fname, usage.quote(folder), message)
   end
+  require("luaserve.private").folder(folder)
   folder = folder:gsub("(.)/+$", "%1")
   return setmetatable({ object = object, folder = folder, dotfiles = out.dotfiles }, files_meta)
 end

@@ -492,6 +492,13 @@ function template.open(folder, given, ...)
   return views
 end
 
+-- folders() -> list of the folders given to ls.templates
+function template.folders()
+  local list = {}
+  for i, views in ipairs(all) do list[i] = views[views_meta].folder end
+  return list
+end
+
 -- is(value) -> whether value is a result of ls.templates.
 function template.is(value) return getmetatable(value) == views_meta end
 

@@ -24,6 +24,7 @@ local server_only = {
   tickets = { "tickets", "text", "the file name of ticket keys" }, -- the same on several servers
 }
 local listener_only = {
+  acme = true, -- AcmeOptions - in place of cert: a certificate that the server gets from an authority, and renews
   ticket_secret = true, -- string|string[] - that servers share, with ls.config{ redis = }: ticket keys over Redis
 }
 local client_only = {
@@ -44,6 +45,12 @@ tls.calls = {
 local listener_calls = tls.calls["ls.listen: tls"]
 tls.calls["ls.tcp: tls"] = listener_calls
 local one_certificate = { certificate_options }
+
+-- lacking(names) -> those of the lines of `names` that no option acme of the site has.
+function tls.lacking(names)
+  local acme = package.loaded["luaserve.acme"]
+  return acme and acme.lacking(names) or names
+end
 
 local tls_forms = 'a table such as { cert = "cert.pem", key = "key.pem" }, a list of such tables, or "self-signed"'
 
@@ -67,6 +74,7 @@ local function check_cert(where, out)
   if not out.cert then
     usage.error('%s is missing; give the certificate, such as cert = "cert.pem"', option(where, "cert"))
   end
+  require("luaserve.private").file(out.key or out.cert, "the key " .. (out.key or out.cert))
   return out
 end
 
@@ -80,28 +88,42 @@ local function protocols(where, list)
   return table.concat(list, ",")
 end
 
+-- The certificate of the option acme, for the core; nil: it is not given. taken: the names of those before it in a list.
+local function acme_of(where, given, taken)
+  if given.acme == nil then return nil end
+  for name in pairs(given) do
+    if certificate_options[name] or taken and name ~= "acme" then
+      usage.error("%s: acme and %s exclude each other: a list of certificates may have both, { { acme = ... }, { cert = ... } }",
+        where, tostring(name))
+    end
+  end
+  return require("luaserve.acme").read(option(where, "acme"), given.acme, taken or {})
+end
+
 -- { { cert =, key = }, ... } -> a list of certificates for the core. `named`: the options beside them.
-local function certificates(where, list, named)
-  local out = {}
+local function certificates(where, list, named, may_acme)
+  local out, taken = {}, {}
   for name in pairs(certificate_options) do
     if named[name] ~= nil then usage.error("%s is a list of certificates; put %s into one of them", where, name) end
   end
   for i, one in ipairs(list) do
     local place = string.format("%s%s[%d]", where, where:find(": ", 1, true) and "" or ": options", i)
     usage.check(one, "table", '%s must be a table such as { cert = "cert.pem", key = "key.pem" }', place)
-    out[i] = check_cert(place, take(place, one, one_certificate))
+    out[i] = may_acme and acme_of(place, one, taken) or check_cert(place, take(place, one, one_certificate))
   end
   return out
 end
 
-local http_names = { ["http/1.1"] = true, ["http/1.0"] = true }
-
--- A client that has negotiated HTTP/2 sends nothing else.
-local function check_http_names(where, list)
+-- `spoken`: the protocols of the listener, separated by commas. A client that has negotiated one sends nothing else.
+local function check_http_names(where, list, spoken)
+  local names = { ["http/1.0"] = true }
+  for name in spoken:gmatch("[^,]+") do names[name] = true end
   for _, name in ipairs(list) do
-    if not http_names[name] then
-      usage.error('%s names %s, which ls.listen does not speak; it speaks "http/1.1"', option(where, "alpn"),
-        usage.quote(name))
+    if name == "h2" and not names.h2 then
+      usage.error('%s names "h2", but http2 = false, or this build has no HTTP/2', option(where, "alpn"))
+    elseif not names[name] then
+      usage.error("%s names %s, which ls.listen does not speak; it speaks %s", option(where, "alpn"), usage.quote(name),
+        (spoken:gsub("[^,]+", '"%0"'):gsub(",", " and ")))
     end
   end
 end
@@ -112,15 +134,18 @@ local function server_settings(where, given, tables, alpn)
   for name, value in pairs(given) do
     if math.type(name) == "integer" and name >= 1 and name <= #given then list[name] = value else named[name] = value end
   end
-  if #list > 0 then list = certificates(where, list, named) end
+  local listens = tables == listener_calls
+  if #list > 0 then list = certificates(where, list, named, listens) end
+  if #list > 0 and named.acme ~= nil then usage.error("%s is a list of certificates; put acme into one of them", where) end
   local out = take(where, named, tables)
   out.alpn = alpn
   if given.alpn ~= nil then
     out.alpn = protocols(where, given.alpn)
-    if alpn then check_http_names(where, given.alpn) end
+    if alpn then check_http_names(where, given.alpn, alpn) end
   end
   if out.verify and not out.ca then usage.error("%s needs client_ca", option(where, "verify")) end
   out.verify = out.ca and (out.verify == "optional" and 1 or 2)
+  if #list == 0 and listens then list = { acme_of(where, named) } end
   if #list == 0 then
     list = { { cert = out.cert, key = out.key, password = out.password } }
     check_cert(where, list[1])
@@ -186,22 +211,23 @@ function tls.starttls(given)
   return out
 end
 
-local function trusted_of(fname, list, core)
+local function networks(fname, name, list, core)
   usage.refuse(type(list) ~= "table" or #list == 0, list,
-    '%s: trusted must be a list of addresses and networks such as { "127.0.0.1", "10.0.0.0/8" }', fname)
+    '%s: %s must be a list of addresses and networks such as { "127.0.0.1", "10.0.0.0/8" }', fname, name)
   for i, item in ipairs(list) do
     usage.refuse(type(item) ~= "string" or not core.is_network(item), item,
-      '%s: trusted[%d] must be an address or a network such as "127.0.0.1", "10.0.0.0/8", "fd00::/8" or ' .. '"unix:"',
-        fname, i)
+      '%s: %s[%d] must be an address or a network such as "127.0.0.1", "10.0.0.0/8", "fd00::/8" or "unix:"', fname, name, i)
   end
   return list
 end
 
--- read(fname, given, core, out, alpn): reads tls, trusted and proxy_protocol of the table `given` into `out`, under the
+-- read(fname, given, core, out, alpn): reads tls, trusted, allow, deny and proxy_protocol of the table `given` into `out`, under the
 -- names of the core. `alpn`: the protocols of ALPN for a listener of HTTP, separated by commas, unless the site names
 -- some; nil: the site's only. Raises.
 function tls.read(fname, given, core, out, alpn)
-  if given.trusted ~= nil then out.trusted = trusted_of(fname, given.trusted, core) end
+  for _, name in ipairs { "trusted", "allow", "deny" } do
+    if given[name] ~= nil then out[name] = networks(fname, name, given[name], core) end
+  end
   if out.proxy_protocol and not out.trusted then
     usage.error('%s: proxy_protocol = true needs trusted, the addresses of the proxies, such as trusted = { "127.0.0.1" }',
       fname)

@@ -13,15 +13,15 @@ function usage.is_internal(source)
   return name ~= nil and preload[name == "init" and "luaserve" or "luaserve." .. name:gsub("/", ".")] ~= nil
 end
 
--- caller() -> "site.lua:12", the line of the site that called luaserve, or nil when the stack has no Lua function of
--- the site (a tail call may have replaced it).
-function usage.caller()
+-- caller([whole]) -> "site.lua:12", the line of the site that called luaserve, or nil when the stack has no Lua function of
+-- the site (a tail call may have replaced it). `whole`: with the whole path of a file.
+function usage.caller(whole)
   local level = 2
   while true do
     local info = debug.getinfo(level, "Sl")
     if not info then return nil end
     if info.what ~= "C" and info.currentline > 0 and not usage.is_internal(info.source) then
-      return info.short_src .. ":" .. info.currentline
+      return (whole and info.source:match("^@(.*)") or info.short_src) .. ":" .. info.currentline
     end
     level = level + 1
   end
@@ -75,7 +75,7 @@ end
 -- no_more(call, last, ...): raises if an argument after `last` is not nil: it would be ignored. `call` shows the right
 -- call, such as "app:error(fn)". A second result of `require` after `last` is ignored.
 function usage.no_more(call, last, ...)
-  for i = usage.is_loader_data(last, (...)) and 2 or 1, select("#", ...) do
+  for i = (...) ~= nil and usage.is_loader_data(last, (...)) and 2 or 1, select("#", ...) do
     local extra = select(i, ...)
     if extra ~= nil then
       usage.error("too many arguments for %s: got %s as well%s", call, usage.quote(extra),
@@ -113,7 +113,10 @@ end
 -- so: 0, "" and an empty table, which databases return for what they do not have. nil: nil.
 function usage.decider(option, fn)
   local function decided(first, ...)
-    if first == 0 or first == "" or type(first) == "table" and next(first) == nil and getmetatable(first) == nil then
+    local meta = type(first) == "table" and getmetatable(first)
+    local empty = type(first) == "table" and next(first) == nil
+      and (meta == nil or meta == getmetatable(require("luaserve.json").array {})) -- also that of no rows
+    if first == 0 or first == "" or empty then
       local at = debug.getinfo(fn, "S")
       error(('%s: the function at %s:%d has returned %s; 0, "" and {} are true in Lua: return true, or the user, or nil')
         :format(option, at.short_src, at.linedefined, type(first) == "table" and "{}" or usage.quote(first)), 0)

@@ -13,4 +13,7 @@ enum { LS_ESCAPE_BYTES_MAX = 4 * LS_UTF8_BYTES_MAX };
  * receives the number of bytes read. Returns the number of bytes written; the terminating zero follows them. */
 size_t ls_escape_character(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text, size_t len, size_t *taken);
 
+/* The same as a part of a string of JSON (RFC 8259 section 7); an invalid byte becomes U+FFFD. */
+size_t ls_escape_json(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text, size_t len, size_t *taken);
+
 #endif

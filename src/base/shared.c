@@ -99,6 +99,6 @@ void ls_shared_each(ls_shared *shared, const ls_shared_kind *kind, void (*fn)(ls
 {
     ls_mutex_lock(&shared->lock);
     LS_LIST_EACH (ls_shared_object, object, &shared->objects, node)
-        if (object->kind == kind) fn(object, to);
+        if (kind == NULL || object->kind == kind) fn(object, to);
     ls_mutex_unlock(&shared->lock);
 }

@@ -15,7 +15,7 @@
 typedef struct ls_shared ls_shared;
 typedef struct ls_shared_object ls_shared_object;
 
-enum { LS_SHARED_NAME_BYTES_MAX = 100, LS_SHARED_WHERE_BYTES = 80 };
+enum { LS_SHARED_NAME_BYTES_MAX = 100, LS_SHARED_WHERE_BYTES = 80, LS_FIGURES_MAX = 3 };
 
 typedef struct ls_shared_kind {
     const char *name; /* "dict" */
@@ -26,6 +26,10 @@ typedef struct ls_shared_kind {
      * time, so its options replace the old ones. Otherwise returns whether they are those of the object. NULL: every
      * definition is the same. Called under the lock of the registry. */
     bool (*redefine)(ls_shared_object *object, const void *options, bool reloaded);
+    /* What the object is now: one value for each of the names. NULL: it has no figures. Called under the lock of the
+     * registry. */
+    void (*look)(ls_shared_object *object, uint64_t figures[LS_FIGURES_MAX]);
+    const char *figures[LS_FIGURES_MAX]; /* names; NULL after the last one */
 } ls_shared_kind;
 
 struct ls_shared_object { /* the first field of every object */
@@ -41,7 +45,7 @@ int ls_shared_open(ls_shared **out);
 /* Close every object and free the registry. No state is left. */
 void ls_shared_close(ls_shared *shared);
 
-/* Call fn(object, to) for each object of the kind, under the lock of the registry. */
+/* Call fn(object, to) for each object of the kind, NULL: of every kind, under the lock of the registry. */
 void ls_shared_each(ls_shared *shared, const ls_shared_kind *kind, void (*fn)(ls_shared_object *object, void *to),
                     void *to);
 

@@ -6,10 +6,13 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "base/io/log_stderr.h"
 #include "cli/embedded.h"
 #include "cli/main.h"
+#include "cli/pack.h"
 #include "cli/pid.h"
 #include "cli/repl.h"
+#include "port/file/image.h"
 #include "script/core/lua/lua_folder.h"
 #include "script/core/lua/lua_modules.h"
 #include "script/core/lua/push.h"
@@ -26,9 +29,14 @@ static const struct command {
     {"new", ls_command_lua, "make a folder with a site, its tests and editor settings"},
     {"test", ls_command_test, "run the tests of a site"},
     {"stress", ls_stress_main, "load test of a server"},
+    {"pack", ls_command_lua, "make one executable of luaserve, a site and its files"},
     {"reload", ls_command_lua, "have the running server load its site again"},
+    {"upgrade", ls_command_lua, "have another process of the program replace the running server"},
     {"stop", ls_command_lua, "stop the running server"},
     {"status", ls_command_lua, "print whether the server runs"},
+    {"top", ls_command_lua, "what the running server does now"},
+    {"unready", ls_command_lua, "have the health page of the running server say that it is not ready"},
+    {"ready", ls_command_lua, "the opposite"},
     {"repl", ls_command_repl, "a prompt for Lua, also in a running server"},
     {"install", ls_command_service, "make a Windows service of a site"},
     {"uninstall", ls_command_service, "delete the Windows service"},
@@ -40,7 +48,9 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 int ls_command_line(int argc, char **argv)
 {
-    for (size_t i = 0; argc > 1 && i < COMMANDS; i++)
+    const int packed = ls_pack_open();
+    if (packed < 0) return LS_STATUS_FAILED;
+    for (size_t i = 0; argc > 1 && packed == 0 && i < COMMANDS; i++)
         if (strcmp(commands[i].name, argv[1]) == 0) return commands[i].run(argc - 1, argv + 1);
     return ls_command_serve(argc, argv);
 }
@@ -75,6 +85,12 @@ static int program_reload(lua_State *L)
     return ls_push_boolean(L, ls_pid_reload((long)luaL_checkinteger(L, 1)) == 0);
 }
 
+/* upgrade(id) -> whether the process was notified */
+static int program_upgrade(lua_State *L)
+{
+    return ls_push_boolean(L, ls_pid_upgrade((long)luaL_checkinteger(L, 1)) == 0);
+}
+
 /* stop(id, path) -> whether the process has ended, whether in order */
 static int program_stop(lua_State *L)
 {
@@ -92,11 +108,18 @@ static int program_build(lua_State *L)
 
 static void push_program(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"build", program_build}, {"files", program_files},
-                                         {"owner", program_owner}, {"reload", program_reload},
-                                         {"stop", program_stop},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"build", program_build},
+                                         {"files", program_files},
+                                         {"owner", program_owner},
+                                         {"reload", program_reload},
+                                         {"stop", program_stop},
+                                         {"upgrade", program_upgrade},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     luaL_setfuncs(L, ls_lua_folder_functions, 0);
+    lua_newtable(L);
+    luaL_setfuncs(L, ls_pack_functions, 0);
+    lua_setfield(L, -2, "pack");
     lua_newtable(L);
     luaL_setfuncs(L, ls_repl_functions, 0);
     lua_setfield(L, -2, "repl");
@@ -105,6 +128,7 @@ static void push_program(lua_State *L)
     lua_setfield(L, -2, "service");
     ls_set_text(L, "version", ls_server_version());
     ls_set_text(L, "backend", ls_server_backends());
+    ls_set_boolean(L, "static", *ls_main_libraries() != '\0');
     lua_createtable(L, COMMANDS, 0);
     for (size_t i = 0, listed = 0; i < COMMANDS; i++) {
         if (commands[i].help == NULL) continue;
@@ -140,11 +164,15 @@ static void take_line(lua_State *L, int values, int argc, char **argv, int at, l
                  {"e", offsetof(ls_arguments, server.source)},
                  {"editor", offsetof(ls_arguments, editor)},
                  {"log", offsetof(ls_arguments, log)},
+                 {"log_format", offsetof(ls_arguments, log_format)},
                  {"log_level", offsetof(ls_arguments, log_level)},
                  {"name", offsetof(ls_arguments, name)},
+                 {"overlay", offsetof(ls_arguments, overlay)},
                  {"pid", offsetof(ls_arguments, pid)}},
       switches[] = {{"check", offsetof(ls_arguments, server.check)},
+                    {"json", offsetof(ls_arguments, json)},
                     {"listen", offsetof(ls_arguments, listen)},
+                    {"packed", offsetof(ls_arguments, packed)},
                     {"version", offsetof(ls_arguments, version)}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (lua_getfield(L, values, texts[i].key) == LUA_TSTRING)
@@ -156,6 +184,8 @@ static void take_line(lua_State *L, int values, int argc, char **argv, int at, l
     if (args->server.source != NULL) {
         args->server.site = "(command line)";
         args->server.source_bytes = strlen(args->server.source);
+    } else if (ls_image_site() != NULL) {
+        args->server.site = ls_image_site();
     } else if (at < argc) {
         args->server.site = argv[at++];
     }
@@ -215,5 +245,6 @@ int ls_line_read(const char *line, int argc, char **argv, ls_arguments *args)
 {
     const int status = call_lua(line, argc, argv, args);
     if (status == LS_LINE_READ && args->log_level != NULL) (void)ls_server_log_level(args->log_level);
+    if (status == LS_LINE_READ && args->log_format != NULL) ls_log_set_json(strcmp(args->log_format, "json") == 0);
     return status;
 }

@@ -1,4 +1,5 @@
 /* main.c - the commands that serve a site: `luaserve site.lua`, and dev. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "cli/main.h"
 #include "cli/pid.h"
 #include "cli/repl.h"
+#include "port/file/image.h"
 #include "server/program.h"
 
 enum { FLUSH_SECONDS_MAX = 1, CLOSE_SECONDS_MAX = 15 };
@@ -60,32 +62,40 @@ static void reopen_logs(void *user)
     ls_log_file_reopen();
 }
 
-static void hint(void *user)
+typedef struct serving {
+    ls_server *server;
+    const char *takes_pid; /* NULL, or the file of the process that this one replaces */
+    bool hints;
+} serving;
+
+static void on_serving(void *user)
 {
-    ls_server *const *server = user;
-    ls_program_log_hint(*server);
+    const serving *s = user;
+    if (s->hints) ls_program_log_hint(s->server);
+    if (s->takes_pid != NULL) (void)ls_pid_file_take(s->takes_pid);
 }
 
 static int serve(ls_arguments *args)
 {
     ls_server *server;
-    if (args->log == NULL && !args->server.dev) {
-        args->server.serving = hint;
-        args->server.user = &server;
-    }
+    serving now = {.hints = args->log == NULL && !args->server.dev};
+    args->server.serving = on_serving;
+    args->server.user = &now;
     if (args->log != NULL && ls_log_file_open(args->log) < 0) return LS_STATUS_FAILED;
     args->server.signals = 1;
     args->server.notify = 1;
     args->server.reopen_logs = reopen_logs;
     if (args->pid != NULL) ls_pid_take_reload();
     if (open_server(&args->server, args->editor, &server) != LS_STATUS_OK) return LS_STATUS_FAILED;
-    if (args->pid != NULL && !args->server.check && ls_pid_file_open(args->pid) < 0) {
+    now.server = server;
+    if (args->pid != NULL && ls_program_replaces(server)) now.takes_pid = args->pid;
+    if (args->pid != NULL && now.takes_pid == NULL && !args->server.check && ls_pid_file_open(args->pid) < 0) {
         ls_server_close(server);
         return LS_STATUS_FAILED;
     }
     if (args->server.check) {
-        printf("%s: ok\n", args->server.site);
-        ls_server_describe(server);
+        if (!args->json) printf("%s: ok\n", args->server.site);
+        ls_program_describe(server, args->json);
         ls_server_close(server);
         return LS_STATUS_OK;
     }
@@ -105,11 +115,17 @@ static int serve(ls_arguments *args)
 int ls_command_serve(int argc, char **argv)
 {
     ls_arguments args = {0};
-    const int status = ls_line_read("serve", argc, argv, &args);
+    const int status = ls_line_read(ls_image_site() != NULL ? "packed" : "serve", argc, argv, &args);
     if (status != LS_LINE_READ) return status;
+    if (args.packed) return ls_command_lua(1, (char *[]){"inside"});
+    const int err = args.overlay != NULL ? ls_image_overlay(args.overlay) : LS_OK;
+    if (err < 0) {
+        fprintf(stderr, "luaserve: cannot use --overlay %s: %s\n", args.overlay, ls_error_text(err));
+        return LS_STATUS_USAGE;
+    }
     if (!args.version) return serve(&args);
-    printf("luaserve %s\n%sback end: %s\nline editor: %s\n", ls_server_version(), ls_server_build(),
-           ls_server_backends(), ls_repl_editor);
+    printf("luaserve %s\n%sback end: %s\nline editor: %s\n%s", ls_server_version(), ls_server_build(),
+           ls_server_backends(), ls_repl_editor, ls_main_libraries());
     return LS_STATUS_OK;
 }
 

@@ -2,10 +2,13 @@
  * commands of Windows. */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
+#include <gnu/libc-version.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +25,16 @@ static void fill_standard_descriptors(void)
     }
 }
 
+/* Sockets that were for process 1 are for this child, which says that it is one. */
+static void take_over_sockets(void)
+{
+    const char *pid = getenv("LISTEN_PID");
+    char own[24];
+    (void)snprintf(own, sizeof own, "%ld", (long)getpid());
+    if (pid != NULL && strcmp(pid, "1") == 0) (void)setenv("LISTEN_PID", own, 1);
+    (void)setenv("LUASERVE_PROCESS_1", "1", 1);
+}
+
 /* Process 1 of a container gets the orphans of all others, and must wait for them. The server does so in a child: a
  * wait for any child would take the status of those of io.popen and os.execute. Returns in the child; process 1 passes
  * signals on to it and ends with its status. One of the terminal (SI_KERNEL) has reached the child already. */
@@ -32,13 +45,18 @@ static void reap_as_process_1(void)
     int status;
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, &before);
-    const pid_t child = fork();
+    pid_t child = fork();
     while (child > 0) {
         const int number = sigwaitinfo(&all, &info);
+        if (number == SIGRTMIN && info.si_pid == child && info.si_code == SI_QUEUE) { /* an upgrade: successor.h */
+            child = info.si_value.sival_int;
+            continue;
+        }
         if (number > 0 && number != SIGCHLD && info.si_code != SI_KERNEL) (void)kill(child, number);
         for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;)
             if (ended == child) _Exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
     }
+    if (child == 0) take_over_sockets();
     (void)sigprocmask(SIG_SETMASK, &before, NULL); /* without a child (-1): no orphan is waited for */
 }
 
@@ -82,6 +100,18 @@ void ls_command_end_within(unsigned seconds, int status)
 void ls_main_set_env(const char *value, int replace)
 {
     (void)setenv("LUASERVE_ENV", value, replace);
+}
+
+/* A static program has no interpreter, the loader of shared libraries (getauxval(3)). */
+const char *ls_main_libraries(void)
+{
+    static char text[200];
+    if (getauxval(AT_BASE) == 0)
+        (void)snprintf(
+            text, sizeof text,
+            "C library: glibc %s\nlibraries: inside this program; updates of the system do not reach them\n",
+            gnu_get_libc_version());
+    return text;
 }
 
 const char *ls_main_site_hint(const char *site)

@@ -10,7 +10,7 @@
  * a thread of its own when the pipe from the parent is closed. NULL: out of memory or descriptors. */
 FILE *ls_parent_open(void (*ended)(void));
 
-/* The path of this program: 0; -1: it is longer than `bytes`. */
+/* The absolute path of this program: 0; -1: it is unknown, or longer than `bytes`. */
 int ls_parent_program(char *path, size_t bytes);
 
 #endif

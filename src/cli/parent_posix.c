@@ -4,6 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/os/thread.h"
@@ -40,7 +44,16 @@ FILE *ls_parent_open(void (*ended)(void))
 int ls_parent_program(char *path, size_t bytes)
 {
     const ssize_t len = readlink("/proc/self/exe", path, bytes);
-    if (len < 0 || (size_t)len == bytes) return -1;
-    path[len] = '\0';
-    return 0;
+    if ((size_t)len == bytes) return -1;
+    if (len >= 0) {
+        path[len] = '\0';
+        return 0;
+    }
+    /* No /proc: the path that the program was started with (getauxval(3)). The working directory is still the same. */
+    const char *given = (const char *)getauxval(AT_EXECFN); /* NOLINT(performance-no-int-to-ptr) */
+    char *real = given != NULL ? realpath(given, NULL) : NULL;
+    const bool fits = real != NULL && strlen(real) < bytes;
+    if (fits) memcpy(path, real, strlen(real) + 1);
+    free(real);
+    return fits ? 0 : -1;
 }

@@ -54,11 +54,32 @@ int ls_pid_file_open(const char *path)
     return 0;
 }
 
+int ls_pid_file_take(const char *path)
+{
+    char own[sizeof pid_path];
+    if (snprintf(own, sizeof own, "%s~", path) >= (int)sizeof own) {
+        errno = ENAMETOOLONG;
+        return fail_path("write", path);
+    }
+    if (ls_pid_file_open(own) < 0) return -1;
+    if (rename(own, path) < 0) return fail_path("replace", path);
+    memcpy(pid_path, path, strlen(path) + 1);
+    return 0;
+}
+
+/* Not one that a process has made which replaces this one. */
+static int is_own_file(void)
+{
+    struct stat own, there;
+    return fstat(pid_fd, &own) == 0 && stat(pid_path, &there) == 0 && own.st_dev == there.st_dev &&
+           own.st_ino == there.st_ino;
+}
+
 void ls_pid_file_remove(int ok)
 {
     if (pid_fd < 0) return;
     if (ok && ftruncate(pid_fd, 0) < 0) (void)fail_path("write", pid_path); /* ls_pid_stop has the file open */
-    (void)unlink(pid_path);                                                 /* before the lock ends */
+    if (is_own_file()) (void)unlink(pid_path);                              /* before the lock ends */
     (void)close(pid_fd);
     pid_fd = -1;
 }
@@ -120,6 +141,11 @@ void ls_pid_take_reload(void)
 int ls_pid_reload(long pid)
 {
     return kill((pid_t)pid, SIGHUP);
+}
+
+int ls_pid_upgrade(long pid)
+{
+    return kill((pid_t)pid, SIGUSR2);
 }
 
 int ls_pid_stop(long pid, const char *path)

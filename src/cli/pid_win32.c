@@ -83,6 +83,11 @@ void ls_pid_file_remove(int ok)
 
 /* ---- the log ------------------------------------------------------------------------------------------------ */
 
+int ls_pid_file_take(const char *path)
+{
+    return ls_pid_file_open(path);
+}
+
 int ls_log_file_open(const char *path)
 {
     wchar_t *wide = ls_main_full_path(path);
@@ -141,6 +146,11 @@ long ls_pid_file_owner(const char *path)
 void ls_pid_take_reload(void)
 {
     /* The server always has its event. */
+}
+
+int ls_pid_upgrade(long pid)
+{
+    return -1;
 }
 
 int ls_pid_reload(long pid)

@@ -7,6 +7,7 @@
 
 #include <lauxlib.h>
 
+#include "base/io/terminal.h"
 #include "base/os/thread.h"
 #include "cli/main.h"
 #include "script/core/lua/push.h"
@@ -63,6 +64,22 @@ static int repl_read(lua_State *L)
 {
     static char text[READ_BYTES];
     return push_input(L, ls_repl_read((intptr_t)luaL_checkinteger(L, 1), text, sizeof text), text);
+}
+
+/* key(ms) -> the key that was pressed on the terminal, "": none within the time | nil: Ctrl-C, or the end of the input */
+static int repl_key(lua_State *L)
+{
+    const int key = ls_repl_key((int)luaL_checkinteger(L, 1));
+    const char text = (char)key;
+    if (key < 0) return 0;
+    lua_pushlstring(L, &text, key > 0);
+    return 1;
+}
+
+/* columns() -> those of the terminal */
+static int repl_columns(lua_State *L)
+{
+    return ls_push_integer(L, ls_terminal_columns(stdout));
 }
 
 static int repl_disconnect(lua_State *L)
@@ -181,6 +198,8 @@ const luaL_Reg ls_repl_functions[] = {{"connect", repl_connect},
                                       {"line", repl_line},
                                       {"close_editor", repl_close_editor},
                                       {"terminal", repl_terminal},
+                                      {"key", repl_key},
+                                      {"columns", repl_columns},
                                       {"serve", repl_serve},
                                       {"remove", repl_remove},
                                       {"interrupt", repl_interrupt},

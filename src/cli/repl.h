@@ -42,6 +42,10 @@ void ls_repl_catch_interrupts(void);
 /* Wait until standard input can be read. 1; LS_REPL_INTERRUPTED: Ctrl-C. */
 int ls_repl_wait_input(void);
 
+/* The key that is pressed on the terminal within `ms`, without an echo; 0: none; -1: the end of the input, or Ctrl-C, which
+ * does not end the program from the first call on. */
+int ls_repl_key(int ms);
+
 /* Whether standard input and output are a terminal. */
 int ls_repl_is_terminal(void);
 

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <termios.h>
 #include <unistd.h>
 
 static int interrupts[2] = {-1, -1}; /* a pipe: the handler of SIGINT writes one byte for each */
@@ -52,6 +53,23 @@ static int wait_for(int fd)
 int ls_repl_wait_input(void)
 {
     return wait_for(STDIN_FILENO);
+}
+
+int ls_repl_key(int ms)
+{
+    struct termios before, raw;
+    unsigned char key = 0;
+    if (interrupts[0] < 0) ls_repl_catch_interrupts();
+    if (tcgetattr(STDIN_FILENO, &before) < 0) return -1;
+    raw = before;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = interrupts[0], .events = POLLIN}};
+    const int got = poll(fds, 2, ms);
+    int result = got == 0 ? 0 : -1;
+    if (got > 0 && fds[1].revents == 0 && read(STDIN_FILENO, &key, 1) == 1) result = key;
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    return result;
 }
 
 int ls_repl_is_terminal(void)

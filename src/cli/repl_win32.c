@@ -1,6 +1,7 @@
 /* repl_win32.c - see repl.h. Unix sockets exist since Windows 10 1803. The console edits lines itself. */
 #include "cli/repl.h"
 
+#include <conio.h>
 #include <winsock2.h>
 
 #include <afunix.h>
@@ -40,6 +41,15 @@ static int wait_for(HANDLE other)
 int ls_repl_wait_input(void)
 {
     return wait_for(GetStdHandle(STD_INPUT_HANDLE));
+}
+
+int ls_repl_key(int ms)
+{
+    const HANDLE input = GetStdHandle(STD_INPUT_HANDLE);
+    if (WaitForSingleObject(input, (DWORD)ms) != WAIT_OBJECT_0) return 0;
+    if (_kbhit()) return _getch() & 255;
+    (void)FlushConsoleInputBuffer(input); /* an event that is no key */
+    return 0;
 }
 
 int ls_repl_is_terminal(void)

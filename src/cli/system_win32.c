@@ -35,6 +35,11 @@ void ls_main_set_env(const char *value, int replace)
     free(wide);
 }
 
+const char *ls_main_libraries(void)
+{
+    return "libraries: inside this program; updates of the system do not reach them\n";
+}
+
 const char *ls_main_site_hint(const char *site)
 {
     wchar_t *full = ls_main_full_path(site);

@@ -1,6 +1,6 @@
 /* http_head.h - the head of a request, whatever carried it: method, target and fields as spans of its bytes, so that
- * the head can move in memory. What only concerns the connection is not part of it: see ls_http1_terms in
- * http1_parse.h. */
+ * the head can move in memory. What only concerns the connection is not part of it: see
+ * ls_http_terms. */
 #ifndef LS_CODEC_HTTP_HEAD_H
 #define LS_CODEC_HTTP_HEAD_H
 
@@ -32,6 +32,13 @@ typedef struct ls_http_field {
     ls_span name, value; /* as sent; the value without surrounding white space */
 } ls_http_field;
 
+/* What a head says about the connection. */
+typedef struct ls_http_terms {
+    bool keep_alive;      /* by the version and Connection */
+    bool chunked;         /* a chunked body follows */
+    bool expect_continue; /* Expect: 100-continue, HTTP/1.1 and later */
+} ls_http_terms;
+
 typedef struct ls_http_limits {
     uint32_t head_bytes_max;   /* request line + fields + empty line; a longer head is a 431 */
     uint32_t target_bytes_max; /* a longer target is a 414 */
@@ -40,7 +47,7 @@ typedef struct ls_http_limits {
 
 typedef struct ls_http_head {
     ls_http_method method;
-    uint8_t version; /* 10 or 11 */
+    uint8_t version; /* 10, 11 or 20 */
     bool has_body;   /* with or without a known length */
     bool has_length;
     bool lists;              /* Connection lists others than close, keep-alive and upgrade, such as names of fields */

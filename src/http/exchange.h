@@ -16,6 +16,11 @@
 #include "net/stream/stream.h"
 #include "port/port.h"
 
+struct ls_tls_peer; /* net/tls/tls.h */
+struct ls_recorder; /* http/record.h, as the next one */
+struct ls_route;
+struct ls_record_sink;
+
 typedef struct ls_exchange ls_exchange;
 typedef struct ls_http_handler ls_http_handler;
 
@@ -26,6 +31,8 @@ struct ls_http_handler {
      * actor. It may respond and release the exchange without an actor. If no actor is free, `start` only sets
      * x->actor, and is called again from inside it. */
     void (*start)(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x);
+    bool tunnels;                       /* it may upgrade connections to WebSocket */
+    const struct ls_recorder *recorder; /* NULL: no sink gets the records of its requests */
 };
 
 /* A connection that was taken over from HTTP. */
@@ -78,6 +85,9 @@ typedef struct ls_transport {
     int (*unexpect_end)(ls_thread_ctx *ctx, ls_exchange *x);
     /* The local address of the connection; valid until the release. */
     const struct ls_addr *(*local)(const ls_exchange *x);
+    /* What TLS has negotiated, in *room or elsewhere, valid until the release; NULL: no TLS, or not known any more.
+     * The function itself may be NULL: never. */
+    const struct ls_tls_peer *(*peer)(const ls_exchange *x, struct ls_tls_peer *room);
     const char *no_upgrade; /* if upgrade is NULL: the reason */
     bool hints;             /* it can send a 103 before the response: LS_DATA_HINTS */
 } ls_transport;
@@ -104,18 +114,18 @@ struct ls_exchange {
     /* What each part of a response reads comes first: one cache line. A message for many clients touches all of
      * them. */
     const ls_transport *transport;
-    void *conn;        /* the transport's connection */
-    ls_stream *stream; /* whose queue has the response; NULL: that of the transport, which has `queued` bytes */
-    size_t queued;
-    int error;            /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
-    uint8_t response;     /* enum ls_response_phase */
-    uint8_t framing;      /* enum ls_framed, set with the head */
-    uint8_t open_framing; /* that of an unknown length: set by the transport */
-    bool no_body;         /* set with the head: the response has no body, or none that is sent */
-    bool running;         /* the handler is on the stack: its transport finds a release when it has returned */
-    bool released;        /* by the handler */
-    int64_t length;       /* Content-Length of a body that is written in parts; -1: unknown */
-    uint64_t written;     /* bytes of the body in all parts so far, also of one that is not sent */
+    void *conn;            /* the transport's connection */
+    ls_stream *stream;     /* whose queue has the response; NULL: that of the transport, which has `queued` bytes */
+    _Atomic size_t queued; /* the thread of the connection may take some while the handler adds others */
+    int error;             /* 0, or the LS_E* code that ended the exchange; LS_ECANCELED: aborted */
+    uint8_t response;      /* enum ls_response_phase */
+    uint8_t framing;       /* enum ls_framed, set with the head */
+    uint8_t open_framing;  /* that of an unknown length: set by the transport */
+    bool no_body;          /* set with the head: the response has no body, or none that is sent */
+    bool running;          /* the handler is on the stack: its transport finds a release when it has returned */
+    bool released;         /* by the handler */
+    int64_t length;        /* Content-Length of a body that is written in parts; -1: unknown */
+    uint64_t written;      /* bytes of the body in all parts so far, also of one that is not sent */
 
     const ls_http_handler *handler; /* set by the transport */
     ls_actor *actor;                /* set by start; by the transport, if the thread is inside one already */
@@ -139,7 +149,8 @@ struct ls_exchange {
     /* the response: set before respond or the first write */
     int status; /* 100..999; default 200 */
     bool close; /* close the connection after the response; set by the transport if the client does not keep it. Later
-                    * also when the connection cannot be kept: see exchange_out.h */
+                    * also when the connection cannot be kept: see exchange_out.h. Without effect where a connection
+                    * carries several exchanges: an unread body ends with its stream */
     bool has_type;        /* `fields` contains Content-Type */
     bool has_date;        /* `fields` contains the Date of an upstream server */
     bool may_have_server; /* false: `fields` contains no Server */
@@ -149,7 +160,13 @@ struct ls_exchange {
     /* What few exchanges have, side by side: it costs the others least. */
     ls_block *trailers;   /* of the request, as received, data[0..to): see ls_trailers_add. NULL: none */
     ls_block *end_fields; /* trailers of the response, lines in data[0..to), or NULL: see ls_exchange_trailer */
-    uint32_t id_field;    /* 1 + the number of the field of the request whose value names it in logs; 0: `id` does */
+    const struct ls_recorder *recorder; /* that of the handler; NULL: the next six are not set (http/record.h) */
+    uint64_t began_ns, first_ns; /* first_ns 1: as the end */
+    const struct ls_route *route;
+    struct ls_record_sink *access_log; /* in place of that of the listener; NULL: that one */
+    ls_block *record_more;             /* contains an ls_record_more */
+    bool refused;                      /* it gets no handler */
+    uint32_t id_field; /* 1 + the number of the field of the request whose value names it in logs; 0: `id` does */
     ls_response_filter *filter; /* the first one of the response; NULL: none */
 
     ls_http_head head; /* large */

@@ -2,11 +2,15 @@
 #include "http/exchange_out.h"
 
 #include <assert.h>
+#include <stdio.h>
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/err.h"
 #include "codec/http_text.h"
+#include "net/refused.h"
 
+enum { AT_ONCE_BYTES = 65536 }; /* the first byte of such a response leaves with the last one */
 enum { SEND_AT_BYTES = 16384 }; /* write sends the queue when it has this length */
 
 /* The client must not take the bytes sent so far for a complete response. */
@@ -32,6 +36,7 @@ static int begin(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *s
     if (x->has_type || !has_content) x->type = NULL;
     x->no_body = !has_content || x->head.method == LS_HTTP_HEAD;
     x->framing = length < 0 ? x->open_framing : ls_status_is_framed(x->status) ? LS_FRAMED_BY_LENGTH : LS_FRAMED_NOT;
+    if (x->recorder != NULL) x->first_ns = length >= 0 && length <= AT_ONCE_BYTES ? 1 : ls_clock_ns();
     if (x->framing == LS_FRAMED_BY_CLOSE || (!x->body_done && unread_is_long(x))) x->close = true;
     if (x->no_body) {
         ls_slices_drop(slices, count);
@@ -45,7 +50,7 @@ int ls_exchange_hints(ls_thread_ctx *ctx, ls_exchange *x, const ls_hints *hints)
     ls_slice slice = ls_slice_static(hints->lines, hints->len);
     if (x->error != 0) return x->error;
     if (x->response != LS_RESPONSE_NONE) return LS_EBUSY;
-    if (!x->transport->hints || x->head.version < 11) return LS_DONE;
+    if (!x->transport->hints || x->head.version == 10) return LS_DONE;
     const int err = x->transport->data(ctx, x, &slice, 1, LS_DATA_HINTS);
     return err < 0 ? err : ls_exchange_flush(ctx, x);
 }
@@ -142,6 +147,21 @@ int ls_exchange_finish(ls_thread_ctx *ctx, ls_exchange *x)
     if (err < 0) return ls_exchange_fail(x, err);
     x->response = LS_RESPONSE_DONE;
     return LS_DONE;
+}
+
+void ls_exchange_refuse(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *why)
+{
+    char text[160], from[LS_ADDR_TEXT_BYTES];
+    const char *status_text = ls_status_text(status);
+    const int len =
+        snprintf(text, sizeof text, "%s%s%s\n", status_text, why != NULL ? ": " : "", why != NULL ? why : "");
+    ls_slice slice = ls_slice_static(text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
+    ls_refused_log("%s %d: %s", ls_addr_logged(x->remote, from), status, why != NULL ? why : status_text);
+    x->status = status;
+    x->refused = true;
+    x->type = "text/plain; charset=utf-8";
+    x->close = true;
+    (void)ls_exchange_respond(ctx, x, &slice, 1);
 }
 
 void ls_exchange_abort(ls_thread_ctx *ctx, ls_exchange *x)

@@ -28,9 +28,9 @@
  *
  * Threads. The calls come from inside x->actor. HTTP/1 has one exchange of a connection at a time, so the actor of the
  * exchange is that of the stream and nothing is locked. Where a connection carries several exchanges (HTTP/2), these
- * run in different actors: there the functions of the transport are the place that takes the guard of the stream, a
- * short mutex which `received` and `sent` hold too. Nothing in these files touches anything but *x, so nothing here
- * needs it.
+ * run in different actors, and the connection in one of its own: there the functions of the transport are the border
+ * (http2/h2_conn_internal.h). Nothing in these files touches anything but *x, and of *x the connection changes only
+ * `queued`: whatever else it has to say, such as a loss, it says in x->actor.
  *
  * Early hints (ls_exchange_hints) are responses of their own before the head: LS_DATA_HINTS, and no phase. Trailers
  * (ls_exchange_trailer) are fields at the end of BY_PARTS: the slice of LS_DATA_LAST. A whole response that has some
@@ -69,6 +69,10 @@ void ls_shared_part_frame(char *data, size_t len); /* by HTTP/1.1, the one that 
  * there is nothing to flush; LS_PENDING: it is queued, also above the high-water mark, and the next flush sends it. */
 int ls_exchange_write_shared(ls_thread_ctx *ctx, ls_exchange *x, const ls_slice *part, bool now);
 
+/* A whole response without a handler: the text of the status and `why` (NULL: none), and a line of the log of refused
+ * requests. */
+void ls_exchange_refuse(ls_thread_ctx *ctx, ls_exchange *x, int status, const char *why);
+
 /* Send the queue now; LS_PENDING as for write. The response may be complete. */
 int ls_exchange_flush(ls_thread_ctx *ctx, ls_exchange *x);
 
@@ -102,7 +106,7 @@ int ls_exchange_fail(ls_exchange *x, int err);
 /* Bytes that the system has not accepted yet. */
 static inline size_t ls_exchange_queued(const ls_exchange *x)
 {
-    return x->stream != NULL ? ls_stream_queued(x->stream) : x->queued;
+    return x->stream != NULL ? ls_stream_queued(x->stream) : atomic_load_explicit(&x->queued, memory_order_relaxed);
 }
 
 /* Bytes of the body that the transport has accepted, without framing. */

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
+#include "port/file/image.h"
 
 #define PUT(to, literal) (memcpy((to), (literal), sizeof(literal) - 1), (to) + sizeof(literal) - 1)
 
@@ -53,14 +54,19 @@ static const char *coding_of(const char *path, size_t len)
     return len > 3 && memcmp(path + len - 3, ".gz", 3) == 0 ? "-gz" : "";
 }
 
+size_t ls_etag_of_info(const ls_file_info *info, const char *suffix, size_t suffix_len, char out[LS_ETAG_BYTES])
+{
+    const int64_t second = info->tag != 0 ? (int64_t)info->tag : info->modified_s;
+    return ls_etag_of_file(info->bytes, second, info->modified_ns, suffix, suffix_len, out);
+}
+
 static void make_lines(ls_cached_file *entry)
 {
     const ls_file_info *info = &entry->info;
     const char *coding = coding_of(entry->path, entry->path_len);
     char *to = PUT(entry->lines, "ETag: ");
     entry->etag = to;
-    entry->etag_len =
-        (uint8_t)ls_etag_of_file(info->bytes, info->modified_s, info->modified_ns, coding, strlen(coding), to);
+    entry->etag_len = (uint8_t)ls_etag_of_info(info, coding, strlen(coding), to);
     to = PUT(to + entry->etag_len, "\r\n");
     entry->etag_line_len = (uint8_t)(to - entry->lines);
     to = PUT(to, "Accept-Ranges: bytes\r\n");
@@ -93,7 +99,8 @@ ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file
     const int64_t now_s = ls_clock_wall_us() / 1000000, modified_s = file->info.modified_s;
     entry->info = file->info;
     entry->stable = modified_s < now_s - STABLE_S || modified_s > now_s + STABLE_S;
-    entry->dated = modified_s >= 0 && modified_s <= now_s;
+    entry->dated = modified_s >= 0 && modified_s <= now_s && file->info.tag == 0;
+    entry->fixed = file->at > 0 && ls_image_overlay_folder() == NULL;
     entry->type = ls_http_type_of(entry->path);
     make_lines(entry);
     if (in_memory) entry->body = after + path_len + 1;
@@ -297,9 +304,9 @@ enum ls_file_cache_result ls_file_cache_find(ls_file_cache *cache, const ls_file
         ls_list_push(&s->order, &entry->used);
         entry->used_ms = now_ms;
         result = LS_CACHE_FRESH;
-        if (has_passed(now_ms, entry->checked_ms, cache->limits.fresh_ms) ||
-            atomic_load_explicit(&entry->changes, memory_order_relaxed) !=
-                atomic_load_explicit(&cache->changes, memory_order_relaxed)) {
+        if (!entry->fixed && (has_passed(now_ms, entry->checked_ms, cache->limits.fresh_ms) ||
+                              atomic_load_explicit(&entry->changes, memory_order_relaxed) !=
+                                  atomic_load_explicit(&cache->changes, memory_order_relaxed))) {
             entry->checked_ms = now_ms;
             result = LS_CACHE_STALE;
             take_out_idle(cache, s, now_ms, &dropped);

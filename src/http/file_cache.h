@@ -48,6 +48,7 @@ typedef struct ls_cached_file {
     uint8_t lines_len;
     bool stable;     /* the last change was so long before that a further one has another time */
     bool dated;      /* there is a Last-Modified: the time of change is after 1970 and not in the future */
+    bool fixed;      /* inside the program, where it cannot change: always fresh */
     char lines[256]; /* "ETag: ...\r\nAccept-Ranges: bytes\r\nLast-Modified: ...\r\n" */
     size_t path_len, beneath_len;
     const char *path;
@@ -71,6 +72,10 @@ typedef struct ls_file_key {
  * fills it before the entry is put into a cache, and may then drop the file. Holds a reference to `file` if the entry
  * needs it. `file` NULL: the file does not exist. One reference, or NULL: out of memory. */
 ls_cached_file *ls_cached_file_make(const ls_file_key *key, ls_shared_file *file);
+
+/* The strong entity tag of a file, or of the part of it, or of another form, that the suffix names: ls_etag_of_file, of
+ * its time of change or, inside the program, of its tag. */
+size_t ls_etag_of_info(const ls_file_info *info, const char *suffix, size_t suffix_len, char out[LS_ETAG_BYTES]);
 
 static inline void ls_cached_file_drop(ls_cached_file *entry)
 {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/crypto/random.h"
 #include "base/os/memory.h"
 #include "http/http1_internal.h"
@@ -26,16 +27,25 @@ static void replace(ls_http_engine *e, const ls_http_handler *handler)
     atomic_store(&http1_of(e)->handler, handler);
 }
 
+/* It has begun to wait for its next request within the last LS_HTTP_PATIENT_MS. */
+static bool was_active(const ls_http1 *http, ls_http1_conn *c)
+{
+    const uint32_t left = ls_stream_recv_ms_left(ls_http1_stream(c));
+    return (uint64_t)left + LS_HTTP_PATIENT_MS > http->config.idle_ms_max;
+}
+
 static uint32_t drain(ls_http_engine *e, bool all)
 {
     ls_http1 *http = http1_of(e);
+    const bool patient = e->patient && !all;
     atomic_store(&http->draining, true);
     ls_mutex_lock(&http->mutex);
     LS_LIST_EACH (ls_http1_conn, c, &http->conns, node) {
         uint8_t phase = atomic_load(&c->phase);
         /* The phase may change meanwhile. That is harmless: only a receive is cancelled, and the owner posts it
          * again. */
-        if (phase == LS_H1_IDLE || (all && phase == LS_H1_FRESH)) ls_stream_cancel_recv(ls_http1_stream(c));
+        if ((phase == LS_H1_IDLE && !(patient && was_active(http, c))) || (all && phase == LS_H1_FRESH))
+            ls_stream_cancel_recv(ls_http1_stream(c));
     }
     ls_mutex_unlock(&http->mutex);
     return atomic_load(&http->open);
@@ -106,9 +116,35 @@ void ls_http1_local(ls_http_engine *engine, const ls_addr *local)
     http1_of(engine)->local = *local;
 }
 
+void ls_http1_hand_over(ls_http_engine *engine, ls_http1_heir *start, ls_http_engine *to)
+{
+    http1_of(engine)->heir = start;
+    http1_of(engine)->heir_engine = to;
+}
+
 /* ---- open and close a connection ---------------------------------------------------------------------------- */
 
 const size_t ls_http1_user_bytes = sizeof(ls_http1_conn);
+
+static bool has_lease(const ls_http_config *config)
+{
+    return config->requests_max > 0 || config->conn_ms_max > 0;
+}
+
+size_t ls_http1_room(const ls_http_config *config)
+{
+    return sizeof(ls_http1_conn) + (has_lease(config) ? sizeof(ls_http1_lease) : 0);
+}
+
+bool ls_http1_is_last(ls_http1_conn *c)
+{
+    const ls_http_config *config = &ls_http1_engine(c)->config;
+    ls_http1_lease *lease = (ls_http1_lease *)(c + 1);
+    if (!has_lease(config)) return false;
+    lease->requests++;
+    return (config->requests_max > 0 && lease->requests >= config->requests_max) ||
+           (config->conn_ms_max > 0 && ls_clock_coarse_ms() >= lease->ends_ms);
+}
 
 void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *engine)
 {
@@ -118,6 +154,8 @@ void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *engine)
     atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
     ls_stream_send_within(s, http->config.send_stall_ms_max);
     ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
+    if (has_lease(&http->config))
+        *(ls_http1_lease *)(c + 1) = (ls_http1_lease){.ends_ms = ls_clock_coarse_ms() + http->config.conn_ms_max};
     atomic_fetch_add(&http->open, 1);
     ls_mutex_lock(&http->mutex);
     ls_list_push(&http->conns, &c->node);
@@ -137,14 +175,46 @@ void ls_http1_conn_unlist(ls_http1_conn *c)
 
 void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    assert(c->exchange == NULL);
+    if (c->exchange != NULL) ls_http1_drop_exchange(ctx, c);
     ls_http1_drop_received(c);
-    ls_http1_conn_unlist(c);
+    ls_http1 *const http = ls_http1_engine(c);
     ls_stream *const s = ls_http1_stream(c);
-    if (c->linger && !ls_stream_sending(s)) /* without memory for an error response a send may be pending: cancel it */
-        ls_stream_linger(ctx, s, ls_http1_engine(c)->config.linger_ms_max);
-    else
-        ls_stream_close(ctx, s);
+    /* Without memory for an error response a send may be pending: cancel it. */
+    c->lingers = c->linger && !ls_stream_sending(s) && !atomic_load(&http->aborting);
+    if (c->lingers) {
+        ls_stream_linger(ctx, s, http->config.linger_ms_max);
+        return;
+    }
+    ls_http1_conn_unlist(c);
+    ls_stream_close(ctx, s);
+}
+
+void ls_http1_conn_lost(ls_thread_ctx *ctx, ls_http1_conn *c, int err)
+{
+    if (err < 0 && c->exchange != NULL) ls_http1_exchange_of(c)->x.error = err;
+    ls_http1_conn_close(ctx, c);
+}
+
+/* The parser has refused the bytes, at the first one that a request cannot have there: so they may be the beginning of
+ * the preface. */
+bool ls_http1_is_http2(const ls_http1_conn *c)
+{
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    enum { ENOUGH = sizeof "PRI *" - 1 };
+    const size_t have = ls_http1_unparsed(c), len = have < sizeof preface - 1 ? have : sizeof preface - 1;
+    return ls_http1_engine(c)->heir != NULL && !c->began && len >= ENOUGH &&
+           memcmp(c->in->data + c->in->from, preface, len) == 0;
+}
+
+void ls_http1_leave(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    ls_http1 *http = ls_http1_engine(c);
+    ls_stream *const s = ls_http1_stream(c);
+    const ls_slice received = {c->in, c->in->data + c->in->from, ls_http1_unparsed(c)};
+    ls_http1_conn_unlist(c);
+    ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, (uint64_t)-1); /* the other engine counts it */
+    http->heir(ctx, s, http->heir_engine, received);
+    atomic_fetch_sub(&http->open, 1); /* the last access */
 }
 
 void ls_http1_conn_drop(ls_http1_conn *c)
@@ -159,6 +229,7 @@ void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_http1_conn *c = ls_stream_user(s);
     ls_conn_limit *limit = ls_http1_engine(c)->conn_limit;
+    if (c->lingers) ls_http1_conn_unlist(c);
     ls_http1_conn_drop(c);
     ls_conn_limit_leave(limit); /* here, because a lingering connection still has its socket */
 }
@@ -170,12 +241,13 @@ void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c)
     ls_stream_set_actor(s, NULL);
     if (!ls_stream_sending(s)) ls_stream_cork_fin(s);
     const int err = ls_http1_send_out(ctx, c);
-    if (err != LS_PENDING && !ls_http1_end_changed(ctx, c, err)) ls_http1_conn_close(ctx, c);
+    if (err != LS_PENDING && !ls_http1_end_changed(ctx, c, err)) ls_http1_conn_lost(ctx, c, err);
 }
 
 bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err)
 {
     if (err != LS_ECHANGED || !ls_stream_may_send(ls_http1_stream(c)) || c->pipelined) return false;
+    if (c->exchange != NULL) ls_http1_exchange_of(c)->x.status = 503;
     ls_http1_end_with_error(ctx, c, 503, "the file has changed");
     return true;
 }
@@ -185,7 +257,7 @@ void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, c
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
     ls_stream_peer(ls_http1_stream(c), &peer);
-    ls_refused_log("%s %d: %s", ls_addr_host(&peer, text), status, why);
+    ls_refused_log("%s %d: %s", ls_addr_logged(&peer, text), status, why);
     c->linger = true;
     if (ls_http1_send_error(ctx, c, status, why) < 0)
         ls_http1_conn_close(ctx, c);

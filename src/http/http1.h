@@ -20,6 +20,12 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
  * room. */
 void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *engine);
 extern const size_t ls_http1_user_bytes;
+size_t ls_http1_room(const ls_http_config *config); /* the same, of an engine with these limits */
+
+/* Give the connections that begin with the preface of HTTP/2 to `start` with this engine and the received bytes, whose
+ * reference moves. Call it before the first connection. */
+typedef void ls_http1_heir(ls_thread_ctx *ctx, ls_stream *s, ls_http_engine *engine, ls_slice received);
+void ls_http1_hand_over(ls_http_engine *engine, ls_http1_heir *start, ls_http_engine *to);
 
 extern const ls_transport ls_http1_transport; /* of all exchanges of HTTP/1.1 */
 

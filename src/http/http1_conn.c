@@ -9,8 +9,10 @@
  * connection, and the next packet loads the new handler. So after the replacement the old handler runs only in packets
  * that had begun. */
 #include <assert.h>
+#include <string.h>
 
 #include "http/http1_internal.h"
+#include "net/tls/tls.h"
 
 enum { HEAD_TAIL_MIN = 512 }; /* with less room after it, a partial head moves to another block */
 
@@ -50,9 +52,9 @@ static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
 
 /* Receive the next request, or the rest of its head. LS_DONE: bytes were received; LS_PENDING: another thread may own
  * the connection now. */
-static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
+static int read_more(ls_thread_ctx *ctx, const ls_http1 *http, ls_http1_conn *c)
 {
-    const ls_http_config *config = &ls_http1_engine(c)->config;
+    const ls_http_config *config = &http->config;
     ls_stream *const s = ls_http1_stream(c);
     const enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
     int64_t result;
@@ -79,30 +81,46 @@ static int read_more(ls_thread_ctx *ctx, ls_http1_conn *c)
     return LS_DONE;
 }
 
+/* The bytes that were received are no request, or there is no memory for one. */
+static void refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
+{
+    const ls_http_handler *handler = atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_acquire);
+    if (handler->recorder != NULL) {
+        ls_addr peer;
+        const ls_text received = {c->in != NULL ? c->in->data + c->in->from : NULL, ls_http1_unparsed(c)};
+        ls_stream_peer(ls_http1_stream(c), &peer);
+        ls_record_refused(ctx, handler, &peer, ls_stream_filter(ls_http1_stream(c)) != NULL, received, status);
+    }
+    ls_http1_end_with_error(ctx, c, status, why);
+}
+
 /* ---- one exchange ------------------------------------------------------------------------------------------- */
 
-static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e, uint32_t head_bytes)
+static void fill_exchange(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, ls_http1_exchange *e,
+                          uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
+    ls_stream *const s = ls_http1_stream(c);
     e->awaits_sent = e->head_refused = e->fast = false;
     e->link = 0;
-    e->begin_at = ls_stream_end(ls_http1_stream(c)); /* not 0: a pipelined request */
+    e->begin_at = ls_stream_end(s); /* not 0: a pipelined request */
     c->pipelined = e->begin_at > 0;
-    ls_stream_peer(ls_http1_stream(c), &e->remote);
+    c->began = true;
+    ls_stream_peer(s, &e->remote);
 
     x->transport = &ls_http1_transport;
     x->conn = c;
-    x->stream = ls_http1_stream(c);
-    x->queued = 0;
+    x->stream = s;
+    atomic_init(&x->queued, 0);
     x->actor = ctx->inside; /* a pipelined request */
     x->task = NULL;
     x->wake = NULL;
-    x->id = ++ls_http1_thread_of(ls_http1_engine(c), ctx)->next_id;
+    x->id = ++ls_http1_thread_of(http, ctx)->next_id;
     x->bytes = c->in->data + c->in->from;
     x->remote = &e->remote;
-    x->secure = ls_stream_filter(ls_http1_stream(c)) != NULL;
-    x->body_bytes_max = ls_http1_engine(c)->config.body_bytes_max;
-    x->unread_bytes_max = ls_http1_engine(c)->config.unread_bytes_max;
+    x->secure = ls_stream_filter(s) != NULL;
+    x->body_bytes_max = http->config.body_bytes_max;
+    x->unread_bytes_max = http->config.unread_bytes_max;
     x->status = 200;
     x->response = LS_RESPONSE_NONE;
     x->open_framing = x->head.version > 10 ? LS_FRAMED_BY_PARTS : LS_FRAMED_BY_CLOSE;
@@ -129,15 +147,34 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchang
     }
 }
 
+/* The response is complete, and recorded when it is sent. Unless the bytes of a next request wait already. */
+static ls_http1_outcome end_when_sent(ls_thread_ctx *ctx, ls_http1_conn *c)
+{
+    ls_stream *const s = ls_http1_stream(c);
+    if (ls_http1_unparsed(c) == 0 && ls_stream_queued(s) > 0) {
+        ls_http1_set_phase(c, LS_H1_SENDING);
+        ls_stream_set_actor(s, NULL);
+        const int err = ls_http1_send_out(ctx, c);
+        if (err == LS_PENDING) return LS_H1_RELEASED;
+        if (err < 0) {
+            if (!ls_http1_end_changed(ctx, c, err)) ls_http1_conn_lost(ctx, c, err);
+            return LS_H1_RELEASED;
+        }
+    }
+    ls_http1_drop_exchange(ctx, c);
+    return LS_H1_AGAIN;
+}
+
 static ls_http1_outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !ls_http1_is_complete(c, e))
+    if ((e->link != 0 || ls_stream_receiving(ls_http1_stream(c))) && !ls_http1_is_complete(ctx, c, e))
         return LS_H1_RELEASED;
     const bool whole = ls_exchange_is_complete(&e->x), unread = !e->x.body_done;
     if (whole && !e->x.close) {
         if (unread) return ls_http1_skip_body(ctx, c);
-        ls_http1_drop_exchange(c);
+        if (e->x.recorder != NULL) return end_when_sent(ctx, c);
+        ls_http1_drop_exchange(ctx, c);
         return LS_H1_AGAIN;
     }
     /* A client that sent "Connection: close" sends no more bytes; others may still be sending. */
@@ -146,7 +183,7 @@ static ls_http1_outcome after_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
         ls_http1_end_incomplete(ctx, c);
         return LS_H1_RELEASED;
     }
-    ls_http1_drop_exchange(c);
+    if (e->x.recorder == NULL) ls_http1_drop_exchange(ctx, c);
     ls_http1_send_last(ctx, c);
     return LS_H1_RELEASED;
 }
@@ -157,11 +194,25 @@ void ls_http1_end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (after_exchange(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
 }
 
+/* A handler that waits holds no receive block: the text of the head moves to the unused end of the table of its fields, if
+ * there is room. */
+static void keep_head(ls_block *block, ls_exchange *x)
+{
+    ls_slice *const head = &x->head_bytes;
+    char *const to = (char *)(x->head.fields + LS_HTTP_FIELDS_MAX) - head->len;
+    if (head->block == block || to < (const char *)&x->head.fields[x->head.field_count]) return;
+    memcpy(to, head->ptr, head->len);
+    ls_slice_drop(head);
+    *head = ls_slice_of(block, (size_t)(to - block->data), head->len);
+    x->bytes = to;
+}
+
 /* The handler suspended. Send the parts written so far. */
 static void leave_suspended(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     if (e->link & LS_H1_DETACHED) return;
+    keep_head(c->exchange, &e->x);
     const ls_stream *const s = ls_http1_stream(c);
     /* The stream posts further sends for this actor. */
     assert((!ls_stream_receiving(s) && !ls_stream_sending(s)) || ls_stream_actor(s) == e->x.actor);
@@ -176,16 +227,17 @@ static void skip_on(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (ls_http1_skip_body(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
 }
 
-static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler,
+static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, const ls_http_handler *handler,
                                uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
-    fill_exchange(ctx, c, e, head_bytes);
+    fill_exchange(ctx, http, c, e, head_bytes);
     e->x.handler = handler;
-    ls_counter_add(&ls_http1_thread_of(ls_http1_engine(c), ctx)->requests, 1);
+    ls_record_begin(&e->x, handler);
+    ls_counter_add(&ls_http1_thread_of(http, ctx)->requests, 1);
     ls_http1_set_phase(c, LS_H1_HANDLING);
     /* Bytes for the tunnel may follow, which a client has let others choose: they are no requests if it is refused. */
-    if (e->x.head.method == LS_HTTP_CONNECT) e->x.close = true;
+    if (e->x.head.method == LS_HTTP_CONNECT || ls_http1_is_last(c)) e->x.close = true;
     return ls_exchange_start(ctx, &e->x) ? after_exchange(ctx, c) : LS_H1_RELEASED;
 }
 
@@ -196,35 +248,38 @@ static bool others_wait(const ls_thread_ctx *ctx)
 }
 
 /* The handler of the actor that the thread is inside was replaced. */
-static bool is_replaced(const ls_thread_ctx *ctx, const ls_http1_conn *c, const ls_http_handler *handler)
+static bool is_replaced(const ls_thread_ctx *ctx, const ls_http1 *http, const ls_http_handler *handler)
 {
-    return ctx->inside != NULL && atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_relaxed) != handler;
+    return ctx->inside != NULL && atomic_load_explicit(&http->handler, memory_order_relaxed) != handler;
 }
 
-static void run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
+static void run(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, const ls_http_handler *handler)
 {
     ls_stream *const s = ls_http1_stream(c);
     int err;
     for (;;) {
         const uint32_t have = ls_http1_unparsed(c);
-        if (have > 0 && have > c->in->seen && !is_replaced(ctx, c, handler)) {
+        if (have > 0 && have > c->in->seen && !is_replaced(ctx, http, handler)) {
             if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
-                ls_http1_end_with_error(ctx, c, 503, "out of buffers");
+                refuse(ctx, c, 503, "out of buffers");
                 return;
             }
             const char *why = NULL;
-            err = ls_http1_parse(c->in->data + c->in->from, have, c->in->seen, &ls_http1_engine(c)->config.head,
+            err = ls_http1_parse(c->in->data + c->in->from, have, c->in->seen, &http->config.head,
                                  &ls_http1_exchange_of(c)->x.head, &ls_http1_exchange_of(c)->terms, &why);
             if (err > 0) {
-                if (handle(ctx, c, handler, (uint32_t)err) == LS_H1_RELEASED) return;
-                if (c->in != NULL && ls_stream_queued(s) < ls_http1_engine(c)->config.write_bytes_high &&
-                    !others_wait(ctx))
+                if (handle(ctx, http, c, handler, (uint32_t)err) == LS_H1_RELEASED) return;
+                if (c->in != NULL && ls_stream_queued(s) < http->config.write_bytes_high && !others_wait(ctx))
                     continue;
             } else {
                 ls_block_drop(c->exchange);
                 c->exchange = NULL;
+                if (err < 0 && ls_http1_is_http2(c)) {
+                    ls_http1_leave(ctx, c);
+                    return;
+                }
                 if (err < 0) {
-                    ls_http1_end_with_error(ctx, c, -err, why);
+                    refuse(ctx, c, -err, why);
                     return;
                 }
                 c->in->seen = have;
@@ -240,16 +295,16 @@ static void run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *han
             ls_http1_set_phase(c, phase);
         }
         if (err == LS_DONE && c->in != NULL && ls_http1_unparsed(c) > c->in->seen) {
-            if (!others_wait(ctx) && !is_replaced(ctx, c, handler)) continue;
+            if (!others_wait(ctx) && !is_replaced(ctx, http, handler)) continue;
             ls_http1_set_phase(c, LS_H1_IDLE);
             ls_stream_set_actor(s, NULL);
             ls_stream_requeue(s); /* `received` continues with the next request */
             return;
         }
-        if (err == LS_DONE) err = read_more(ctx, c);
+        if (err == LS_DONE) err = read_more(ctx, http, c);
         if (err == LS_PENDING) return;
         if (err == LS_ENOMEM) {
-            ls_http1_end_with_error(ctx, c, 503, "out of buffers");
+            refuse(ctx, c, 503, "out of buffers");
             return;
         }
         if (err < 0) {
@@ -261,10 +316,11 @@ static void run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *han
 
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
 {
+    ls_http1 *http = ls_http1_engine(c);
     if (ctx->inside != NULL) {
-        run(ctx, c, handler);
+        run(ctx, http, c, handler);
     } else {
-        run(ctx, c, atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_acquire));
+        run(ctx, http, c, atomic_load_explicit(&http->handler, memory_order_acquire));
         ls_exchange_leave(ctx);
     }
 }
@@ -280,13 +336,13 @@ static void received_for_head(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t resu
     } else if (result == LS_EAGAIN) {
         ls_http1_run(ctx, c, NULL); /* it was requeued */
     } else if (result == LS_ETIMEDOUT && c->in != NULL) {
-        ls_http1_end_with_error(ctx, c, 408, "the request head took too long");
+        refuse(ctx, c, 408, "the request head took too long");
     } else if (result == LS_ECANCELED && (phase == LS_H1_HEAD || !c->last_look) &&
                !atomic_load(&ls_http1_engine(c)->aborting)) {
         c->last_look = phase != LS_H1_HEAD; /* a drain cancelled the receive, but bytes may be in transit */
         ls_http1_run(ctx, c, NULL);
     } else if (result == LS_ENOMEM) {
-        ls_http1_end_with_error(ctx, c, 503, "out of buffers");
+        refuse(ctx, c, 503, "out of buffers");
     } else {
         ls_http1_conn_close(ctx, c);
     }
@@ -313,6 +369,8 @@ static void end_received(ls_thread_ctx *ctx, ls_http1_conn *c, int64_t result)
         ls_http1_detach(ctx, c, e);
     else if (unexpects)
         ls_exchange_wake(ctx, &e->x);
+    else
+        ls_http1_watch(ctx, c, e); /* bytes of a next request: the end follows them, a reset does not */
 }
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
@@ -365,8 +423,9 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         break;
     case LS_H1_SENDING:
         if (err < 0) {
-            ls_http1_conn_close(ctx, c);
+            ls_http1_conn_lost(ctx, c, err);
         } else {
+            if (c->exchange != NULL) ls_http1_drop_exchange(ctx, c);
             ls_http1_set_phase(c, LS_H1_IDLE);
             ls_http1_run(ctx, c, NULL);
         }
@@ -375,7 +434,7 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
         if (err < 0) ls_http1_exchange_of(c)->x.error = err;
         skip_on(ctx, c);
         break;
-    default: ls_http1_conn_close(ctx, c); break;
+    default: ls_http1_conn_lost(ctx, c, err); break;
     }
 }
 
@@ -400,6 +459,14 @@ static const ls_addr *local(const ls_exchange *x)
     return &e->local;
 }
 
+static const ls_tls_peer *peer(const ls_exchange *x, ls_tls_peer *room)
+{
+    const ls_filter *session = x->stream != NULL ? ls_stream_filter(x->stream) : NULL;
+    if (session == NULL) return NULL;
+    ls_tls_peer_of(session, room);
+    return room;
+}
+
 const ls_transport ls_http1_transport = {
     .head = ls_http1_head,
     .data = ls_http1_data,
@@ -409,5 +476,6 @@ const ls_transport ls_http1_transport = {
     .upgrade = ls_http1_upgrade,
     .unexpect_end = ls_http1_unexpect_end,
     .local = local,
+    .peer = peer,
     .hints = true,
 };

@@ -34,7 +34,7 @@ ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c)
             break;
         }
     }
-    ls_http1_drop_exchange(c);
+    ls_http1_drop_exchange(ctx, c);
     if (err >= 0) return LS_H1_AGAIN;
     c->linger = true;
     ls_http1_send_last(ctx, c);
@@ -50,7 +50,7 @@ void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
     const bool at_once = e->link & LS_H1_LOST || atomic_load(&ls_http1_engine(c)->aborting);
     ls_stream *const s = ls_http1_stream(c);
     const bool earlier = ls_stream_truncate(s, e->begin_at);
-    ls_http1_drop_exchange(c);
+    ls_http1_drop_exchange(ctx, c);
     if (!earlier && !ls_stream_sending(s)) ls_stream_discard(s);
     if (at_once || (!earlier && !refused)) {
         ls_http1_conn_close(ctx, c);
@@ -62,10 +62,10 @@ void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c)
     }
 }
 
-bool ls_http1_is_complete(ls_http1_conn *c, ls_http1_exchange *e)
+bool ls_http1_is_complete(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e)
 {
     if (e->link & LS_H1_DETACHED) {
-        ls_http1_drop_exchange(c);
+        ls_http1_drop_exchange(ctx, c);
         ls_http1_drop_received(c);
         ls_http1_conn_drop(c);
         return false;

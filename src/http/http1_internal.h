@@ -33,6 +33,7 @@
 #include "http/exchange_out.h"
 #include "http/exchange_run.h"
 #include "http/http1.h"
+#include "http/record.h"
 #include "net/stream/stream.h"
 
 /* respond copies bytes without a block below this length after the head, into the same block. */
@@ -65,7 +66,9 @@ typedef struct ls_http1 {
     ls_conn_limit *conn_limit;
     _Atomic(const ls_http_handler *) handler; /* of requests from now on, see ls_http1_run */
     ls_http_config config;
-    ls_addr local; /* of the listener */
+    ls_addr local;       /* of the listener */
+    ls_http1_heir *heir; /* of connections of HTTP/2; NULL: they are refused */
+    ls_http_engine *heir_engine;
     _Atomic bool draining, aborting;
     ls_mutex mutex; /* guards the list of connections */
     ls_node conns;
@@ -102,7 +105,7 @@ typedef struct ls_http1_exchange {
     bool ahead_is_last;    /* `ahead` ends the body */
     bool fast;             /* the last body receive filled its room: the next one gets a large block */
     uint8_t link;          /* LS_H1_WATCHED, ... */
-    ls_http1_terms terms;  /* of the request */
+    ls_http_terms terms;   /* of the request */
     int read_error;        /* the body cannot be read on, but the response can still be sent */
     uint64_t body_left;    /* remaining bytes of a body with Content-Length */
     uint64_t wait_from_ms; /* start of the pending body receive */
@@ -121,18 +124,27 @@ _Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits in
 
 typedef struct ls_http1_conn { /* the user data of a stream */
     ls_node node;
-    ls_block *exchange; /* contains an ls_http1_exchange; NULL between requests */
+    /* Contains an ls_http1_exchange. NULL between requests; in SENDING and LAST, unless it is recorded: until its response
+     * is sent. */
+    ls_block *exchange;
     /* Receive block: in->data[in->from .. in->to) is unconsumed, and the parser has seen the first in->seen bytes of
      * that; NULL: no bytes. */
     ls_block *in;
     _Atomic uint8_t phase; /* another thread reads it in a drain */
     bool last_look : 1;    /* a drain cancelled the receive once; the next one still takes bytes that are in transit */
     bool linger : 1;       /* close with ls_stream_linger */
+    bool lingers : 1;      /* and is in the list until it is closed: an abort ends it */
     bool pipelined : 1;    /* other responses were queued when the last request began, or it has early hints */
+    bool began : 1;        /* a request was received */
     _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
 } ls_http1_conn;
 
 _Static_assert(sizeof(ls_http1_conn) <= 40, "an idle connection is small");
+
+typedef struct ls_http1_lease { /* follows the connection, if the listener limits requests or time of connections */
+    uint64_t ends_ms;
+    uint32_t requests;
+} ls_http1_lease;
 
 static inline ls_stream *ls_http1_stream(ls_http1_conn *c)
 {
@@ -176,10 +188,10 @@ static inline void ls_http1_drop_received(ls_http1_conn *c)
     c->in = NULL;
 }
 
-static inline void ls_http1_drop_exchange(ls_http1_conn *c)
+static inline void ls_http1_drop_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     ls_exchange *x = &ls_http1_exchange_of(c)->x;
-    ls_exchange_drop_fields(x);
+    ls_exchange_end(ctx, x);
     ls_slice_drop(&x->head_bytes);
     ls_slice_drop(&ls_http1_exchange_of(c)->ahead);
     ls_block_drop(c->exchange);
@@ -192,7 +204,10 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
 }
 
 /* http1.c */
-void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c); /* it has no exchange */
+/* It has no exchange, or one that is recorded now: see below. */
+void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c);
+void ls_http1_conn_lost(ls_thread_ctx *ctx, ls_http1_conn *c, int err); /* the same; err LS_OK: nothing is lost */
+bool ls_http1_is_last(ls_http1_conn *c);                        /* counts the request: its response closes */
 void ls_http1_conn_unlist(ls_http1_conn *c);                    /* a drain or an abort no longer finds it */
 void ls_http1_conn_drop(ls_http1_conn *c);                      /* one of its holders; the last one frees it */
 void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s);         /* ls_stream_handler.closed */
@@ -202,6 +217,10 @@ void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, c
 /* After a send that failed with `err`: respond with 503 if a file had changed before a byte was sent,
  * and nothing else was queued. */
 bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err);
+
+/* The connection begins with the preface of HTTP/2, for which there is an engine. */
+bool ls_http1_is_http2(const ls_http1_conn *c);
+void ls_http1_leave(ls_thread_ctx *ctx, ls_http1_conn *c); /* give it to that engine */
 
 /* http1_conn.c */
 extern const ls_stream_handler ls_http1_stream_handler;
@@ -225,7 +244,7 @@ ls_http1_outcome ls_http1_skip_body(ls_thread_ctx *ctx, ls_http1_conn *c);
 void ls_http1_end_incomplete(ls_thread_ctx *ctx, ls_http1_conn *c);
 /* The handler has released the exchange. true: no packet of it follows. Else the connection is released: it is closed
  * already, or such a packet calls ls_http1_end_exchange again. */
-bool ls_http1_is_complete(ls_http1_conn *c, ls_http1_exchange *e);
+bool ls_http1_is_complete(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 /* Learn of the loss of the connection while the handler waits for something else. */
 void ls_http1_watch(ls_thread_ctx *ctx, ls_http1_conn *c, ls_http1_exchange *e);
 /* The watch is not pending any more. false: its packet follows. */

@@ -196,13 +196,14 @@ int ls_http1_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *
     const size_t type_len = x->type != NULL ? strlen(x->type) : 0, body = beside ? slices[0].len : 0;
     const size_t fields_copied = x->fields_len <= FIELDS_COPIED_MAX ? x->fields_len : 0;
 
-    if (atomic_load_explicit(&ls_http1_engine(c)->draining, memory_order_relaxed)) x->close = true;
+    ls_http1 *http = ls_http1_engine(c);
+    if (atomic_load_explicit(&http->draining, memory_order_relaxed)) x->close = true;
     char *from = ls_stream_room(ctx, x->stream, HEAD_ROOM + type_len + fields_copied + body);
     if (from == NULL) {
         e->head_refused = true;
         goto no_memory;
     }
-    ls_http1_thread *thread = ls_http1_thread_of(ls_http1_engine(c), ctx);
+    ls_http1_thread *thread = ls_http1_thread_of(http, ctx);
     char *to = put_usual(from, thread, x, length, type_len);
     if (x->close)
         to = PUT(to, "Connection: close\r\n");

@@ -9,5 +9,9 @@ bool ls_http_config_same(const ls_http_config *a, const ls_http_config *b)
            a->body_rate_min == b->body_rate_min && a->idle_ms_max == b->idle_ms_max &&
            a->send_stall_ms_max == b->send_stall_ms_max && a->send_rate_min == b->send_rate_min &&
            a->unread_bytes_max == b->unread_bytes_max && a->linger_ms_max == b->linger_ms_max &&
-           a->write_bytes_high == b->write_bytes_high;
+           a->write_bytes_high == b->write_bytes_high && a->http2 == b->http2 &&
+           a->requests_max == b->requests_max && a->conn_ms_max == b->conn_ms_max &&
+           a->streams_per_ip_max == b->streams_per_ip_max &&
+           a->http2_streams_max == b->http2_streams_max && a->http2_resets_max == b->http2_resets_max &&
+           a->http2_window_bytes_max == b->http2_window_bytes_max;
 }

@@ -9,6 +9,9 @@
 typedef struct ls_http_stats {
     uint64_t connections, requests, responses, refused; /* refused: 4xx or 5xx responses without a handler */
     uint32_t open;                                      /* connections now; of http.sys requests, and no connections */
+    /* of HTTP/2: connections; streams that were refused because too many handlers run; streams that were reset, by the
+     * client or for its fault; connections that were ended for the client's fault */
+    uint64_t http2_connections, http2_refused, http2_resets, http2_ended;
 } ls_http_stats;
 
 typedef struct ls_http_engine ls_http_engine;
@@ -34,6 +37,10 @@ typedef struct ls_http_engine_ops {
 
 struct ls_http_engine {
     const ls_http_engine_ops *ops;
+    /* Set before `drain`: without `all`, connections that have got a response within the last LS_HTTP_PATIENT_MS stay
+     * for a request that is on its way. */
+    bool patient;
 };
+enum { LS_HTTP_PATIENT_MS = 2000 };
 
 #endif

@@ -23,6 +23,7 @@
 #include "net/handshake.h"
 #include "net/proxy_header.h"
 #include "net/refused.h"
+#include "net/stream/deadline.h"
 #include "net/stream/filter.h"
 
 enum {
@@ -40,8 +41,9 @@ struct ls_acceptor_service { /* constant, but for the count */
     _Atomic uint32_t handshakes;
     ls_tls *tls;
     ls_acceptor_protocol protocol;
-    ls_network *trusted;
-    size_t trusted_count;
+    ls_network *trusted, *allow, *deny;
+    size_t trusted_count, allow_count, deny_count;
+    uint32_t per_ip_max;
     bool proxy_protocol;
     int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
     size_t user_bytes;
@@ -216,8 +218,8 @@ static void log_failure(ls_stream *s, const char *why)
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
     ls_stream_peer(s, &peer);
-    ls_refused_log("%s %s: %s", ls_addr_host(&peer, text), h->expects_proxy_header ? "PROXY header" : "TLS handshake",
-                   why);
+    ls_refused_log("%s %s: %s", ls_addr_logged(&peer, text),
+                   h->expects_proxy_header ? "PROXY header" : "TLS handshake", why);
 }
 
 /* Close after `err`, the result of an operation. */
@@ -271,6 +273,27 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     ls_stream_send_within(s, 0);
     service->protocol.start(ctx, s, service->protocol.user);
     atomic_fetch_sub(&service->handshakes, 1); /* not earlier: until now nothing else counts the protocol's user */
+}
+
+/* ---- who may connect ------------------------------------------------------------------------------------------ */
+
+/* LS_OK: also counted, if the service has a limit; else a refusal, which is counted and logged. */
+static int admit(ls_acceptor *a, const ls_acceptor_service *service, const ls_addr *peer)
+{
+    ls_peers *const peers = ls_deadlines_peers(a->deadlines);
+    const char *why = NULL;
+    if (service->deny_count > 0 && ls_networks_have(service->deny, service->deny_count, peer))
+        why = "the address is in deny";
+    else if (service->allow_count > 0 && !ls_networks_have(service->allow, service->allow_count, peer))
+        why = "the address is not in allow";
+    if (why != NULL) {
+        ls_refusals_add(&peers->denied, peer, why);
+        return LS_EACCES;
+    }
+    if (service->per_ip_max == 0) return LS_OK;
+    const int err = ls_peers_enter(peers, peer, LS_PEERS_CONNECTIONS, service->per_ip_max);
+    if (err == LS_ELIMIT) ls_refusals_add_peer(peers, peer, LS_PEERS_CONNECTIONS, service->per_ip_max);
+    return err;
 }
 
 /* ---- the steps: each returns LS_EAGAIN (receive more), LS_PENDING (the next packet continues), LS_OK (the stream is
@@ -377,7 +400,12 @@ static int take_header(ls_thread_ctx *ctx, ls_stream *s, ls_slice *bytes)
     bytes->ptr = from + header.bytes;
     bytes->len = len - header.bytes;
     h->expects_proxy_header = false;
-    if (header.has_addrs) ls_stream_set_peer(s, &header.source);
+    if (!header.has_addrs) return LS_OK; /* the proxy itself, such as a check of its server */
+    const int admitted = admit(h->acceptor, h->service, &header.source);
+    h->failed = admitted < 0;
+    if (admitted < 0) return admitted;
+    ls_stream_set_peer(s, &header.source);
+    if (h->service->per_ip_max > 0) ls_stream_set_counted(s);
     return LS_OK;
 }
 
@@ -507,10 +535,20 @@ static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr
     ls_stream *s;
     ls_addr peer;
     ls_addr_of(from, &peer);
-    const bool proxy = service->proxy_protocol && ls_networks_have(service->trusted, service->trusted_count, &peer);
+    const bool trusted =
+        service->trusted_count > 0 && ls_networks_have(service->trusted, service->trusted_count, &peer);
+    const bool proxy = service->proxy_protocol && trusted;
+    const bool counted = service->per_ip_max > 0 && !trusted;
+    if (!trusted && admit(a, service, &peer) < 0) {
+        ls_sock_discard(fd);
+        ls_conn_limit_leave(a->limit);
+        return;
+    }
     const bool at_once = !proxy && service->tls == NULL;
     /* A handshake first waits for bytes, which needs the news from the system: "may have data" is not enough. */
     const int err = ls_stream_open(a->port, a->deadlines, fd, at_once, &peer, &handler, service->user_bytes, &s);
+    if (counted && err < 0) ls_peers_leave(ls_deadlines_peers(a->deadlines), &peer, LS_PEERS_CONNECTIONS);
+    if (counted && err == LS_OK) ls_stream_set_counted(s);
     if (err < 0) {
         ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
         ls_conn_limit_leave(a->limit);
@@ -529,17 +567,35 @@ static void listener_ended(void *acceptor)
 
 /* ---- the service -------------------------------------------------------------------------------------------- */
 
+static ls_network *copy_networks(const ls_network *networks, size_t count)
+{
+    ls_network *copy = malloc((count + 1) * sizeof *copy);
+    if (copy != NULL && count > 0) memcpy(copy, networks, count * sizeof *copy);
+    return copy;
+}
+
+static void free_service(ls_acceptor_service *service)
+{
+    free(service->trusted);
+    free(service->allow);
+    free(service->deny);
+    free(service);
+}
+
 int ls_acceptor_service_open(const ls_acceptor_service_options *options, ls_acceptor_service **out)
 {
     ls_acceptor_service *service = calloc(1, sizeof *service);
     if (service == NULL) return LS_ENOMEM;
-    service->trusted = malloc((options->trusted_count + 1) * sizeof *service->trusted);
-    if (service->trusted == NULL) {
-        free(service);
+    service->trusted = copy_networks(options->trusted, options->trusted_count);
+    service->allow = copy_networks(options->allow, options->allow_count);
+    service->deny = copy_networks(options->deny, options->deny_count);
+    if (service->trusted == NULL || service->allow == NULL || service->deny == NULL) {
+        free_service(service);
         return LS_ENOMEM;
     }
-    if (options->trusted_count > 0)
-        memcpy(service->trusted, options->trusted, options->trusted_count * sizeof *service->trusted);
+    service->allow_count = options->allow_count;
+    service->deny_count = options->deny_count;
+    service->per_ip_max = options->per_ip_max;
     service->protocol = options->protocol;
     service->trusted_count = options->trusted_count;
     service->proxy_protocol = options->proxy_protocol;
@@ -564,8 +620,7 @@ void ls_acceptor_service_drop(ls_acceptor_service *service)
 {
     assert(!ls_acceptor_service_used(service));
     if (service->tls != NULL) ls_tls_drop(service->tls);
-    free(service->trusted);
-    free(service);
+    free_service(service);
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------------- */
@@ -632,6 +687,11 @@ const ls_addr *ls_acceptor_addr(const ls_acceptor *acceptor)
 void ls_acceptor_start(ls_thread_ctx *ctx, ls_acceptor *acceptor)
 {
     ls_listener_start(ctx, acceptor->listener);
+}
+
+ls_fd ls_acceptor_keep(ls_acceptor *acceptor, bool kept)
+{
+    return ls_listener_keep(acceptor->listener, kept);
 }
 
 void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor)

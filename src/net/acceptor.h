@@ -42,6 +42,11 @@ typedef struct ls_acceptor_service_options {
     bool proxy_protocol;       /* trusted peers send a PROXY header */
     const ls_network *trusted; /* copied */
     size_t trusted_count;
+    /* Clients that may connect. The lists are copied; allow_count 0: all. With a PROXY header the address is the one
+     * that it names. Peers in `trusted` that send none are proxies, and have no limit. */
+    const ls_network *allow, *deny;
+    size_t allow_count, deny_count;
+    uint32_t per_ip_max; /* connections of an address, see net/stream/peers.h; 0: no limit */
     ls_tls *tls; /* NULL: plain; held */
     /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: the protocol is
      * not HTTP, and such bytes are a handshake that fails. */
@@ -80,6 +85,8 @@ void ls_acceptor_start(ls_thread_ctx *ctx, ls_acceptor *acceptor);
 ls_acceptor_service *ls_acceptor_replace(ls_acceptor *acceptor, ls_acceptor_service *service);
 void ls_acceptor_set_backlog(ls_acceptor *acceptor,
                              uint32_t backlog); /* see ls_listener_set_backlog; not after the stop */
+
+ls_fd ls_acceptor_keep(ls_acceptor *acceptor, bool kept); /* see ls_listener_keep */
 
 /* Stop accepting, see ls_listener_stop. Handshakes continue. Once. */
 void ls_acceptor_stop(ls_thread_ctx *ctx, ls_acceptor *acceptor);

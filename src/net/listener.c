@@ -32,6 +32,7 @@ struct ls_listener {
     ls_mutex mutex;        /* orders the posting of accepts and the close of the socket */
     bool stopping;         /* under mutex */
     bool started;
+    bool kept; /* ls_listener_keep */
     uint32_t slot_count;
     accept_slot slots[];
 };
@@ -190,6 +191,7 @@ int ls_listener_open(ls_port *port, const ls_addr *at, const ls_listener_options
     if ((err = ls_sock_listen(at, options->backlog, options->access, &fd, &l->addr)) < 0) goto fail_mutex;
     ls_sock_path_id(&l->addr, &l->path);
     if ((err = ls_sock_attach(port, fd, false, &l->sock)) < 0) goto fail_fd;
+    ls_sock_share(l->sock);
     *out = l;
     return LS_OK;
 
@@ -210,6 +212,12 @@ const ls_addr *ls_listener_addr(const ls_listener *listener)
 void ls_listener_set_backlog(ls_listener *listener, uint32_t backlog)
 {
     (void)ls_rawsock_listen(ls_sock_fd(listener->sock), (int)backlog); /* Winsock ignores the second call */
+}
+
+ls_fd ls_listener_keep(ls_listener *listener, bool kept)
+{
+    listener->kept = kept;
+    return ls_sock_fd(listener->sock);
 }
 
 void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener)
@@ -234,7 +242,7 @@ void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
     listener->stopping = true;
     ls_mutex_unlock(&listener->mutex);
     /* Before the last accepts: from now on no client can connect, so none is lost when the socket closes. */
-    ls_sock_unlink(&listener->addr, &listener->path);
+    if (!listener->kept) ls_sock_unlink(&listener->addr, &listener->path);
 
     ls_node held;
     ls_node_init(&held);
@@ -255,7 +263,7 @@ void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
     }
     ls_fd fd;
     ls_sockaddr from;
-    while (listener->started && ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK)
+    while (listener->started && !listener->kept && ls_sock_accept(ls_sock_fd(listener->sock), &fd, &from) == LS_OK)
         accept_last(ctx, listener, fd, &from);
 
     ls_sock_close(ctx, listener->sock);

@@ -53,6 +53,10 @@ void ls_listener_start(ls_thread_ctx *ctx, ls_listener *listener);
 /* Change the length of the system's queue of connections; without effect where the system fixes it at the start. */
 void ls_listener_set_backlog(ls_listener *listener, uint32_t backlog);
 
+/* Another process has the socket as well, or not: with `kept` the stop leaves to it the connections that wait, and the
+ * path. Before the stop, on its thread. Returns the socket. */
+ls_fd ls_listener_keep(ls_listener *listener, bool kept);
+
 /* Stop accepting. The listener frees itself when its accepts have completed; see ls_conn_limit_idle. Connections that
  * the system has completed are accepted first, so that none of them is dropped. */
 void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener);

@@ -175,6 +175,9 @@ int ls_port_requeue(ls_port *port, const ls_packet *packet);
  * tried before it waits. */
 int ls_sock_attach(ls_port *port, ls_fd fd, bool maybe_readable, ls_sock **out);
 void ls_sock_close(ls_thread_ctx *ctx, ls_sock *sock);
+/* Another process may have the socket as well, and keep it: its events end with the close here, which of another
+ * socket the system ends itself. Before the first operation. */
+void ls_sock_share(ls_sock *sock);
 ls_fd ls_sock_fd(const ls_sock *sock);
 
 /* Accept a connection. Several accepts may be posted in advance on one listener. op->accept.fd receives the new
@@ -229,6 +232,10 @@ void ls_sock_cork_fin(ls_sock *sock);
  * either case its one packet follows. No effect when the operation is not pending on `sock`. Any thread, while the
  * socket is open. */
 void ls_op_cancel(ls_port *port, ls_sock *sock, ls_op *op);
+
+/* Whether the socket has reported neither bytes nor its end since the last receive took all that there were. No call of
+ * the system: what no thread has taken from the port yet is not in it. false: not known. */
+bool ls_sock_is_silent(const ls_sock *sock);
 
 /* The generation of the socket: it identifies this use of the handle, which is reused after a close. */
 uint32_t ls_sock_generation(const ls_sock *sock);

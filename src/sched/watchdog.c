@@ -24,20 +24,18 @@ static bool is_crowded(const ls_workers *workers)
     return atomic_load_explicit(&workers->stalled, memory_order_relaxed) >= workers->options.threads;
 }
 
-/* Claim the packets that the worker has not begun and return them to the port. The caller holds the mutex, which the
- * worker takes before it uses its packets again. */
-static void requeue_unstarted(ls_workers *workers, ls_worker *worker)
+void ls_workers_requeue_unstarted(ls_workers *workers, ls_worker *worker)
 {
     uint64_t claim = atomic_load_explicit(&worker->claim, memory_order_acquire);
     const int begun = batch_claim_begun(claim), count = batch_claim_count(claim);
-    if (begun == count ||
-        !atomic_compare_exchange_strong_explicit(&worker->claim, &claim, batch_claim(claim >> 16, count, count),
-                                                 memory_order_acq_rel, memory_order_relaxed))
-        return;
-    for (int i = begun; i < count; i++) {
-        const ls_packet *packet = &worker->packets[i];
-        if (ls_port_requeue(workers->port, packet) < 0) worker->leftover[worker->leftover_count++] = *packet;
-    }
+    if (begun < count &&
+        atomic_compare_exchange_strong_explicit(&worker->claim, &claim, batch_claim(claim >> 16, count, count),
+                                                memory_order_acq_rel, memory_order_relaxed))
+        for (int i = begun; i < count; i++) {
+            const ls_packet *packet = &worker->packets[i];
+            if (ls_port_requeue(workers->port, packet) < 0) worker->leftover[worker->leftover_count++] = *packet;
+        }
+    ls_workers_post_list(workers, atomic_exchange_explicit(&worker->later, NULL, memory_order_acquire));
 }
 
 /* Many handlers that compute or block may have come at once. While all that may run stall within a scan, more than
@@ -61,7 +59,7 @@ static bool scan(ls_workers *workers)
     for (unsigned i = 0; i < workers->opened; i++) {
         ls_worker *worker = &workers->array[i];
         const uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_acquire);
-        worker->inside_ms = 0;
+        atomic_store_explicit(&worker->inside_ms, 0, memory_order_relaxed);
         if (turn != worker->seen_turn) {
             worker->seen_turn = turn;
             worker->seen_ns = now;
@@ -70,9 +68,9 @@ static bool scan(ls_workers *workers)
         } else if (turn & 1) {
             busy = true;
             const uint64_t ms = (now - worker->seen_ns) / 1000000;
-            worker->inside_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+            atomic_store_explicit(&worker->inside_ms, ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX, memory_order_relaxed);
             if (ms < stall_ms) continue;
-            requeue_unstarted(workers, worker);
+            ls_workers_requeue_unstarted(workers, worker);
             ls_workers_set_stalled(workers, worker, true);
         }
     }
@@ -93,7 +91,7 @@ static void lower(ls_workers *workers, ls_worker *worker)
     ls_mutex_unlock(&workers->mutex);
 }
 
-/* Called without the mutex: the callback may call any function. Only this thread uses inside_ms. */
+/* Called without the mutex: the callback may call any function. */
 static void report_stalls(ls_workers *workers)
 {
     const ls_workers_options *options = &workers->options;
@@ -101,8 +99,8 @@ static void report_stalls(ls_workers *workers)
     if (options->on_stall == NULL) return;
     for (unsigned i = 0; i < workers->opened; i++) {
         ls_worker *worker = &workers->array[i];
-        if (worker->inside_ms > 0 && options->on_stall(&worker->ctx, worker->inside_ms, options->user) >= low_ns)
-            lower(workers, worker);
+        const uint32_t ms = atomic_load_explicit(&worker->inside_ms, memory_order_relaxed);
+        if (ms > 0 && options->on_stall(&worker->ctx, ms, options->user) >= low_ns) lower(workers, worker);
     }
 }
 

@@ -4,7 +4,22 @@
  * Stop. ls_workers_stop sets `stop`, wakes the idle workers, and posts one packet. The worker that takes it posts it
  * again for the next before it exits, so it reaches every worker in turn. A worker that sees `stop` runs no further
  * packet: it returns its packets, and those it still receives, to the port until the stop packet arrives. So the port
- * keeps every packet that was posted earlier, for its owner to dispose of. */
+ * keeps every packet that was posted earlier, for its owner to dispose of.
+ *
+ * Ops that run later. Each op of ls_workers_later runs once. The list lies in `later` while the worker runs packets and
+ * ops, so that a stall in one of them does not hold it back. Worker and watchdog take all of it, with an exchange for
+ * NULL: one of the two gets each list that was stored.
+ *
+ *     worker, in ls_workers_later:   W1 exchange later for NULL     watchdog:  D1 exchange later for NULL
+ *                                    W2 store the list with the op             post each op
+ *     worker, to run the oldest:     W1 exchange later for NULL
+ *                                    W2 store the list without it
+ *
+ * Between W1 and W2 `later` is NULL: the watchdog gets nothing, and W2 overwrites no list, as only the worker stores
+ * one. Only the worker writes the links of a list and follows them after W1. If D1 was first, W1 gets NULL, and the
+ * worker begins a new list: it never follows `later_last` into a list that it has not got back. D1 acquires what W2 has
+ * released, so the watchdog sees all links. No op is left over: before `turn` becomes even the worker finds `later`
+ * NULL, inside no packet and no op, so that W2 cannot follow; all that was in it has run or is in the port. */
 #include "sched/workers_internal.h"
 
 #include <assert.h>
@@ -74,7 +89,7 @@ static bool worker_requeue(ls_worker *worker, int from, int count)
 /* The watchdog claimed the rest of the batch. Wait until it has read it, and run the packets it could not requeue. */
 static void worker_run_leftover(ls_worker *worker)
 {
-    ls_packet leftover[BATCH_PACKETS_MAX];
+    ls_packet leftover[LS_WAIT_PACKETS_MAX];
     ls_mutex_lock(&worker->workers->mutex);
     const int count = worker->leftover_count;
     for (int i = 0; i < count; i++) leftover[i] = worker->leftover[i];
@@ -83,25 +98,78 @@ static void worker_run_leftover(ls_worker *worker)
     for (int i = 0; i < count; i++) worker_run(worker, &leftover[i]);
 }
 
-/* Claim the packets from `begun` up to `to`, and change their number to `count`. false: the watchdog has claimed
- * them. */
+/* Claim the packets from `begun` up to `to`. false: the watchdog has claimed them. */
 static bool worker_claim(ls_worker *worker, int begun, int to, int count)
 {
-    uint64_t claim = batch_claim(worker->batch, begun, worker->count);
+    uint64_t claim = batch_claim(worker->batch, begun, count);
     return atomic_compare_exchange_strong_explicit(&worker->claim, &claim, batch_claim(worker->batch, to, count),
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
-bool ls_workers_append(ls_thread_ctx *ctx, ls_op *op)
+/* Count the packet or the op that begins. */
+static void worker_begin(ls_worker *worker)
+{
+    const uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_relaxed);
+    atomic_store_explicit(&worker->turn, (turn + 1) | 1, memory_order_release);
+    /* watchdog.c and ls_workers_snapshot depend on this order of the compiler's */
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* A stalled worker, or one too many: it ends its batch and calls worker_idle_if_excess. */
+static bool worker_must_pause(const ls_worker *worker)
+{
+    return atomic_load_explicit(&worker->stalled, memory_order_acquire) ||
+           atomic_load_explicit(&worker->low, memory_order_relaxed) ||
+           atomic_load_explicit(&worker->workers->excess, memory_order_relaxed) > 0;
+}
+
+/* ---- ops that run later ---------------------------------------------------------------------------------------- */
+
+void ls_workers_later(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_worker *worker = ctx->worker;
-    if (worker == NULL || worker->count == BATCH_PACKETS_MAX) return false;
-    const int begun = batch_claim_begun(atomic_load_explicit(&worker->claim, memory_order_relaxed));
-    worker->packets[worker->count] = (ls_packet){.op = op};
-    if (begun == worker->count || !worker_claim(worker, begun, begun, worker->count + 1)) return false;
-    worker->count++;
-    return true;
+    if (worker == NULL || (atomic_load_explicit(&worker->turn, memory_order_relaxed) & 1) == 0) {
+        ls_port_post(ctx->port, op, 0);
+        return;
+    }
+    ls_op *first = atomic_exchange_explicit(&worker->later, NULL, memory_order_relaxed); /* W1 */
+    op->next = NULL;
+    if (first == NULL)
+        first = op;
+    else
+        worker->later_last->next = op;
+    worker->later_last = op;
+    atomic_store_explicit(&worker->later, first, memory_order_release); /* W2 */
 }
+
+void ls_workers_post_list(ls_workers *workers, ls_op *first)
+{
+    for (ls_op *op = first, *next; op != NULL; op = next) {
+        next = op->next;
+        ls_port_post(workers->port, op, 0);
+    }
+}
+
+/* Run the ops after a batch of `count` packets; those past the limits go to the port. */
+static void worker_run_later(ls_worker *worker, int count)
+{
+    ls_workers *workers = worker->workers;
+    uint64_t end_ns = UINT64_MAX;
+    ls_op *op;
+    for (int n = 0; (op = atomic_exchange_explicit(&worker->later, NULL, memory_order_relaxed)) != NULL; n++) {
+        if (n == 1) end_ns = ls_clock_ns() + LS_LATER_MS_MAX * UINT64_C(1000000); /* one op alone reads no clock */
+        if (n == count * LS_LATER_OPS_MAX || (n > 1 && ls_clock_ns() >= end_ns) || worker_must_pause(worker) ||
+            atomic_load_explicit(&workers->stop, memory_order_relaxed)) {
+            ls_workers_post_list(workers, op);
+            return;
+        }
+        atomic_store_explicit(&worker->later, op->next, memory_order_release);
+        worker_begin(worker);
+        ls_packet_dispatch(&worker->ctx, &(ls_packet){.op = op});
+    }
+}
+
+/* ---- the loop -------------------------------------------------------------------------------------------------- */
 
 /* Run the packets of one wait. true: the stop packet was among them. */
 static bool worker_run_batch(ls_worker *worker, int count)
@@ -110,12 +178,9 @@ static bool worker_run_batch(ls_worker *worker, int count)
     bool stop_seen = false;
     if (atomic_load_explicit(&workers->stop, memory_order_relaxed)) return worker_requeue(worker, 0, count);
 
-    uint64_t turn = atomic_load_explicit(&worker->turn, memory_order_relaxed) + 1;
     worker->batch++;
-    worker->count = count;
     atomic_store_explicit(&worker->claim, batch_claim(worker->batch, 1, count), memory_order_release);
-    atomic_store_explicit(&worker->turn, turn, memory_order_release);
-    atomic_signal_fence(memory_order_seq_cst); /* watchdog.c depends on this order of the compiler's */
+    worker_begin(worker);
     if (atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) ls_watchdog_wake(workers);
 
     for (int i = 0;;) {
@@ -124,21 +189,21 @@ static bool worker_run_batch(ls_worker *worker, int count)
             stop_seen = true;
         else
             worker_run(worker, packet);
-        if (++i == worker->count) break;
+        if (++i == count) break;
         const bool stop = atomic_load_explicit(&workers->stop, memory_order_relaxed);
-        if (!worker_claim(worker, i, stop ? worker->count : i + 1, worker->count)) {
+        if (!worker_claim(worker, i, stop ? count : i + 1, count)) {
             worker_run_leftover(worker);
             break;
         }
         if (stop) {
-            stop_seen |= worker_requeue(worker, i, worker->count);
+            stop_seen |= worker_requeue(worker, i, count);
             break;
         }
-        turn += 2;
-        atomic_store_explicit(&worker->turn, turn, memory_order_release);
-        atomic_signal_fence(memory_order_seq_cst); /* ls_workers_snapshot depends on this order of the compiler's */
+        worker_begin(worker);
     }
-    atomic_store_explicit(&worker->turn, turn + 1, memory_order_release);
+    if (atomic_load_explicit(&worker->later, memory_order_relaxed) != NULL) worker_run_later(worker, count);
+    atomic_store_explicit(&worker->turn, atomic_load_explicit(&worker->turn, memory_order_relaxed) + 1,
+                          memory_order_release);
     return stop_seen;
 }
 
@@ -218,10 +283,7 @@ static void worker_main(void *arg)
             break;
         }
         if (n > 0) stop_seen = worker_run_batch(worker, n);
-        if (!stop_seen && (atomic_load_explicit(&worker->stalled, memory_order_acquire) ||
-                           atomic_load_explicit(&worker->low, memory_order_relaxed) ||
-                           atomic_load_explicit(&workers->excess, memory_order_relaxed) > 0))
-            active = worker_idle_if_excess(worker);
+        if (!stop_seen && worker_must_pause(worker)) active = worker_idle_if_excess(worker);
     }
     worker_exit(worker, stop_seen);
 }
@@ -488,4 +550,15 @@ void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out)
                 .send_queued = sum[5],
                 .accepts = sum[6]},
     };
+}
+
+unsigned ls_workers_look(const ls_workers *workers, ls_worker_look *out, unsigned max)
+{
+    const unsigned opened = atomic_load_explicit(&workers->opened, memory_order_acquire);
+    unsigned n = 0;
+    for (; n < opened && n < max; n++) {
+        out[n].inside = (atomic_load_explicit(&workers->array[n].turn, memory_order_relaxed) & 1) != 0;
+        out[n].ms = out[n].inside ? atomic_load_explicit(&workers->array[n].inside_ms, memory_order_relaxed) : 0;
+    }
+    return n;
 }

@@ -24,6 +24,7 @@ enum { LS_STALL_MS = 5 };
 /* A worker returns to the port after this time of inline completions, so that a client that sends or takes data all
  * the time does not keep it from the packets of others. */
 enum { LS_WORKER_INLINE_MS_MAX = 2 };
+enum { LS_LATER_OPS_MAX = 64, LS_LATER_MS_MAX = 2 }; /* ls_workers_later */
 
 typedef struct ls_workers ls_workers;
 
@@ -62,9 +63,20 @@ int ls_workers_start(ls_workers *workers);
  * stay in the port; the port's owner takes them after the join and before ls_workers_close. */
 void ls_workers_stop(ls_workers *workers);
 
-/* Inside a packet: run the op after the packets that the thread has taken with this one, as if it had been taken with
- * them. false: none are left, or the thread is no worker, or has no room. */
-bool ls_workers_append(ls_thread_ctx *ctx, ls_op *op);
+/* Inside a packet: run the op later on this thread, as the packet of a post (op->done, op->actor; op->result is not
+ * kept). It runs after the packets that the thread has taken with this one, and after the ops of earlier calls. It
+ * cannot fail, because the operation is the node.
+ *
+ * Each op counts as a packet: for the watchdog, for the priority, and for ls_workers_snapshot. So it loads what it
+ * finds through an atomic pointer when it runs, and never takes it from the packet that has called this.
+ *
+ * The ops that were not begun go to the port, in their order, for any worker
+ *     - when the thread stalls: in the packet that has called this, or in another one before the op
+ *     - after LS_LATER_OPS_MAX ops for each packet that the thread has taken, or LS_LATER_MS_MAX in several ops
+ *     - when the thread must become idle, or the workers stop
+ * and ops of later calls may then run before them. A thread that is no worker, or not inside a packet, posts the op to
+ * the port at once. */
+void ls_workers_later(ls_thread_ctx *ctx, ls_op *op);
 
 /* Wait until all threads have ended, at most ms (0: no limit). false: a worker is still inside a handler. */
 bool ls_workers_join(ls_workers *workers, uint32_t ms);
@@ -89,5 +101,12 @@ typedef struct ls_workers_stats {
     ls_thread_stats sum; /* sum over all workers */
 } ls_workers_stats;
 void ls_workers_stat(const ls_workers *workers, ls_workers_stats *out);
+
+typedef struct ls_worker_look { /* what a thread does now */
+    bool inside; /* a packet; else it waits for one */
+    uint32_t ms; /* in the same packet, as far as the watchdog knows: 0 means less than some milliseconds */
+} ls_worker_look;
+/* Of the first `max` threads that were started so far, those that have ended included; returns their number. Any thread. */
+unsigned ls_workers_look(const ls_workers *workers, ls_worker_look *out, unsigned max);
 
 #endif

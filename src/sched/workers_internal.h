@@ -1,12 +1,15 @@
-/* workers_internal.h - state shared by workers.c and watchdog.c. No other file includes it.
+/* workers_internal.h - state shared by workers.c and watchdog.c. No other file of src/ includes it.
  *
  * Hot path. A worker owns the cache lines of its ls_worker and writes two words there per packet: `turn`, which is odd
  * while it is inside a packet, and `claim`, from which it takes the next packet of its batch. The watchdog reads both,
- * and takes packets that were not begun by changing `claim` itself. Everything else is under the mutex of ls_workers,
- * which a worker takes only to become idle, to exit, after a stall, or when it finds the watchdog asleep.
+ * and takes packets that were not begun by changing `claim` itself, ops that run later by emptying `later`. Everything
+ * else is under the mutex of ls_workers, which a worker takes only to become idle, to exit, after a stall, or when it
+ * finds the watchdog asleep.
  *
  *     claim = batch << 16 | begun << 8 | count      the thread that sets begun to count owns packets[begun .. count -
  *                                                   1]
+ *     later = the ops of ls_workers_later that were not begun, or NULL for a moment while the worker changes the list
+ *     turn is even  =>  later == NULL
  *     active = workers that run and whose idle is false
  *     active - stalled <= threads + burst, or excess > 0     (under the mutex) */
 #ifndef LS_SCHED_WORKERS_INTERNAL_H
@@ -15,24 +18,25 @@
 #include "base/os/thread.h"
 #include "sched/workers.h"
 
-enum { CACHE_LINE_BYTES = 64, APPENDED_MAX = 4, BATCH_PACKETS_MAX = LS_WAIT_PACKETS_MAX + APPENDED_MAX };
+enum { CACHE_LINE_BYTES = 64 };
 
 typedef struct ls_worker {
     _Alignas(CACHE_LINE_BYTES) ls_thread_ctx ctx;
     ls_workers *workers;
-    uint64_t batch;                       /* counts the batches: distinguishes their claims */
-    int count;                            /* of the packets */
-    ls_packet packets[BATCH_PACKETS_MAX]; /* the batch; the watchdog reads the packets it claimed */
+    uint64_t batch;                         /* counts the batches: distinguishes their claims */
+    ls_op *later_last;                      /* of the list `later`, unless that is empty */
+    ls_packet packets[LS_WAIT_PACKETS_MAX]; /* the batch; the watchdog reads the packets it claimed */
 
     _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t turn;
     _Atomic uint64_t claim;
-    _Atomic bool stalled; /* these two are written under the mutex, and read by the worker before it waits */
-    _Atomic bool low;     /* its thread has the lower priority */
+    _Atomic(ls_op *) later; /* oldest first */
+    _Atomic bool stalled;   /* these two are written under the mutex, and read by the worker before it waits */
+    _Atomic bool low;       /* its thread has the lower priority */
 
     _Alignas(CACHE_LINE_BYTES) uint64_t seen_turn; /* from here: used by the watchdog */
     uint64_t seen_ns;
-    uint32_t inside_ms;                    /* in one packet; 0: not since the last scan */
-    ls_packet leftover[BATCH_PACKETS_MAX]; /* under the mutex: claimed, but the port had no memory to requeue them */
+    _Atomic uint32_t inside_ms; /* in one packet; 0: not since the last scan; written by the watchdog */
+    ls_packet leftover[LS_WAIT_PACKETS_MAX]; /* under the mutex: claimed, but the port had no memory to requeue them */
     int leftover_count;
     bool idle; /* under the mutex, like the rest */
     /* Of the thread. ENDED: not joined. LEFT: it is not joined at all, and may run. */
@@ -92,6 +96,13 @@ bool ls_workers_replace(ls_workers *workers);
 
 /* Mark the worker as stalled or not. The caller holds the mutex. */
 void ls_workers_set_stalled(ls_workers *workers, ls_worker *worker, bool stalled);
+
+/* Return what the worker has not begun to the port: the rest of its batch, and the ops that run later. The caller holds
+ * the mutex, which the worker takes before it uses its packets again. */
+void ls_workers_requeue_unstarted(ls_workers *workers, ls_worker *worker);
+
+/* Post the ops of a list, or of an empty one (NULL). */
+void ls_workers_post_list(ls_workers *workers, ls_op *first);
 
 /* Main function of the watchdog's thread; returns when the workers are stopped and `alive` is 0. */
 void ls_watchdog_run(void *workers);

@@ -8,6 +8,7 @@
 #include "base/io/log.h"
 #include "base/io/terminal.h"
 #include "codec/coding/http_coding.h"
+#include "http/http2/h2.h"
 #include "http/httpsys/httpsys.h"
 #include "luaserve.h"
 #include "net/tls/tls.h"
@@ -33,8 +34,8 @@ int ls_server_version_number(void)
 
 const char *ls_server_build(void)
 {
-    static LS_THREAD_LOCAL char text[512];
-    const char *tls = ls_tls_library(); /* these: of the shared libraries that run, not of the headers */
+    static LS_THREAD_LOCAL char text[1024];
+    const char *tls = ls_tls_library(), *h2 = ls_h2_library(); /* these: of the shared libraries that run, not of the headers */
     char compression[100] = "", libraries[256];
     size_t at = 0;
     for (unsigned n = 0; n < LS_CODINGS; n++)
@@ -48,10 +49,12 @@ const char *ls_server_build(void)
              "names: " LS_RESOLVER "\n"
              "TLS: %s\n"
              "compression: %s\n"
+             "HTTP/2: %s\n"
              "%s"
              "compiler: " COMPILER "\n"
              "HTTP engines: luaserve%s\n",
-             tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in", libraries,
+             tls != NULL ? tls : "not built in", at > 0 ? compression : "not built in",
+             h2 != NULL ? h2 : "not built in", libraries,
              ls_httpsys_supported() ? " http.sys" : "");
     return text;
 }
@@ -63,29 +66,21 @@ const char *ls_server_backends(void)
 
 /* ---- a server ----------------------------------------------------------------------------------------------- */
 
+void ls_program_describe(const ls_server *server, bool as_json)
+{
+    if (!server->options.check) return;
+    fflush(stdout);
+    ls_site_describe(server->site, as_json, server->settings.threads, server->settings.threads_max);
+}
+
+char *ls_program_files(const ls_server *server)
+{
+    return ls_site_files(server->site);
+}
+
 void ls_server_describe(const ls_server *server)
 {
-    printf("threads: %u, with standby threads at most %u\nback end: %s\n", server->settings.threads,
-           server->settings.threads_max, ls_port_backend());
-    for (unsigned i = 0; i < ls_site_listener_count(server->site); i++) {
-        const ls_site_listener *listener = ls_site_listener_get(server->site, i);
-        const char *host = listener->host[0] == '\0' ? "loopback" : listener->host;
-        if (listener->kind == LS_SITE_HTTPSYS) {
-            for (const char *url = listener->urls; *url != '\0'; url += strlen(url) + 1)
-                printf("listener: http.sys %s (%s)\n", url, listener->where);
-        } else {
-            const char *kind = listener->kind == LS_SITE_TCP ? "tcp " : "";
-            if (listener->tls != NULL) kind = listener->kind == LS_SITE_TCP ? "tls " : "https ";
-            printf("listener: %s%s", kind, host);
-            if (strncmp(host, "unix:", 5) != 0) printf(" port %u", listener->port);
-            printf(" (%s)\n", listener->where);
-        }
-        fputs(ls_site_routes(server->site, i), stdout);
-    }
-    for (unsigned i = 0; i < ls_site_udp_count(server->site); i++) {
-        const ls_site_udp *udp = ls_site_udp_get(server->site, i);
-        printf("udp: %s port %u (%s)\n", udp->host[0] == '\0' ? "loopback" : udp->host, udp->port, udp->where);
-    }
+    ls_program_describe(server, false);
 }
 
 void ls_program_log_hint(ls_server *server)

@@ -18,15 +18,17 @@ enum {
     FIRST_LINE_MS_MAX = 5000, /* from the accept to the first line */
     REPLY_MS_MAX = 5000,      /* for the client to read a reply */
     FIRST_LINE_BYTES_MAX = 64,
-    STAT_BYTES_MAX = 96,     /* of one line of "stats" */
-    REASON_BYTES_MAX = 1100, /* of the reply to "reload" */
-    RELOADS_MAX = 1024,      /* that have not ended, also of clients that have left */
+    STAT_BYTES_MAX = 96, /* of one line of "stats" */
+    RELOADS_MAX = 1024,  /* that have not ended, also of clients that have left */
 };
 
 struct ls_control {
     ls_port *port;
-    ls_reload_fn *reload;
-    const ls_runtime *runtime;
+    const ls_control_calls *calls;
+    ls_addr at;         /* the path; of a process that replaces another one it is taken over at the start: */
+    ls_path_id path_id; /* of the socket then */
+    bool replaces;
+    ls_runtime *runtime;
     ls_acceptor *acceptor;
     ls_acceptor_service *service;
     ls_conn_limit limit;               /* its own: the control socket answers also at the limit of the server */
@@ -91,7 +93,7 @@ typedef struct reloading {
     ls_control *control;
     ls_stream *stream; /* NULL: the client has left */
     bool watched, ended;
-    char reply[REASON_BYTES_MAX];
+    char *reply; /* NULL: out of memory */
 } reloading;
 
 static void reply_at_last(ls_thread_ctx *ctx, ls_stream *s, const char *text)
@@ -101,11 +103,17 @@ static void reply_at_last(ls_thread_ctx *ctx, ls_stream *s, const char *text)
     if (ls_stream_flush(ctx, s) != LS_PENDING) ls_stream_close(ctx, s);
 }
 
+static void free_reloading(reloading *r)
+{
+    free(r->reply);
+    free(r);
+}
+
 static void reply_reloaded(ls_thread_ctx *ctx, ls_op *op)
 {
     reloading *r = LS_CONTAINER(op, reloading, op);
-    reply_at_last(ctx, r->stream, r->reply);
-    free(r);
+    reply_at_last(ctx, r->stream, r->reply != NULL ? r->reply : "failed out of memory");
+    free_reloading(r);
 }
 
 static void client_left(ls_thread_ctx *ctx, ls_stream_watch *watch)
@@ -116,7 +124,7 @@ static void client_left(ls_thread_ctx *ctx, ls_stream_watch *watch)
     const bool ended = r->ended;
     r->stream = NULL;
     ls_mutex_unlock(&r->control->reloading);
-    if (ended) free(r);
+    if (ended) free_reloading(r);
     ls_stream_close(ctx, s);
 }
 
@@ -124,8 +132,10 @@ static void reload_ended(ls_reload_wait *wait, int result, const char *message)
 {
     reloading *r = LS_CONTAINER(wait, reloading, wait);
     ls_control *control = r->control;
-    (void)snprintf(r->reply, sizeof r->reply, "%s%s", result == LS_OK ? "ok" : "failed ",
-                   result == LS_OK ? "" : message);
+    const size_t bytes = strlen(message) + sizeof "failed ";
+    if ((r->reply = malloc(bytes)) != NULL)
+        (void)snprintf(r->reply, bytes, "%s%s%s", result == LS_OK ? "ok" : "failed", message[0] != '\0' ? " " : "",
+                       message);
     r->op = (ls_op){.done = reply_reloaded};
     ls_mutex_lock(&control->reloading);
     const bool left = r->stream == NULL;
@@ -134,12 +144,13 @@ static void reload_ended(ls_reload_wait *wait, int result, const char *message)
     control->reloads--;
     ls_mutex_unlock(&control->reloading);
     if (left)
-        free(r);
+        free_reloading(r);
     else if (!leaves)
         ls_port_post(control->port, &r->op, 0);
 }
 
-static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, ls_control *control)
+static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, ls_control *control,
+                         void (*what)(void *server, ls_reload_wait *wait))
 {
     ls_mutex_lock(&control->reloading);
     reloading *r = control->reloads < RELOADS_MAX ? calloc(1, sizeof *r) : NULL;
@@ -154,8 +165,21 @@ static void begin_reload(ls_thread_ctx *ctx, ls_stream *s, ls_control *control)
     r->watched = err == LS_PENDING;
     if (err == LS_ERESET) r->stream = NULL;
     ls_mutex_unlock(&control->reloading);
-    control->reload(control->runtime->host->server, &r->wait);
+    what(control->runtime->host->server, &r->wait);
     if (err == LS_ERESET) ls_stream_close(ctx, s);
+}
+
+/* What app:health says from now on. A drain is stronger. */
+static void set_ready(ls_thread_ctx *ctx, ls_stream *s, ls_runtime *runtime, bool ready)
+{
+    if (ready)
+        atomic_fetch_and(&runtime->unready, ~(unsigned)LS_UNREADY_ASKED);
+    else
+        atomic_fetch_or(&runtime->unready, LS_UNREADY_ASKED);
+    const bool drains = atomic_load(&runtime->unready) & LS_UNREADY_DRAINS;
+    ls_log(LS_LOG_INFO, ready ? "ready, by the control socket%s" : "not ready, by the control socket%s",
+           drains ? "; the server drains" : "");
+    reply_at_last(ctx, s, drains ? "draining" : "ok");
 }
 
 /* Give the stream to a Lua state, as a new one. `received` goes back: the session reads its first line again. */
@@ -204,8 +228,15 @@ static void run(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
         send_stats(ctx, s, control->runtime->host);
         return;
     }
-    if (strcmp(line, "reload") == 0) {
-        begin_reload(ctx, s, control);
+    const ls_control_calls *calls = control->calls;
+    const bool reloads = strcmp(line, "reload") == 0, upgrades = strcmp(line, "upgrade") == 0;
+    if (reloads || upgrades || strcmp(line, "status") == 0) {
+        begin_reload(ctx, s, control, reloads ? calls->reload : upgrades ? calls->upgrade : calls->status);
+        return;
+    }
+    const bool ready = strcmp(line, "ready") == 0;
+    if (ready || strcmp(line, "unready") == 0) {
+        set_ready(ctx, s, control->runtime, ready);
         return;
     }
     if (strncmp(line, interrupt, sizeof interrupt - 1) == 0) {
@@ -241,8 +272,8 @@ static void accepted(ls_thread_ctx *ctx, ls_stream *s, void *user)
     run(ctx, s, err == LS_DONE ? result : err);
 }
 
-int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *runtime, ls_reload_fn *reload,
-                    const char *path, ls_control **out)
+int ls_control_open(ls_port *port, ls_deadlines *deadlines, ls_runtime *runtime, const ls_control_calls *calls,
+                    const char *path, bool replaces, ls_control **out)
 {
     static const ls_path_access owner_only = {.has_mode = true, .mode = 0600};
     ls_control *control = calloc(1, sizeof *control);
@@ -251,16 +282,19 @@ int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *ru
     assert(sizeof(connection) <= ls_tcp_user_bytes); /* the room of the stream */
     if (control == NULL) return err;
     control->port = port;
-    control->reload = reload;
+    control->calls = calls;
     control->runtime = runtime;
     ls_conn_limit_open(&control->limit, LS_CONTROL_CONNECTIONS_MAX);
     ls_conn_limit_open(&control->session_limit, LS_CONTROL_CONNECTIONS_MAX);
     ls_mutex_open(&control->reloading);
     const size_t bytes = strlen(path);
     err = bytes == 0 ? LS_EINVAL : LS_ELIMIT;
-    if (bytes == 0 || bytes >= sizeof at.bytes) goto fail_limit;
+    if (bytes == 0 || bytes + replaces >= sizeof at.bytes) goto fail_limit;
     memcpy(at.bytes, path, bytes);
     at.bytes_len = (uint8_t)bytes;
+    control->at = at;
+    control->replaces = replaces;
+    if (replaces) at.bytes[at.bytes_len++] = '~'; /* until ls_control_start */
 
     const ls_acceptor_service_options service = {.protocol = {accepted, control, ls_tcp_user_bytes}};
     const ls_acceptor_options options = {
@@ -290,11 +324,18 @@ void ls_control_serve(ls_control *control, ls_site *site)
 void ls_control_start(ls_thread_ctx *ctx, ls_control *control)
 {
     ls_acceptor_start(ctx, control->acceptor);
+    if (!control->replaces) return;
+    char from[sizeof control->at.bytes + 2];
+    const char *path = (const char *)control->at.bytes;
+    (void)snprintf(from, sizeof from, "%s~", path);
+    ls_sock_path_id(ls_acceptor_addr(control->acceptor), &control->path_id);
+    if (rename(from, path) != 0) ls_log(LS_LOG_ERROR, "the control socket %s cannot be taken over", path);
 }
 
 void ls_control_stop(ls_thread_ctx *ctx, ls_control *control)
 {
     control->stopped = true;
+    if (control->replaces) ls_sock_unlink(&control->at, &control->path_id);
     ls_acceptor_stop(ctx, control->acceptor);
 }
 
@@ -305,7 +346,7 @@ bool ls_control_idle(const ls_control *control)
 
 void ls_control_close(ls_control *control, ls_thread_ctx *ctx)
 {
-    if (!control->stopped) ls_acceptor_stop(ctx, control->acceptor);
+    if (!control->stopped) ls_control_stop(ctx, control);
     ls_acceptor_close(control->acceptor);
     ls_acceptor_service_drop(control->service);
     ls_mutex_close(&control->reloading);

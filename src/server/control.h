@@ -7,6 +7,10 @@
  *     interrupt N      ends the line that the session with the number N computes; the server closes the connection
  *     stats            the values of ls.stats(), one line "name value" each; the server closes the connection
  *     reload           loads the site again; at the end of that "ok", or "failed" and the reason; then it closes
+ *     upgrade          starts the program again, in a process that replaces this one: "ok" when that serves, "ok" and the
+ *                      path of a file that it waits for, or "failed" and the reason; then it closes
+ *     status           "ok" and what runs now, a line for each task that waits; then it closes
+ *     ready, unready   what app:health says from now on; "ok", or "draining" when that is what it says; then it closes
  *
  * All but "repl" run in C, so they are answered also while all Lua states compute. The path has the mode 0600.
  * In addition, the server closes a connection of another user than its own or root. */
@@ -30,12 +34,17 @@ typedef struct ls_reload_wait { /* of a caller who waits for the end of a reload
     void (*ended)(struct ls_reload_wait *wait, int result, const char *message);
 } ls_reload_wait;
 
-typedef void ls_reload_fn(void *server, ls_reload_wait *wait); /* any thread */
+typedef struct ls_control_calls { /* of the server, with a wait for the result; any thread */
+    void (*reload)(void *server, ls_reload_wait *wait);
+    void (*upgrade)(void *server, ls_reload_wait *wait);
+    void (*status)(void *server, ls_reload_wait *wait);
+} ls_control_calls;
 
-/* Listen at the Unix path `path`. `runtime` and its host are used until ls_control_close, `reload` until
- * ls_control_stop. LS_OK or an error of ls_acceptor_open. */
-int ls_control_open(ls_port *port, ls_deadlines *deadlines, const ls_runtime *runtime, ls_reload_fn *reload,
-                    const char *path, ls_control **out);
+/* Listen at the Unix path `path`. `runtime` and its host are used until ls_control_close, `calls` until
+ * ls_control_stop. `replaces`: another process has the path: ls_control_start takes it over. LS_OK or an error of
+ * ls_acceptor_open. */
+int ls_control_open(ls_port *port, ls_deadlines *deadlines, ls_runtime *runtime, const ls_control_calls *calls,
+                    const char *path, bool replaces, ls_control **out);
 
 /* Begin sessions in the states of `site` from now on. A site that was opened with the option `control`. Any thread; at
  * first before ls_control_start. */

@@ -1,5 +1,9 @@
 /* drain.c - the stop of a server: it accepts no more, ends what is under way within drain_ms_max, and stops the
  * threads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/io/log.h"
 #include "server/server_internal.h"
@@ -9,7 +13,8 @@ enum {
     DISCONNECT_MS = 3000, /* time given to closing connections once all handlers have ended */
     END_REPORT_MS = 200,  /* time given to the states to report what is ended */
     END_MS = 500, /* time given to requests, and then to Lua states, to end after a drain that has ended by time */
-    DRAIN_REPORT_MS = 2000 /* after this time, or half of drain_timeout, a drain logs what it waits for */
+    STATUS_BYTES_MAX = 1 << 18, /* of what ls_server_poll_status writes */
+    DRAIN_REPORT_MS = 2000      /* after this time, or half of drain_timeout, a drain logs what it waits for */
 };
 
 /* One step of the drain of the endpoints; `all`: also connections that have not sent a request yet. Returns what is
@@ -25,19 +30,28 @@ static uint32_t drain_endpoints(ls_server *server, bool all)
 
 /* The supervisor waits for it, so that no other thread changes the lists; a stop may run handlers, so it holds no
  * lock. */
+static void end_work(ls_server *server, enum ls_end_why why)
+{
+    ls_site_end_work(server->site, why);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        if (LS_CONTAINER(node, ls_ending_site, node)->stage != ENDING_CLOSED)
+            ls_site_end_work(LS_CONTAINER(node, ls_ending_site, node)->site, why);
+}
+
 static void begin_draining(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_server *server = LS_CONTAINER(op, ls_server, control);
+    bool kept = false;
     for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) {
+        if (server->handed_over && !e->stopped) (void)ls_endpoint_keep(e, true);
+        kept |= e->kept;
         if (!e->stopped) e->ops->stop(ctx, e);
         e->stopped = true;
     }
     if (server->control_socket != NULL) ls_control_stop(ctx, server->control_socket);
-    (void)drain_endpoints(server, false); /* before the site: its responses from now on announce the close */
-    ls_site_end_work(server->site, LS_END_STOP);
-    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
-        if (LS_CONTAINER(node, ls_ending_site, node)->stage != ENDING_CLOSED)
-            ls_site_end_work(LS_CONTAINER(node, ls_ending_site, node)->site, LS_END_STOP);
+    (void)drain_endpoints(server, false);        /* before the site: its responses from now on announce the close */
+    if (kept) end_work(server, LS_END_OUTDATED); /* first: it gives WebSockets the code of a restart */
+    end_work(server, LS_END_STOP);
     ls_server_set_flag(server, &server->control_done, true);
 }
 
@@ -105,6 +119,57 @@ static void report_tasks(ls_server *server)
     ls_mutex_unlock(&server->lists);
 }
 
+void ls_server_add_status(int level, const char *line, size_t len, void *user)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->status_mutex); /* a state may answer when the text is made already */
+    if (server->status_text != NULL && server->status_bytes + len + 2 < STATUS_BYTES_MAX) {
+        memcpy(server->status_text + server->status_bytes, line, len);
+        server->status_bytes += len;
+        server->status_text[server->status_bytes++] = '\n';
+    }
+    ls_mutex_unlock(&server->status_mutex);
+}
+
+static unsigned ask_status(ls_server *server, const ls_log_target *to)
+{
+    ls_mutex_lock(&server->lists);
+    unsigned left = ls_site_ask_status(server->site, to);
+    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next)
+        left += ls_site_ask_status(LS_CONTAINER(node, ls_ending_site, node)->site, to);
+    ls_mutex_unlock(&server->lists);
+    return left;
+}
+
+void ls_server_poll_status(ls_server *server)
+{
+    ls_node waits;
+    if (ls_list_empty(&server->status_waits)) return;
+    ls_list_move(&waits, &server->status_waits);
+    ls_mutex_lock(&server->status_mutex);
+    server->status_text = malloc(STATUS_BYTES_MAX);
+    server->status_bytes = 0;
+    ls_mutex_unlock(&server->status_mutex);
+    unsigned left = ask_status(server, &server->status_to);
+    for (unsigned ms = 0; ms < END_REPORT_MS && left > 0; ms += SUPERVISE_MS) {
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, SUPERVISE_MS);
+        left = ask_status(server, NULL);
+    }
+    char last[80];
+    (void)snprintf(last, sizeof last,
+                   left == 1 ? "a Lua state computes, or blocks in a C function"
+                             : "%u Lua states compute, or block in C functions",
+                   left);
+    if (left > 0) ls_server_add_status(0, last, strlen(last), server);
+    ls_mutex_lock(&server->status_mutex);
+    char *const text = server->status_text;
+    server->status_text = NULL;
+    if (text != NULL) text[server->status_bytes] = '\0';
+    ls_mutex_unlock(&server->status_mutex);
+    ls_server_end_reload_waits(&waits, text != NULL ? LS_OK : LS_ENOMEM, text != NULL ? text : ls_err_text(LS_ENOMEM));
+    free(text);
+}
+
 /* Log what the end of the drain ends. A state whose handler computes or blocks does not report, and is waited for for
  * a moment. */
 static void report_ended(ls_server *server)
@@ -129,14 +194,16 @@ int ls_server_drain(ls_server *server)
     const uint64_t from_ns = ls_clock_ns();
     const uint32_t half_ms = server->settings.drain_ms_max / 2,
                    report_ms = half_ms < DRAIN_REPORT_MS ? half_ms : DRAIN_REPORT_MS;
+    const uint32_t fresh_ms = server->serves_elsewhere ? LS_HTTP_PATIENT_MS : LS_ENDPOINT_FRESH_MS;
     bool reported = false;
     ls_server_end_reload_waits(&server->reload_waits, LS_ECANCELED, "the server stops");
+    ls_server_end_reload_waits(&server->status_waits, LS_ECANCELED, "the server stops");
     int err = ls_server_await(server, &server->committing, false);
     if (err == LS_OK) err = ls_server_on_workers(server, begin_draining);
     if (err < 0) return err;
     for (;;) {
         const uint64_t ms = (ls_clock_ns() - from_ns) / 1000000u;
-        if (drained(server, ms >= LS_ENDPOINT_FRESH_MS)) break;
+        if (drained(server, ms >= fresh_ms)) break;
         if (server->phase == PHASE_HARD) return LS_ECANCELED;
         if (ls_server_drain_ms_left(server) == 0) {
             report_ended(server);

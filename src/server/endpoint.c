@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/io/log.h"
+#include "base/os/sd_notify.h"
 #include "server/addresses.h"
 
 enum { PORT_TRIES = 16 }; /* attempts to find a port that is free on both loopback addresses */
@@ -72,6 +73,9 @@ static int plan_one(planning *p, ls_endpoint *e)
         e->fresh = true;
         e->wanted = p->want.at;
         ls_node_init(&e->node);
+        const enum ls_inherited kind = ls_inherited_kind(ls_endpoint_keep(e, false));
+        e->of_unit = kind == LS_INHERITED_OF_UNIT;
+        (void)ls_endpoint_keep(e, kind != LS_INHERITED_NONE);
     }
     e->planned = true;
     if ((err = append(p->plan, e)) < 0) undo(p->want.env->port, e);
@@ -225,14 +229,43 @@ void ls_endpoint_plan_swap(ls_endpoint_plan *plan, ls_node *open, ls_node *remov
     ls_list_move(open, &current);
 }
 
+ls_fd ls_endpoint_keep(ls_endpoint *e, bool kept)
+{
+    e->kept = kept;
+    return e->ops->keep != NULL ? e->ops->keep(e) : LS_FD_NONE;
+}
+
+void ls_endpoint_name(ls_endpoint *e, char name[LS_INHERITED_NAME_BYTES])
+{
+    if (e->of_unit)
+        (void)snprintf(name, LS_INHERITED_NAME_BYTES, "unit");
+    else
+        ls_inherited_name(ls_endpoint_keep(e, e->kept), e->ops != &ls_endpoint_udp, e->wanted.port == 0, name);
+}
+
+/* Have the service manager keep the sockets of the plan, and those no more that leave. */
+static void store(ls_endpoint *e, bool leaves)
+{
+    char name[LS_INHERITED_NAME_BYTES];
+    const ls_fd fd = ls_endpoint_keep(e, e->kept);
+    if (fd == LS_FD_NONE || e->of_unit || (leaves && !e->kept)) return;
+    ls_endpoint_name(e, name);
+    if (leaves) ls_sd_remove(name);
+    (void)ls_endpoint_keep(e, !leaves && ls_sd_store((intptr_t)fd, name));
+}
+
 void ls_endpoint_plan_run(ls_thread_ctx *ctx, const ls_endpoint_plan *plan)
 {
     char text[LS_ADDR_TEXT_BYTES];
     const char *address;
-    for (unsigned i = 0; i < plan->count; i++)
-        if (plan->at[i]->fresh) plan->at[i]->ops->start(ctx, plan->at[i]);
+    for (unsigned i = 0; i < plan->count; i++) {
+        if (!plan->at[i]->fresh) continue;
+        plan->at[i]->ops->start(ctx, plan->at[i]);
+        store(plan->at[i], false);
+    }
     for (unsigned i = 0; i < plan->leaving_count; i++) {
         ls_endpoint *e = plan->leaving[i];
+        store(e, true);
         for (unsigned n = 0; (address = e->ops->address(e, n, text)) != NULL; n++)
             ls_log(LS_LOG_INFO, "accepts no more on %s", address);
         e->ops->stop(ctx, e);

@@ -15,8 +15,10 @@
 
 #include "base/list.h"
 #include "http/http1.h"
+#include "http/http2/http_server.h"
 #include "net/listener.h"
 #include "net/sock/addr.h"
+#include "net/sock/inherited.h"
 #include "net/stream/deadline.h"
 #include "sched/grace.h"
 #include "script/site/site.h"
@@ -61,6 +63,7 @@ typedef struct ls_endpoint_ops {
      * request. Returns the number of connections, handshakes, accepts, receives that are left; call again until it is
      * 0. */
     uint32_t (*drain)(ls_endpoint *e, bool all);
+    ls_fd (*keep)(ls_endpoint *e); /* NULL, or the socket; e->kept says whether another process has it (below) */
     void (*abort)(ls_endpoint *e);
     /* Free what was replaced and is not used any more. Returns the number of the oldest generation that may still get
      * work through something that was replaced; UINT64_MAX: none does. */
@@ -85,6 +88,10 @@ struct ls_endpoint {
     bool planned;       /* by the plan that is being made */
     bool fresh;         /* opened by it */
     bool stopped;       /* the call of `stop` has returned */
+    /* The service manager or the program that replaces this one has the socket as well: what waits in it, and its path,
+     * are left to the next process, and connections get time for the request that is on its way to them. */
+    bool kept;
+    bool of_unit; /* systemd keeps it in any case */
     /* on the list `removed`: */
     uint64_t generation; /* the last one that used it */
     uint64_t removed_ns;
@@ -117,6 +124,11 @@ void ls_endpoint_plan_undo(ls_port *port, ls_endpoint_plan *plan);
 void ls_endpoint_plan_swap(ls_endpoint_plan *plan, ls_node *open, ls_node *removed, uint64_t generation);
 void ls_endpoint_plan_run(ls_thread_ctx *ctx, const ls_endpoint_plan *plan);
 void ls_endpoint_plan_end(ls_endpoint_plan *plan);
+
+/* Set e->kept. Before its stop, on the thread of that. Returns the socket; LS_FD_NONE: of http.sys. */
+ls_fd ls_endpoint_keep(ls_endpoint *e, bool kept);
+/* The name of the socket for other processes. */
+void ls_endpoint_name(ls_endpoint *e, char name[LS_INHERITED_NAME_BYTES]);
 
 /* One step of the endpoints that were removed. `drain_ms`: the time after which their connections are aborted.
  * `oldest`: the number

@@ -20,6 +20,7 @@ typedef struct engine {
     ls_node node;
     ls_http_engine *http;
     unsigned services; /* that start connections of it */
+    uint64_t ticket;   /* not used any more: of its grace period; 0: used */
     bool draining;
     uint64_t generation; /* draining: the number of the one whose handler it has */
 } engine;
@@ -126,12 +127,12 @@ static int find_engine(stream_endpoint *s, const ls_http_config *config, const l
     }
     engine *made = calloc(1, sizeof *made);
     if (made == NULL) return LS_ENOMEM;
-    const int err = ls_http1_open(config, handler, s->env->limit, s->env->threads_max, &made->http);
+    const int err = ls_http_server_open(config, handler, s->env->limit, s->env->threads_max, &made->http);
     if (err < 0) {
         free(made);
         return err;
     }
-    if (s->acceptor != NULL) ls_http1_local(made->http, &s->base.at);
+    if (s->acceptor != NULL) ls_http_server_local(made->http, &s->base.at);
     ls_list_push(&s->engines, &made->node);
     *out = made;
     return LS_OK;
@@ -162,12 +163,18 @@ static int open_service(stream_endpoint *s, const ls_endpoint_want *want, servic
         made->handler = ls_site_http_handler(want->site, want->index);
         if ((err = find_engine(s, &wanted->http, made->handler, &made->engine)) < 0) goto fail;
         made->engine->services++;
-        protocol = (ls_acceptor_protocol){ls_http1_start, made->engine->http, ls_http1_user_bytes};
+        protocol = (ls_acceptor_protocol){ls_http_server_start, made->engine->http,
+                                           ls_http1_room(&wanted->http)};
     }
     const ls_acceptor_service_options options = {.protocol = protocol,
                                                  .proxy_protocol = wanted->proxy_protocol,
                                                  .trusted = wanted->trusted,
                                                  .trusted_count = wanted->trusted_count,
+                                                 .allow = wanted->allow,
+                                                 .allow_count = wanted->allow_count,
+                                                 .deny = wanted->deny,
+                                                 .deny_count = wanted->deny_count,
+                                                 .per_ip_max = wanted->per_ip_max,
                                                  .tls = made->tls,
                                                  .handshake_ms_max = wanted->handshake_ms_max,
                                                  .handshakes_max = wanted->handshakes_max,
@@ -182,13 +189,19 @@ fail:
     return err;
 }
 
-/* Close the engines that no service and no connection uses. */
+/* Close the engines that no service and no connection uses, when the packets that have ended the last connection are
+ * over: at the earliest in the next call. */
 static void close_engines(stream_endpoint *s)
 {
     for (ls_node *node = s->engines.next, *next; node != &s->engines; node = next) {
         engine *engine = LS_CONTAINER(node, struct engine, node);
         next = node->next;
-        if (engine->services == 0 && open_of(engine) == 0) close_engine(s, engine);
+        if (engine->services > 0 || open_of(engine) > 0)
+            engine->ticket = 0;
+        else if (engine->ticket == 0)
+            engine->ticket = ls_grace_begin(s->env->grace);
+        else if (ls_grace_over(s->env->grace, engine->ticket))
+            close_engine(s, engine);
     }
 }
 
@@ -241,7 +254,7 @@ static int stream_open(const ls_endpoint_want *want, ls_endpoint **out)
     }
     s->base.at = *ls_acceptor_addr(s->acceptor);
     s->access = wanted->access;
-    if (s->current->engine != NULL) ls_http1_local(s->current->engine->http, &s->base.at);
+    if (s->current->engine != NULL) ls_http_server_local(s->current->engine->http, &s->base.at);
     *out = &s->base;
     return LS_OK;
 
@@ -356,7 +369,7 @@ static uint64_t stream_free_replaced(ls_endpoint *e)
     for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         engine *engine = LS_CONTAINER(node, struct engine, node);
         if (engine->draining) (void)engine->http->ops->drain(engine->http, true);
-        if (engine->draining && engine->generation < needed) needed = engine->generation;
+        if (engine->draining && engine->ticket == 0 && engine->generation < needed) needed = engine->generation;
     }
     return needed;
 }
@@ -394,9 +407,15 @@ static uint32_t stream_drain(ls_endpoint *e, bool all)
     uint32_t left = ls_acceptor_drain(s->acceptor, all);
     for (ls_node *node = s->engines.next; node != &s->engines; node = node->next) {
         ls_http_engine *http = LS_CONTAINER(node, engine, node)->http;
+        http->patient = e->kept;
         left += http->ops->drain(http, all);
     }
     return left;
+}
+
+static ls_fd stream_keep(ls_endpoint *e)
+{
+    return ls_acceptor_keep(of(e)->acceptor, e->kept);
 }
 
 static void stream_abort(ls_endpoint *e)
@@ -432,6 +451,7 @@ const ls_endpoint_ops ls_endpoint_stream = {
     .start = stream_start,
     .stop = stream_stop,
     .drain = stream_drain,
+    .keep = stream_keep,
     .abort = stream_abort,
     .free_replaced = stream_free_replaced,
     .abort_until = stream_abort_until,

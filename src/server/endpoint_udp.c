@@ -112,6 +112,11 @@ static uint32_t udp_drain(ls_endpoint *e, bool all)
     return ls_udp_idle(of(e)->udp) ? 0 : 1;
 }
 
+static ls_fd udp_keep(ls_endpoint *e)
+{
+    return ls_udp_closed(of(e)->udp) ? LS_FD_NONE : ls_udp_fd(of(e)->udp);
+}
+
 /* The object stays: objects in Lua refer to it. */
 static void udp_abort(ls_endpoint *e)
 {
@@ -163,6 +168,7 @@ const ls_endpoint_ops ls_endpoint_udp = {
     .start = udp_start,
     .stop = udp_stop,
     .drain = udp_drain,
+    .keep = udp_keep,
     .abort = udp_abort,
     .stat = udp_stat,
     .report = udp_report,

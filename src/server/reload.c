@@ -11,7 +11,10 @@
 #include "base/os/sd_notify.h"
 #include "server/server_internal.h"
 
-enum { THREADS_MAX_DEFAULT = 128 }; /* at least, see ls_server_merge_settings */
+enum {
+    THREADS_MAX_DEFAULT = 128, /* at least, see ls_server_merge_settings */
+    LOAD_MS_MAX = 60000,       /* of an upgrade, if the site does not set load_timeout */
+};
 
 ls_site_settings ls_server_merge_settings(const ls_server_options *options, const ls_site_settings *site)
 {
@@ -255,6 +258,12 @@ static void swap_source(ls_server *server, source_text *with)
 
 /* source: NULL, or the text from which the site is loaded now and, with LS_OK, from now on; it receives the text that
  * is not used any more. */
+void ls_server_reopen_logs(ls_server *server)
+{
+    if (server->options.reopen_logs != NULL) server->options.reopen_logs(server->options.user);
+    ls_access_reopen(server->runtime);
+}
+
 static int reload_now(ls_server *server, source_text *source, char *message, size_t message_bytes)
 {
     const uint64_t from_ns = ls_clock_ns();
@@ -269,13 +278,14 @@ static int reload_now(ls_server *server, source_text *source, char *message, siz
     ls_mutex_lock(&server->mutex);
     const char *why = server->phase == PHASE_OPEN     ? "the server does not serve yet"
                       : server->phase > PHASE_SERVING ? "the server stops"
+                      : server->upgrading             ? "an upgrade is under way"
                       : server->reloading             ? "another reload is under way"
                                                       : NULL;
     if (why == NULL) server->reloading = true;
     ls_mutex_unlock(&server->mutex);
     if (why != NULL) return ls_server_explain(LS_EBUSY, message, message_bytes, "%s", why);
 
-    if (server->options.reopen_logs != NULL) server->options.reopen_logs(server->options.user);
+    ls_server_reopen_logs(server);
     if (server->options.notify) ls_sd_tell_reloading();
     if (server->dev != NULL) ls_dev_load_begin(server->dev);
     if (source != NULL) swap_source(server, source);
@@ -358,11 +368,89 @@ static bool await_other(ls_server *server)
     return serves;
 }
 
+/* ---- upgrades: on the same thread ---------------------------------------------------------------------------- */
+
+static bool upgrade_ends(void *user)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->mutex);
+    const bool ends = server->phase != PHASE_SERVING || server->drains_at_ns != 0;
+    ls_mutex_unlock(&server->mutex);
+    return ends;
+}
+
+/* With LS_OK the drain begins. */
+static void upgrade(ls_server *server)
+{
+    char message[LS_SUCCESSOR_TEXT_BYTES] = "";
+    ls_upgrade_sockets sockets;
+    const ls_log_target *before = ls_log_use(&server->log);
+    const uint32_t set_ms = server->settings.load_ms_max, ms_max = set_ms > 0 ? set_ms : LOAD_MS_MAX;
+    ls_mutex_lock(&server->lists);
+    int err = ls_upgrade_sockets_of(&server->endpoints, &sockets);
+    ls_mutex_unlock(&server->lists);
+    if (err == LS_OK)
+        err = ls_upgrade_run(&sockets, ms_max, upgrade_ends, server, message, sizeof message);
+    else
+        (void)ls_server_explain(err, message, sizeof message, "%s", ls_err_text(err));
+    free(sockets.at);
+    free(sockets.names);
+    if (err < 0) ls_log(LS_LOG_ERROR, "upgrade failed: %s; this process continues", message);
+    ls_mutex_lock(&server->mutex);
+    server->handed_over = err == LS_OK;
+    server->serves_elsewhere = err == LS_OK && message[0] == '\0';
+    server->reloading = server->upgrading = false;
+    ls_reload_wait *wait = server->upgrade_wait;
+    server->upgrade_wait = NULL;
+    ls_cond_broadcast(&server->changed);
+    ls_mutex_unlock(&server->mutex);
+    if (err == LS_OK) server->host.stop(server);
+    if (wait != NULL) wait->ended(wait, err, message);
+    (void)ls_log_use(before);
+}
+
+void ls_server_ask_status(void *user, ls_reload_wait *wait)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->mutex);
+    const bool serves = server->phase == PHASE_SERVING;
+    if (serves) ls_list_push(&server->status_waits, &wait->node);
+    ls_cond_broadcast(&server->changed);
+    ls_mutex_unlock(&server->mutex);
+    if (!serves) wait->ended(wait, LS_ECANCELED, "the server starts or stops");
+}
+
+void ls_server_ask_upgrade(void *user, ls_reload_wait *wait)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->mutex);
+    const bool stops = server->phase > PHASE_SERVING || server->drains_at_ns != 0;
+    const char *why = server->phase == PHASE_OPEN ? "the server does not serve yet"
+                      : stops                     ? "the server stops"
+                      : server->upgrading         ? "another upgrade is under way"
+                      : server->reloading         ? "a reload is under way"
+                                                  : NULL;
+    if (why == NULL) {
+        server->upgrading = server->upgrade_asked = true;
+        server->upgrade_wait = wait;
+    }
+    ls_cond_broadcast(&server->changed);
+    ls_mutex_unlock(&server->mutex);
+    if (why == NULL) return;
+    ls_log(LS_LOG_WARN, "no upgrade: %s", why);
+    if (wait != NULL) wait->ended(wait, LS_EBUSY, why);
+}
+
 static void reload_main(void *arg)
 {
     ls_server *server = arg;
     char message[LS_MESSAGE_BYTES];
     ls_node waits;
+    if (server->upgrading) {
+        upgrade(server);
+        ls_server_set_flag(server, &server->reload_thread_ended, true);
+        return;
+    }
     ls_mutex_lock(&server->mutex);
     ls_list_move(&waits, &server->reload_waits);
     ls_mutex_unlock(&server->mutex);
@@ -380,9 +468,13 @@ void ls_server_poll_reload(ls_server *server)
         ls_thread_join(&server->reload_thread);
         server->reload_thread_running = server->reload_thread_ended = false;
     }
-    if (!server->reload_asked || server->phase != PHASE_SERVING || server->reloading || server->reload_thread_running)
+    if (!(server->reload_asked || server->upgrade_asked) || server->phase != PHASE_SERVING || server->reloading ||
+        server->reload_thread_running)
         return;
-    server->reload_asked = false;
+    if (server->upgrade_asked)
+        server->reloading = true, server->upgrade_asked = false;
+    else
+        server->reload_asked = false;
     /* As the workers: the site may start programs while it loads. */
     const int err = ls_thread_start_parent(&server->reload_thread, "ls-reload", reload_main, server);
     if (err == LS_OK)

@@ -16,6 +16,7 @@
 #include "base/os/sd_notify.h"
 #include "http/file_cache.h"
 #include "net/refused.h"
+#include "net/stream/deadline.h"
 #include "net/stream/stream.h"
 #include "port/notify.h"
 #include "server/program.h"
@@ -23,6 +24,7 @@
 
 enum {
     DESCRIPTORS_OWN = 64,  /* descriptors of the server itself, besides connections and cached files */
+    STOP_SPARE_MS = 10000, /* that the manager of the service waits longer than drain_delay and drain_timeout */
     INIT_WARN_MS = 10000,  /* after this time a running ls.init is logged */
     SOCKETS_MAX = 1 << 25, /* upper limit of ls_port_options.sockets_max */
 };
@@ -55,6 +57,7 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     bool has_udp = false;
     if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
     if (server->workers != NULL) ls_workers_stat(server->workers, &workers);
+    ls_peers *peers = server->deadlines != NULL ? ls_deadlines_peers(server->deadlines) : NULL;
     ls_mutex_lock(&server->mutex); /* a reload replaces the settings */
     const unsigned threads_max = server->settings.threads_max;
     ls_mutex_unlock(&server->mutex);
@@ -74,6 +77,15 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
     each(to, "requests", (double)http.requests);
     each(to, "responses", (double)http.responses);
     each(to, "refused", (double)http.refused);
+    if (peers != NULL) {
+        each(to, "refused_denied", (double)atomic_load(&peers->denied.count));
+        each(to, "refused_per_ip", (double)atomic_load(&peers->refused[LS_PEERS_CONNECTIONS].count));
+        each(to, "http2_refused_per_ip", (double)atomic_load(&peers->refused[LS_PEERS_STREAMS].count));
+    }
+    each(to, "http2_connections", (double)http.http2_connections);
+    each(to, "http2_refused", (double)http.http2_refused);
+    each(to, "http2_resets", (double)http.http2_resets);
+    each(to, "http2_ended", (double)http.http2_ended);
     each(to, "old_sites", old_sites);
     each(to, "websockets_restarted", (double)websockets_left);
     each(to, "threads", (double)workers.threads);
@@ -102,6 +114,12 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
         each(to, "udp_own", (double)udp.own);
         each(to, "udp_dropped", (double)udp.dropped);
     }
+}
+
+static unsigned threads(void *user, ls_worker_look *out, unsigned max)
+{
+    const ls_server *server = user;
+    return server->workers != NULL ? ls_workers_look(server->workers, out, max) : 0;
 }
 
 int ls_server_call(ls_server *server, const void *data, size_t bytes, ls_server_answer_fn *answered, void *user)
@@ -162,37 +180,76 @@ static void other_signal(void *user, const char *name)
     ls_server *server = user;
     if (strcmp(name, "SIGHUP") == 0)
         ls_server_ask_reload(server, NULL);
-    else if (strcmp(name, "SIGUSR1") == 0 && server->options.reopen_logs != NULL)
-        server->options.reopen_logs(server->options.user);
+    else if (strcmp(name, "SIGUSR1") == 0)
+        ls_server_reopen_logs(server);
+    else if (strcmp(name, "SIGUSR2") == 0 && server->options.notify)
+        ls_server_ask_upgrade(server, NULL);
     else
         ls_log(LS_LOG_INFO, "%s has no effect; SIGHUP reloads the site, SIGTERM stops the server", name);
 }
 
-/* Begin the drain. from_outside: by a signal or the program, not by the site; the second such stop ends the server at
- * once. */
-static void stop(ls_server *server, bool from_outside)
+/* The caller holds the mutex. */
+static void begin_drain(ls_server *server)
+{
+    server->stopped_ns = ls_clock_ns();
+    server->phase = PHASE_DRAINING;
+    atomic_fetch_or(&server->runtime->unready, LS_UNREADY_DRAINS);
+    ls_posts_stop(&server->posts);
+    ls_cond_broadcast(&server->changed);
+}
+
+static void tell_drain(const ls_server *server)
+{
+    if (server->options.notify && !server->handed_over) ls_sd_tell("STOPPING=1", "drains");
+    ls_log(LS_LOG_INFO, "draining");
+}
+
+/* The manager waits for TimeoutStopSec, or until the time that this gives it. */
+static void tell_delay(const ls_server *server, const ls_site_settings *settings)
+{
+    char state[80];
+    const uint64_t ms = (uint64_t)settings->drain_delay_ms + settings->drain_ms_max + STOP_SPARE_MS;
+    (void)snprintf(state, sizeof state, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64, ms * 1000);
+    if (server->options.notify) ls_sd_tell(state, "serves for %.3g s, then drains", settings->drain_delay_ms / 1e3);
+    ls_log(LS_LOG_INFO, "stops: serves for drain_delay = %.3g s, %s, then drains; a second signal ends it at once",
+           settings->drain_delay_ms / 1e3, settings->drain_ready ? "ready" : "not ready");
+}
+
+/* Begin the drain, or drain_delay before it. from_outside: by a signal or the program, not by the site; the second such
+ * stop ends the server at once. */
+static void stop(ls_server *server, bool from_outside, bool may_delay)
 {
     ls_mutex_lock(&server->mutex);
-    const bool first = server->phase < PHASE_DRAINING;
-    if (first) server->stopped_ns = ls_clock_ns();
-    if (first) ls_posts_stop(&server->posts);
-    if (first)
-        server->phase = PHASE_DRAINING;
-    else if (from_outside && server->stopped_from_outside)
-        server->phase = PHASE_HARD;
+    const bool first = server->phase < PHASE_DRAINING && server->drains_at_ns == 0;
+    const ls_site_settings settings = server->settings;
+    const bool delays = first && may_delay && !server->handed_over && server->initialised && server->dev == NULL &&
+                        settings.drain_delay_ms > 0;
+    const bool again = from_outside && server->stopped_from_outside;
+    const bool drains = !delays && server->phase < PHASE_DRAINING && (first || again || !may_delay);
+    if (delays) {
+        server->drains_at_ns = ls_clock_ns() + settings.drain_delay_ms * UINT64_C(1000000);
+        if (!settings.drain_ready) atomic_fetch_or(&server->runtime->unready, LS_UNREADY_DRAINS);
+        ls_cond_broadcast(&server->changed);
+    }
+    if (drains) begin_drain(server);
+    if (again) server->phase = PHASE_HARD;
     server->stopped_from_outside |= from_outside;
-    ls_cond_broadcast(&server->changed);
+    if (again) ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
-    if (!first) return;
-    if (server->options.notify) ls_sd_tell("STOPPING=1", "drains");
-    ls_log(LS_LOG_INFO, "draining");
+    if (delays) tell_delay(server, &settings);
+    if (drains) tell_drain(server);
 }
 
 /* Several states of a site may call this concurrently, and again during the drain. A signal that follows may come from
  * a service manager that does not know of it: it does not end the drain early. */
 static void stop_from_site(void *server)
 {
-    stop(server, false);
+    stop(server, false, true);
+}
+
+static bool file_busy(void *server, const char *path)
+{
+    return ls_upgrade_file_busy(&((ls_server *)server)->upgrade, path);
 }
 
 static void init_ended(void *user, const char *failure)
@@ -278,8 +335,7 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
      * running; the system must not hold back a standby while a handler computes. */
     const unsigned threads_max =
         settings->threads_max > settings->threads ? settings->threads_max + settings->threads : settings->threads_max;
-    const ls_port_options port_options = {.sockets_max = sockets,
-                                          .concurrency = threads_max};
+    const ls_port_options port_options = {.sockets_max = sockets, .concurrency = threads_max};
     if ((err = ls_port_open(&port_options, &server->port)) < 0)
         return ls_server_explain(err, message, message_bytes, "cannot open the port: %s", ls_err_text(err));
     if ((err = ls_stream_deadlines_open(server->port, &server->deadlines)) < 0)
@@ -363,10 +419,11 @@ static int check_listener(const ls_site_listener *listener, char *message, size_
 
 static int open_control(ls_server *server, char *message, size_t message_bytes)
 {
+    static const ls_control_calls calls = {ls_server_ask_reload, ls_server_ask_upgrade, ls_server_ask_status};
     const char *path = server->options.control;
     if (path == NULL || server->options.check) return LS_OK;
-    const int err = ls_control_open(server->port, server->deadlines, server->runtime, ls_server_ask_reload, path,
-                                    &server->control_socket);
+    const int err = ls_control_open(server->port, server->deadlines, server->runtime, &calls, path,
+                                    ls_upgrade_replaces(&server->upgrade), &server->control_socket);
     if (err < 0) {
         const char *why = err == LS_EEXIST   ? "it exists, and is no socket; give another path"
                           : err == LS_ELIMIT ? "the path has more than 107 bytes"
@@ -389,6 +446,7 @@ static int open_endpoints(ls_server *server, char *message, size_t message_bytes
     const int err = ls_endpoint_plan_make(&server->env, &server->endpoints, server->site, &server->settings,
                                           &server->plan, message, message_bytes);
     if (err == LS_OK) ls_endpoint_plan_swap(&server->plan, &server->endpoints, &server->removed, 0);
+    if (server->options.notify) ls_inherited_close();
     return err;
 }
 
@@ -470,16 +528,25 @@ static int open_server(ls_server *server, const ls_server_options *options, char
 {
     int err = LS_ENOMEM;
     if (options->notify && !options->check) ls_sd_open();
-    if (options->notify) ls_sd_tell("", "loads %s", options->site);
+    server->upgrade.other.channel = -1;
+    const bool manages = options->notify && !options->check, replaces = manages && ls_upgrade_open(&server->upgrade);
+    if (options->notify && !replaces) ls_sd_tell("", "loads %s", options->site);
+    if (manages && (err = ls_inherited_open(replaces, message, message_bytes)) < 0) {
+        free(server);
+        return err;
+    }
     server->opened_ns = ls_clock_ns();
     server->generation = 1;
     ls_node_init(&server->endpoints);
     ls_node_init(&server->removed);
     ls_node_init(&server->ending);
     ls_node_init(&server->reload_waits);
+    ls_node_init(&server->status_waits);
+    server->status_to = (ls_log_target){.sink = ls_server_add_status, .user = server, .level = LS_LOG_DEBUG};
     if (copy_options(server, options) < 0) goto fail_options;
     ls_mutex_open(&server->mutex);
     ls_mutex_open(&server->lists);
+    ls_mutex_open(&server->status_mutex);
     ls_cond_open(&server->changed);
     ls_cond_open(&server->load_ended);
     ls_posts_open(&server->posts, deliver_post, server);
@@ -491,9 +558,12 @@ static int open_server(ls_server *server, const ls_server_options *options, char
     }
     server->host = (ls_site_host){.server = server,
                                   .check = options->check != 0,
+                                  .file_busy = file_busy,
                                   .stats = stats,
                                   .stop = stop_from_site,
-                                  .init_ended = init_ended};
+                                  .init_ended = init_ended,
+                                  .threads = threads,
+                                  .errors = &server->errors};
 
     if ((err = open_site(server, message, message_bytes)) < 0) goto fail_site;
     ls_posts_set_has_hooks(&server->posts, ls_site_has_host_hooks(server->site));
@@ -507,6 +577,7 @@ static int open_server(ls_server *server, const ls_server_options *options, char
     return LS_OK;
 
 fail_site:
+    ls_upgrade_fail(&server->upgrade, message);
     ls_server_close(server);
     return err;
 fail_posts:
@@ -514,9 +585,11 @@ fail_posts:
     ls_cond_close(&server->load_ended);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->lists);
+    ls_mutex_close(&server->status_mutex);
     ls_mutex_close(&server->mutex);
 fail_options:
     free_options(server);
+    ls_mutex_close(&server->errors.mutex);
     free(server);
     return err;
 }
@@ -530,7 +603,8 @@ int ls_program_open(const ls_server_options *given, const char *editor, ls_serve
     ls_server *server = calloc(1, sizeof *server);
     (void)ls_server_explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
     if (server == NULL) return LS_ENOMEM;
-    server->log = (ls_log_target){.sink = full.log, .user = full.user, .level = -1};
+    server->log = (ls_log_target){.sink = full.log, .user = full.user, .level = -1, .kept = &server->errors};
+    ls_mutex_open(&server->errors.mutex);
     enum ls_log_level level;
     if (full.log_level != NULL && ls_log_level_of(full.log_level, &level) == LS_OK) server->log.level = (int)level;
     server->editor = editor;
@@ -577,7 +651,7 @@ static void close_sites(ls_server *server)
 static void close_server(ls_server *server)
 {
     if (server->started) {
-        stop(server, false); /* no second stop: that would end it at once */
+        stop(server, false, false); /* no second stop: that would end it at once */
         (void)ls_server_wait(server);
         ls_event_close(&server->ended);
     }
@@ -603,6 +677,7 @@ static void close_server(ls_server *server)
     if (server->port != NULL) ls_port_close(server->port);
     if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     server->port = NULL;
+    server->deadlines = NULL; /* a finalizer of the site may ask for the statistics */
     close_sites(server); /* the port's queue and timers may have referred to their tasks */
     if (server->runtime != NULL) ls_site_runtime_close(server->runtime);
     close_endpoints(server, true);
@@ -612,8 +687,10 @@ static void close_server(ls_server *server)
     ls_cond_close(&server->load_ended);
     ls_cond_close(&server->changed);
     ls_mutex_close(&server->lists);
+    ls_mutex_close(&server->status_mutex);
     ls_mutex_close(&server->mutex);
     free_options(server);
+    ls_mutex_close(&server->errors.mutex);
     free(server);
 }
 
@@ -668,12 +745,59 @@ int ls_server_on_workers(ls_server *server, ls_op_fn *what)
     return ls_server_await(server, &server->control_done, true);
 }
 
-/* Wait for a stop; meanwhile start the reloads and end old generations. The caller holds the mutex. */
+/* The time until the drain in ms; 0: no stop has begun its delay. Begins the drain when it is over. */
+static uint32_t poll_delay(ls_server *server)
+{
+    const uint64_t now = ls_clock_ns();
+    if (server->drains_at_ns == 0) return 0;
+    if (now < server->drains_at_ns) return (uint32_t)((server->drains_at_ns - now) / 1000000u) + 1;
+    begin_drain(server);
+    ls_mutex_unlock(&server->mutex); /* a function of the program gets the line */
+    tell_drain(server);
+    ls_mutex_lock(&server->mutex);
+    return 0;
+}
+
+static void beat_taken(ls_thread_ctx *ctx, ls_op *op)
+{
+    ls_server *server = LS_CONTAINER(op, ls_server, beat);
+    ls_server_set_flag(server, &server->beat_posted, false);
+}
+
+/* Post a packet four times in the period of the watchdog of the service manager, and feed it when any thread has taken
+ * the packet within half of the period. Returns the time until the next call in ms; 0: there is no such watchdog, or
+ * the packet wakes the supervisor. The caller holds the mutex. */
+static uint32_t feed_watchdog(ls_server *server)
+{
+    const uint64_t period_ms = server->options.notify ? ls_sd_watchdog_ms() : 0, now_ns = ls_clock_ns();
+    if (period_ms == 0 || server->beat_posted) return 0;
+    const uint64_t ms = (now_ns - server->beat_ns) / 1000000u, quarter_ms = period_ms / 4 + 1;
+    if (server->beat_ns != 0 && ms < quarter_ms) {
+        if (!server->beat_fed) ls_sd_feed();
+        server->beat_fed = true;
+        return (uint32_t)(quarter_ms - ms);
+    }
+    if (server->beat_ns != 0 && !server->beat_fed && ms <= period_ms / 2) ls_sd_feed();
+    server->beat_fed = false;
+    server->beat_posted = true;
+    server->beat_ns = now_ns;
+    server->beat.done = beat_taken;
+    ls_port_post(server->port, &server->beat, 0);
+    return 0;
+}
+
+/* Wait for a stop, and for the end of its delay; meanwhile start the reloads and end old generations. The caller holds
+ * the mutex. */
 static void supervise(ls_server *server)
 {
     while (server->phase == PHASE_SERVING) {
         ls_server_poll_reload(server);
-        const uint32_t ms = ls_server_poll_generations(server);
+        ls_server_poll_status(server);
+        uint32_t ms = ls_server_poll_generations(server);
+        const uint32_t delay_ms = poll_delay(server), feed_ms = feed_watchdog(server);
+        if (server->phase != PHASE_SERVING) return;
+        if (ms == 0 || (delay_ms > 0 && delay_ms < ms)) ms = delay_ms;
+        if (ms == 0 || (feed_ms > 0 && feed_ms < ms)) ms = feed_ms;
         if (ms > 0)
             (void)ls_cond_wait_ms(&server->changed, &server->mutex, ms);
         else
@@ -716,6 +840,15 @@ static int reload_changed(void *server)
     return ls_server_reload(server, NULL, 0); /* logs the result */
 }
 
+static bool is_stopped(void *user)
+{
+    ls_server *server = user;
+    ls_mutex_lock(&server->mutex);
+    const bool stopped = server->phase >= PHASE_DRAINING;
+    ls_mutex_unlock(&server->mutex);
+    return stopped;
+}
+
 /* Initialise the site, start it, and open the listeners for it. In dev mode a site whose ls.init fails is served: its
  * pages show the error, and a change reloads it. The caller holds the mutex. */
 static int begin(ls_server *server)
@@ -732,7 +865,15 @@ static int begin(ls_server *server)
         }
         if (err < 0) {
             if (err == LS_ESCRIPT) ls_log(LS_LOG_ERROR, "%s: %s", server->options.site, message);
+            ls_upgrade_fail(&server->upgrade, message);
             return err;
+        }
+        ls_mutex_unlock(&server->mutex);
+        const char *why = ls_upgrade_ready(&server->upgrade, is_stopped, server);
+        ls_mutex_lock(&server->mutex);
+        if (why != NULL) {
+            ls_log(LS_LOG_ERROR, "the upgrade ends: %s", why);
+            return LS_ECANCELED;
         }
         ls_site_start(server->site, NULL);
     }
@@ -750,6 +891,7 @@ static int begin(ls_server *server)
         server->options.serving(server->options.user);
         ls_mutex_lock(&server->mutex);
     }
+    ls_upgrade_serves(&server->upgrade);
     return LS_OK;
 }
 
@@ -761,7 +903,7 @@ static int run(ls_server *server)
     const int begun = begin(server);
     if (begun == LS_ESCRIPT) {
         ls_mutex_unlock(&server->mutex);
-        stop(server, false);
+        stop(server, false, false);
         ls_mutex_lock(&server->mutex);
     }
     err = begun == LS_ESCRIPT || begun == LS_ECANCELED ? LS_OK : begun; /* then it drains */
@@ -831,6 +973,11 @@ int ls_server_wait(ls_server *server)
     return server->run_result;
 }
 
+bool ls_program_replaces(const ls_server *server)
+{
+    return ls_upgrade_replaces(&server->upgrade);
+}
+
 void ls_server_interrupt(ls_server *server)
 {
     ls_interrupts_set(server->runtime, 0);
@@ -839,6 +986,6 @@ void ls_server_interrupt(ls_server *server)
 void ls_server_stop(ls_server *server)
 {
     const ls_log_target *before = ls_log_use(&server->log);
-    stop(server, true);
+    stop(server, true, true);
     (void)ls_log_use(before);
 }

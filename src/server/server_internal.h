@@ -20,6 +20,7 @@
 #include "server/control.h"
 #include "server/endpoint.h"
 #include "server/posts.h"
+#include "server/upgrade.h"
 
 enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_HARD };
 
@@ -48,6 +49,7 @@ typedef struct ls_ending_site { /* an old generation */
 
 struct ls_server {
     ls_server_options options; /* with copies of what it points to */
+    ls_log_kept errors;        /* for a look at the server */
     ls_log_target log;         /* of all its threads, and of those that call it meanwhile */
     ls_site_host host;         /* functions that the site may call */
     ls_runtime *runtime;       /* of the script layer */
@@ -83,13 +85,17 @@ struct ls_server {
     ls_mutex mutex;
     ls_cond changed;
     enum phase phase;
-    uint64_t stopped_ns;       /* time of the first stop: the drain timeout begins */
+    uint64_t drains_at_ns;     /* a stop has begun drain_delay, which ends then; 0: none has */
+    uint64_t stopped_ns;       /* the drain, and its timeout, begin */
     bool stopped_from_outside; /* by a signal or ls_server_stop */
     bool ended_early;          /* the run has ended before the drain, or before its threads: */
     bool drained;              /* only threads are left */
     bool control_done;
-    bool reloading; /* a thread is inside ls_server_reload */
-    bool loading;   /* ls_server_load runs */
+    ls_op beat; /* of the watchdog of the service manager, see feed_watchdog */
+    bool beat_posted, beat_fed;
+    uint64_t beat_ns; /* when it was posted; 0: it was not since the last feed */
+    bool reloading;   /* a thread is inside ls_server_reload */
+    bool loading;     /* ls_server_load runs */
     ls_thread load_thread;
     ls_cond load_ended;
     bool committing; /* its listeners are opened, its commit is posted or runs; the drain waits for that */
@@ -99,8 +105,18 @@ struct ls_server {
     char init_message[LS_MESSAGE_BYTES];
     bool reload_asked;    /* by SIGHUP or the control socket */
     ls_node reload_waits; /* for the end of that reload: ls_reload_wait */
-    bool reload_thread_running, reload_thread_ended;
+    ls_node status_waits; /* for the text of ls_server_poll_status */
+    ls_log_target status_to;
+    ls_mutex status_mutex; /* guards the text; taken last */
+    char *status_text;     /* NULL: none is being made */
+    size_t status_bytes;
+    bool reload_thread_running, reload_thread_ended; /* of a reload or an upgrade */
     ls_thread reload_thread;
+    bool upgrade_asked, upgrading; /* by SIGUSR2 or the control socket; until its end */
+    bool serves_elsewhere;         /* it serves already: no client waits for the end of the drain */
+    bool handed_over;              /* another process serves, or will: the drain leaves the sockets to it */
+    ls_reload_wait *upgrade_wait;  /* NULL: none */
+    ls_upgrade upgrade;            /* of a process that replaces another one */
 
     bool started, waited; /* the thread of ls_server_start exists; it was joined */
     ls_thread run_thread;
@@ -127,6 +143,11 @@ int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t 
 /* The first endpoint (`after` NULL) or the next one, also of those that were removed; NULL: no more. The caller holds
  * `lists`. */
 ls_endpoint *ls_server_next_endpoint(const ls_server *server, const ls_endpoint *after);
+
+/* The sink of ls_server.status_to. */
+void ls_server_add_status(int level, const char *line, size_t len, void *server);
+/* Answer those who have asked. The caller holds the mutex. */
+void ls_server_poll_status(ls_server *server);
 
 /* ---- drain.c ------------------------------------------------------------------------------------------------ */
 
@@ -155,8 +176,14 @@ ls_site_settings ls_server_merge_settings(const ls_server_options *options, cons
 
 /* Any thread. `wait`: NULL, or it receives the result. */
 void ls_server_ask_reload(void *server, ls_reload_wait *wait);
+void ls_server_reopen_logs(ls_server *server);                                    /* of the program, and access logs */
 void ls_server_end_reload_waits(ls_node *waits, int result, const char *message); /* the list is empty afterwards */
-/* Start the reload that was asked for; join the thread of one that has ended. The caller holds the mutex. */
+/* Any thread. `wait`: NULL, or it receives the result: LS_OK and "" or the file that the new process waits for. */
+void ls_server_ask_upgrade(void *server, ls_reload_wait *wait);
+/* Any thread. `wait` receives LS_OK and what runs now, a line for each task that waits. */
+void ls_server_ask_status(void *server, ls_reload_wait *wait);
+/* Start the reload or the upgrade that was asked for; join the thread of one that has ended. The caller holds the
+ * mutex. */
 void ls_server_poll_reload(ls_server *server);
 
 /* ---- ending_site.c ------------------------------------------------------------------------------------------ */

@@ -144,7 +144,9 @@ static int open_worker(engine *e, unsigned index, uint32_t first_vu, uint32_t vu
     w->first_vu = first_vu;
     w->vu_count = vu_count;
     w->proto = e->fanout == NULL ? ls_stress_protocol(plan) : NULL;
-    w->transport = plan->kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport : &ls_stress_stream_transport;
+    w->transport = plan->kind == LS_STRESS_TARGET_UDP ? &ls_stress_udp_transport
+                   : plan->http2                      ? ls_stress_h2_transport
+                                                      : &ls_stress_stream_transport;
     w->script = script;
     w->traits = traits;
     w->batch = traits != NULL ? traits->batch : 0;
@@ -176,8 +178,8 @@ static int open_workers(lua_State *L, engine *e)
     }
     if (plan->mode == LS_STRESS_PLAN_FANOUT) err = ls_stress_fanout_open(plan, &e->fanout);
     for (unsigned i = 0; err == LS_OK && i < threads; i++) {
-        const uint32_t count =
-            ls_stress_plan_share(plan->connections, threads, i) + ls_stress_plan_share(plan->publishers, threads, i);
+        const uint32_t count = ls_stress_plan_share(plan->connections, threads, i) * plan->streams +
+                               ls_stress_plan_share(plan->publishers, threads, i);
         err = open_worker(e, i, first, count);
         first += count;
     }
@@ -208,6 +210,8 @@ static int engine_tls(lua_State *L)
     ls_fields_read(L, 1, fields, &options);
     lua_getfield(L, 1, "tls_resume");
     options.no_resumption = !lua_toboolean(L, -1);
+    lua_getfield(L, 1, "http2");
+    if (lua_toboolean(L, -1)) options.alpn = "h2,http/1.1";
     options.cert_count = cert.cert != NULL;
     const int err = ls_tls_open(&options, &engine_of(L)->plan.tls, why, sizeof why);
     return err == LS_OK ? 0 : fail(L, "%s", why[0] != '\0' ? why : ls_err_text(err));
@@ -414,6 +418,7 @@ static void push_engine(lua_State *L, engine *e)
     lua_pushlstring(L, (const char *)ls_stress_page, ls_stress_page_len);
     lua_setfield(L, -2, "page");
     ls_set_boolean(L, "compresses", ls_ws_deflate_library() != NULL);
+    ls_set_boolean(L, "http2", ls_stress_h2_transport != NULL);
 }
 
 /* Runs protected. Arguments: the engine, argc, argv. Returns the exit status. */

@@ -22,6 +22,8 @@ NEEDED_FOR = {  # the same for groups of sections
     "websocket": JAVASCRIPT,
     "client": JAVASCRIPT,
     "sites": (("git", "git"),),
+    "counts": (("strace", "strace"), ("valgrind", "valgrind")),
+    "http2": (("h2load", "nghttp2-client"), ("nghttpd", "nghttp2-server"), ("h2o", "h2o")),
     "data": JAVASCRIPT + (("/usr/share/lua/5.1/nginx/redis.lua", "lua-nginx-redis"), ("redis-server", "redis-server"),
                           ("runuser", "util-linux"), (" ".join(f"/usr/lib/postgresql/{n}/bin/postgres" for n in range(13, 20)), "postgresql")),
 }
@@ -155,6 +157,7 @@ def describe(luaserve, packages=None, groups=()):
             "gcc": first_line(["gcc", "--version"]),
             **({"node": first_line(["node", "--version"])} if outside else {}),
             **{name: version_of_package(packages, name) for name in outside},
+            **({name: first_line([name, "--version"]) for name in ("h2load", "nghttpd", "h2o")} if "http2" in groups else {}),
             **({"redis": first_line(["redis-server", "--version"]), "postgresql": first_line(["psql", "--version"])}
                if "data" in groups else {}),
         },

@@ -36,6 +36,7 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "ws-fanout-deflate": ("1 KiB to 1,000 WebSocket subscribers, with and without permessage-deflate", "delivery", "luaserve ws"),
     "ws-sse": ("64 bytes to 1,000 WebSocket subscribers, to 1,000 clients of server-sent events", "delivery", "luaserve ws"),
     "middleware-fields": ("hello behind three middlewares that add a field, 64 connections", "request", "luaserve fields (before)"),
+    "access-log": ("hello with a line for each request in a file, and without, 64 connections", "request", "luaserve"),
     "middleware-page": ("a page of res:html, and behind one middleware, 64 connections", "request", "luaserve page"),
     "client-13": ("a proxied response of 13 bytes, 64 connections", "request", "nginx proxy"),
     "client-tls": ("the same with TLS 1.3 in front", "request", "nginx proxy tls"),
@@ -44,6 +45,11 @@ CPU_SECTIONS = {  # section: (title, unit, server to compare with)
     "client-ws": ("a proxied WebSocket echo, 64 bytes, 64 connections", "message", "nginx proxy ws"),
     "client-cache": ("a response of 1 KiB out of the cache of the proxy, 64 connections", "request", "nginx proxy"),
     "client-fetch": ("a handler with a request for 13 bytes to an upstream, 64 connections", "request", "nginx-lua fetch"),
+    "h2-hello": ("hello over HTTP/2 and TLS, 16 connections x 32 streams (h2o, nghttpd: a file of 13 bytes)", "request", "nginx h2"),
+    "h2-single": ("the same, 64 connections x 1 stream", "request", "nginx h2"),
+    "h2-100k": ("100 KiB over HTTP/2 and TLS, 16 connections x 8 streams (luaserve: a Lua string, the others: a file)", "request", "nginx h2"),
+    "h2-websocket": ("an echo of 64 bytes over a WebSocket and TLS, 64 connections", "echo", "luaserve http/1.1"),
+    "h2-sse": ("64 bytes to 1,000 clients of server-sent events over TLS (HTTP/2: on 100 connections)", "delivery", "luaserve http/1.1"),
     "sites-page": ("a template page with 20 variables and 50 rows, 64 connections", "request", "nginx-lua template"),
     "sites-gzip": ("4 KiB of JSON, compressed with gzip for each request (kept: out of the cache of compress)", "request", "nginx pages"),
     "sites-upload": ("an upload that is written to a file (per MiB; luaserve: by multipart)", "request", "nginx-lua pages"),
@@ -67,6 +73,7 @@ COST_SECTIONS = {
 IDLE_SECTIONS = {
     "idle": "memory per idle keep-alive connection (growth after a warm-up, without tables allocated at the start)",
     "tls-idle": "memory per idle keep-alive connection over TLS 1.3 (growth after a warm-up)",
+    "h2-idle": "memory per idle connection of HTTP/2 over TLS, after a request (growth after a warm-up)",
     "ws-idle": "memory per idle WebSocket connection, after an echo (growth after a warm-up)",
     "idle-tcp": "memory per idle TCP connection whose coroutine waits for data (growth after a warm-up)",
 }
@@ -94,6 +101,8 @@ ASKED = (
     ("luaserve dev: time from the start to the first answer", "start-dev", "luaserve", "ms", None, 100, "ms"),
     ("hello behind three middlewares / before, with results of next()", "middleware-fields", "luaserve fields", "us",
      "luaserve fields (before)", 1.00, "ratio"),
+    ("hello with an access log / without", "access-log", "luaserve, access log", "us", "luaserve", 1.06, "ratio"),
+    ("the same of nginx, for comparison", "access-log", "nginx, access log", "us", "nginx", 2.00, "ratio"),
     ("a page behind one middleware / without", "middleware-page", "luaserve page, middleware", "us", "luaserve page", 1.10, "ratio"),
     ("failed requests, {reloads} reloads under load", "reload", "luaserve reload", "failures", None, 0, "count"),
     ("closed connections, {reloads} reloads under load", "reload", "luaserve reload", "closed", None, 0, "count"),
@@ -151,6 +160,18 @@ ASKED = (
     ("handler with ls.fetch / Bun's fetch", "client-fetch", "luaserve client", "us", "bun fetch", 0.50, "ratio"),
     ("p99 beside 1,000 requests to an upstream that hangs", "client-hang", "luaserve client", "p99_ms", None, 20, "ms"),
     ("resident memory of these 1,000 requests", "client-hang", "luaserve client", "resident", None, 8 * MIB, "KiB"),
+    ("HTTP/2, hello, 16 x 32 / nginx return 200", "h2-hello", "luaserve h2", "us", "nginx h2", 0.45, "ratio"),
+    ("the same / h2o's file of 13 bytes", "h2-hello", "luaserve h2", "us", "h2o h2", 1.70, "ratio"),
+    ("HTTP/2, hello, 64 x 1 / nginx return 200", "h2-single", "luaserve h2", "us", "nginx h2", 0.90, "ratio"),
+    ("HTTP/2, 100 KiB from a Lua string, 16 x 8 / nginx's file", "h2-100k", "luaserve h2", "us", "nginx h2", 0.80, "ratio"),
+    ("user memory per idle HTTP/2 connection / nginx", "h2-idle", "luaserve h2", "user", "nginx h2", 1.30, "ratio"),
+    ("sends per 32 responses to requests of one read", "h2-sends", "luaserve h2", "sends", None, 2, "number"),
+    *((f"p99 of streams beside one that {does}, {threads}", "h2-stall", f"luaserve h2 {threads}, {shown}", "p99_ms", None, 20, "ms")
+      for threads in ("default threads", "--threads 1")
+      for shown, does in (("computes", "computes for 1 s"), ("blocks", "blocks for 1 s"), ("10 MiB", "sends 10 MiB"),
+                          ("unread", "is not read"))),
+    ("WebSocket echo, HTTP/2 / HTTP/1.1", "h2-websocket", "luaserve h2", "us", "luaserve http/1.1", 1.30, "ratio"),
+    ("server-sent events, HTTP/2 / HTTP/1.1", "h2-sse", "luaserve h2", "us", "luaserve http/1.1", 0.60, "ratio"),
     ("template page / lua-resty-template in nginx-lua", "sites-page", "luaserve pages", "us", "nginx-lua template", 1.00, "ratio"),
     ("JSON of 4 KiB with gzip / nginx", "sites-gzip", "luaserve pages", "us", "nginx pages", 1.00, "ratio"),
     ("CPU that reading a sealed session adds", "sites-session", "luaserve pages", "added_us", None, 1.5, "us"),
@@ -173,6 +194,7 @@ ASKED = (
     for section, clients in S8_SECTIONS.items() if clients >= 100)
 UNITS = {  # format of a value, and its divisor
     "ratio": ("{:.3f}", 1),
+    "number": ("{:.2f}", 1),
     "bytes": ("{:,.0f} bytes", 1),
     "ms": ("{:.2f} ms", 1),
     "us": ("{:.2f} us", 1),
@@ -359,7 +381,7 @@ def s8_lines(results):
 
 def stall_lines(results, section):
     what = {"stall-busy": "computes for 1 s", "stall-block": "blocks in os.execute for 1 s", "data-busy": "reads SQLite for 1 s",
-            "client-hang": "is proxied, beside 1,000 others to an upstream that does not answer"}[section]
+            "client-hang": "is proxied, beside 1,000 others to an upstream that does not answer", "h2-stall": ""}[section]
     rows = [("server", "p50 ms", "p99 ms", "min..max", "max ms", "stalls", "failed", "client's lag p99/max ms")]
     for server in results[section]:
         p99 = values(results, section, server, "p99_ms")
@@ -370,8 +392,37 @@ def stall_lines(results, section):
         rows.append((server, f"{median(p50):.2f}", f"{median(p99):.2f}", f"{min(p99):.2f}..{max(p99):.2f}",
                      f"{max(longest):.2f}", str(sum(values(results, section, server, "occupied"))),
                      str(failures(results, section, server)), f"{median(lag_p99):.2f}/{max(lag_max):.2f}"))
+    if section == "h2-stall":
+        return ["200 requests/s on schedule, beside a stream of the same connection that is slow"] + table(rows)
     title = f"64 clients on schedule (10/s each) while another client sends requests of which each {what}; from the intended moment"
     return [title] + table(rows)
+
+
+def sends_lines(results):
+    return [f"sends per 32 responses: {server}: " + ", ".join(f"{number:.2f}" for number in values(results, "h2-sends", server, "sends"))
+            for server in results["h2-sends"]]
+
+
+def count_lines(results):
+    rows = [("server", "system calls", "instructions", "allocations", "")]
+    for server in results["counts"]:
+        for one in filter(None, rounds_of(results, "counts", server)):
+            calls = ", ".join(f"{number:.2f} {name}" for name, number in sorted(one["by_name"].items(), key=lambda of: -of[1]))
+            rows.append((server, f"{one['calls']:.2f}", f"{one['instructions']:,.0f}", f"{one['allocations']:.2f}", calls))
+    return ["counts per request, one connection; instructions of the program and its libraries, without the kernel"] + table(rows)
+
+
+def attack_lines(results):
+    """Of each attack, what exceeds 0.3 of a core, 20 ms at the 99th percentile or 4 MiB is marked."""
+    rows = [("attack", "of a core", "p99 ms", "max ms", "client's lag p99 ms", "growth KiB", "")]
+    for server in results["h2-attacks"]:
+        share, p99, longest, lag, growth = (median(values(results, "h2-attacks", server, name)) for name in (
+            "share", "p99_ms", "max_ms", "lag_p99_ms", "growth"))
+        over = [what for what, exceeds in (("processor", share > 0.3), ("latency", p99 > 20), ("memory", growth > 4 << 20)) if exceeds]
+        rows.append((server.partition(", ")[2], f"{share:.3f}", f"{p99:.2f}", f"{longest:.2f}", f"{lag:.2f}", f"{growth / 1024:,.0f}",
+                     "exceeds: " + ", ".join(over) if over else ""))
+    return ["a client of HTTP/2 that only costs, for 10 s: the server's processor and memory; latency of another, from the schedule"
+            ] + table(rows)
 
 
 def stalled_lines(results):
@@ -505,11 +556,11 @@ def section_lines(results, section):
         return start_lines(results, section)
     if section in ADDED_SECTIONS:
         return added_lines(results, section)
-    if section.startswith("stall") or section in ("data-busy", "client-hang"):
+    if "stall" in section and section != "ws-stalled" or section in ("data-busy", "client-hang"):
         return stall_lines(results, section)
     return {"growth": growth_lines, "reload": reload_lines, "stress-freeze": freeze_lines,
             "stress-rate": rate_lines, "stress-memory": stress_memory_lines, "stress-s9": s9_lines,
-            "ws-stalled": stalled_lines}.get(section, lambda _: [])(results)
+            "ws-stalled": stalled_lines, "h2-sends": sends_lines, "h2-attacks": attack_lines, "counts": count_lines}.get(section, lambda _: [])(results)
 
 
 def closing_lines(results, rows):

@@ -11,9 +11,13 @@ import tempfile
 import time
 
 import machine
+import measure_attacks
 import measure
+import measure_access_log
 import measure_client
+import measure_counts
 import measure_data
+import measure_http2
 import measure_middleware
 import measure_reload
 import measure_sites
@@ -82,10 +86,11 @@ SOCKET_SECTIONS = tuple(ECHO_SECTIONS) + ("idle-tcp", "tcp-churn") + tuple(S8_SE
 STRESS_SECTIONS = ("stress-plain", "stress-script", "stress-freeze", "stress-rate", "stress-memory", "stress-s9")
 WEBSOCKET_SERVERS = ("bun", "node")
 WEBSOCKET_SECTIONS = measure_websocket.SECTIONS
-WORK = {"middleware": measure_middleware, "client": measure_client, "sites": measure_sites, "data": measure_data}  # group of sections: module
+WORK = {"middleware": measure_middleware, "client": measure_client, "sites": measure_sites, "data": measure_data, "http2": measure_http2,
+        "access-log": measure_access_log, "attacks": measure_attacks, "counts": measure_counts}  # group of sections: module
 WORK_SECTIONS = {section: how for module in WORK.values() for section, how in module.SECTIONS.items()}
 SECTIONS = WEB_SECTIONS + SOCKET_SECTIONS + STRESS_SECTIONS + WEBSOCKET_SECTIONS + tuple(WORK_SECTIONS)
-SERVERS = WEB_SERVERS + SOCKET_SERVERS + WEBSOCKET_SERVERS + ("haproxy",)
+SERVERS = WEB_SERVERS + SOCKET_SERVERS + WEBSOCKET_SERVERS + ("haproxy", *measure_http2.SERVERS)
 GROUPS = {"stall": tuple(STALL_SERVERS), "s8": tuple(S8_SECTIONS), "stress": STRESS_SECTIONS, "tls": TLS_SECTIONS,
           "static": tuple(STATIC_SECTIONS), "websocket": WEBSOCKET_SECTIONS, "dict": ("dict-incr", "dict-get"),
           **{group: tuple(module.SECTIONS) for group, module in WORK.items()}}
@@ -102,10 +107,14 @@ EPILOG = f"""sections over HTTP: {' '.join(WEB_SECTIONS)}
   of WebSocket:       {' '.join(WEBSOCKET_SECTIONS)}
   of proxies and ls.fetch (`client`): {' '.join(measure_client.SECTIONS)}
   of middleware (`middleware`): {' '.join(measure_middleware.SECTIONS)}
+  of the access log (`access-log`): access-log
   of whole sites (`sites`): {' '.join(measure_sites.SECTIONS)}
   of databases (`data`): {' '.join(measure_data.SECTIONS)}
+  of HTTP/2 (`http2`): {' '.join(measure_http2.SECTIONS)}
+  of what a request costs in counts: counts
+  of its clients that only cost (`attacks`): {' '.join(measure_attacks.SECTIONS)}
 servers: {' '.join(WEB_SERVERS)}
-         {' '.join(SOCKET_SERVERS)} {' '.join(WEBSOCKET_SERVERS)} haproxy
+         {' '.join(SOCKET_SERVERS)} {' '.join(WEBSOCKET_SERVERS)} haproxy {' '.join(measure_http2.SERVERS)}
 
 CPU sections have the server on one core and the load on another; a round measures each server in turn, ratios are
 computed within each round, and medians over the rounds are printed with minimum and maximum. CPU time is that of the
@@ -122,7 +131,9 @@ In the stress sections the server is nginx (for s9 luaserve with examples/echo.l
 measured, luaserve stress beside wrk; tls-stress is the same over TLS.
 In the ws sections luaserve stress is the load. Bun, the packages ws and pg of node and lua-resty-template are installed into the
 build directory, by npm and git; a server that cannot be installed is left out. In the client sections the upstream (nginx) is on the
-core of the load, in the data sections Redis and PostgreSQL, which the benchmark starts with data of their own.
+core of the load, in the data sections Redis and PostgreSQL, which the benchmark starts with data of their own. In the h2 sections
+all servers speak HTTP/2 over TLS 1.3; h2-stall measures fast streams beside slow ones of the same connection, h2-attacks what a hostile client
+costs in 10 s: the server's processor, the latency of another client on schedule, memory.
 --windows measures hello from Lua in luaserve.exe under Wine, including all of Wine's own processes, on completion
 ports and on Wine's http.sys.
 Exit status: 0 if everything could be measured, whatever the verdicts; 1 if something failed to run."""
@@ -319,8 +330,9 @@ class Bench:
         def measured(name, server, seconds):
             return run(server, program=self.luaserve, load_cpu=self.args.load_core, seconds=seconds, **how,
                        **places[name.removesuffix(catalogue_of.BEFORE)][1])
-        if section in measure_client.FRESH:
-            self.fresh(section, place, lambda server: measured(server.name, server, self.args.seconds), self.args.rounds)
+        if section in measure_client.FRESH + measure_http2.FRESH + measure_counts.FRESH:
+            rounds = 1 if section in measure_counts.FRESH else self.args.rounds  # they are the same each time
+            self.fresh(section, place, lambda server: measured(server.name, server, self.args.seconds), rounds)
         else:
             self.interleaved(section, place, measured)
         self.stop_all()  # no idle server may disturb the others

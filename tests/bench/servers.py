@@ -151,6 +151,7 @@ class Server:
     `behind`: the servers that it needs, which are started before it."""
 
     stop_signal = signal.SIGTERM
+    ready_s = 15
     members = ()  # servers that it only distributes connections to: they are measured in its place
 
     def __init__(self, name, make, cpu, directory, kind="http", grouped=False, content=None, answers=None, behind=()):
@@ -193,7 +194,7 @@ class Server:
         return self
 
     def wait_ready(self):
-        until = time.monotonic() + 15
+        until = time.monotonic() + self.ready_s
         while time.monotonic() < until:
             if self.process.poll() is not None:
                 status = self.process.returncode
@@ -206,7 +207,7 @@ class Server:
                 pass
             time.sleep(0.02)
         self.stop()
-        raise Failed(f"{self.name}: does not respond within 15 s: {self.output()}")
+        raise Failed(f"{self.name}: does not respond within {self.ready_s} s: {self.output()}")
 
     def output(self):
         """The end of its output, for messages."""
@@ -358,8 +359,8 @@ NGINX_TLS = """
 NGINX_MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
 
 
-def nginx(locations, workers=1, tls="", http="", ports=None, lua_path=lambda: ""):
-    """`http`: directives for all locations; `ports`: {a name between two @: the server whose port it is}; `lua_path()`: a folder with
+def nginx(locations, workers=1, tls="", http="", ports=None, lua_path=lambda: "", listen="ssl"):
+    """`listen`: what stands behind the address if there is `tls`; `http`: directives for all locations; `ports`: {a name between two @: the server whose port it is}; `lua_path()`: a folder with
     further Lua modules."""
     with_lua = "content_by_lua" in locations
     module = "nginx" if locations == NGINX_LUA else "peers"
@@ -378,7 +379,7 @@ def nginx(locations, workers=1, tls="", http="", ports=None, lua_path=lambda: ""
             "HTTP": http + (f'lua_package_path "{paths};"; lua_shared_dict shared 16m; '
                             f'init_by_lua_block {{ bench = require "{module}"; bench.open() }}' if with_lua else ""),
             "PORT": port,
-            "LISTEN": "ssl" if tls else "",
+            "LISTEN": listen if tls else "",
             "LOCATIONS": tls + locations,
             **{name: server.port for name, server in (ports or {}).items()},
         })

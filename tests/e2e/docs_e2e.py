@@ -297,7 +297,7 @@ class Run:
         ports = Ports(self.folder).learn(text)
         name = "load%d.lua" % block.line
         if "check" in block.words:
-            self.write(name, text + "ls.listen(8080, app)\n", ports)
+            write_text(os.path.join(self.folder, name), text + "ls.listen(8080, app)\n")  # nothing is bound: the ports of the page
             done = subprocess.run([LUASERVE, "--check", name], cwd=self.folder, capture_output=True, text=True, timeout=2 * WAIT,
                                   check=False)
             if done.returncode != 0:
@@ -485,9 +485,11 @@ class Run:
     def write_all(self):
         """The files of the scope. -> [(block, its Values)] of the Lua files"""
         scope, sites = self.scope, []
-        for block in [*scope.files, *([scope.site] if scope.site else []), *scope.rest]:
+        blocks = [*scope.files, *([scope.site] if scope.site else []), *scope.rest]
+        for block in blocks:  # a file may have a port that only a later block tells to be one
             if block.language != "lua" or "load" not in block.words:
                 self.ports.learn(block.text)
+        for block in blocks:
             if block.language == "lua" and block.file and "stress" not in block.words:
                 sites.append((block, Values(block, self.recorder)))
                 self.write(block.file, sites[-1][1].text)

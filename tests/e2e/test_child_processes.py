@@ -57,7 +57,6 @@ app:get("/stubborn", function(req)
   return "no"
 end)
 app:get("/short", { timeout = 0.5 }, function(req) sleeps(req) return "no" end)
-app:get("/caught", function(req) return tostring(pcall(sleeps, req)) end)
 app:get("/fill", function()
   local function sleeps()
     repeat
@@ -219,15 +218,6 @@ class EverySystem(Runs):
         for file in files:
             self.eventually(lambda file=file: not self.runs(file), "a stop ends the programs")
 
-    def test_a_client_that_leaves_ends_the_program_and_those_it_has_started(self):
-        before = self.quiet_fds()
-        for does in "wait", "tree":
-            file = self.folder + "/" + does
-            conn = self.begin(does, file)
-            conn.close()
-            self.eventually(lambda file=file: not self.runs(file), "the program has ended")
-        self.eventually(lambda: self.server.fds() <= before, "no handle is left")
-
     @unittest.skipUnless(WINDOWS, OTHER_SYSTEM + "jobs of Windows")
     def test_the_programs_of_a_killed_server_end(self):
         server = self.serve(SITE)
@@ -342,18 +332,6 @@ class Processes(Runs):
         answer = self.is_result(["sh", "-c", "sleep 600 & echo $!"], {"code": 0})
         self.eventually(lambda: not is_running(int(answer["result"]["out"])), "the process in the background is killed")
         self.has_no_children()
-
-    def test_a_client_that_leaves_ends_the_program(self):
-        for path in ("sleeps", "caught", "stubborn"):
-            file = os.path.join(self.folder, path)
-            conn = self.connect()
-            conn.send(b"GET /%s?file=%s HTTP/1.1\r\nHost: h\r\n\r\n" % (path.encode(), file.encode()))
-            pid = self.pid_from(file)
-            self.assertTrue(is_running(pid))
-            conn.close()
-            self.eventually(lambda pid=pid: not is_running(pid), "the program of a client that has left is ended")
-        self.has_no_children()
-        self.server.wait_log("GET /sleeps: .*the process was ended: the client has left")
 
     def test_the_time_of_a_route_ends_the_program(self):
         file = os.path.join(self.folder, "pid")

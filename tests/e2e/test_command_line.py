@@ -1,6 +1,7 @@
 """The comforts of the command line: a site from an argument or standard input, scripts that end by themselves, --check,
 files beside the site, suggestions for misspelt words; and what a file prints while it loads."""
 # sanitizers: asan; one thread runs
+import json
 import os
 import re
 import subprocess
@@ -32,6 +33,33 @@ class LoadLimits(unittest.TestCase):
                     "--check", "-e", "local ls = require 'luaserve' ls.config{ %s } local d = ls.dict('d')\n%s" % (config, code))
                 self.assertEqual((status, out), (1, ""))
                 self.assertRegex(err, r"^luaserve: \(command line\):2: the site %s\n$" % says)
+
+
+ALL = """local ls = require "luaserve"
+ls.config { threads = 1, max_connections = 100, max_body = "1k" }
+local app = ls.app()
+app:use(function(_, _, next) return next() end)
+app:get("/", print)
+app:get("/x/:id", { timeout = 0.5, max_body = 2 }, function(_, _, next) return next() end, print)
+ls.listen { port = 8080, hosts = { ["a.example"] = app }, timeout = false }
+ls.tcp(7000, print)
+ls.udp("*:7001", print)
+ls.every(60, print) ls.after(0.5, print)
+ls.init(print) ls.on("log", print)
+"""
+ALL_AS_TEXT = """  limits: max_connections=100, threads=1
+listener: loopback port 8080 (site.lua:7)
+  a.example
+    GET  /       (site.lua:5), middleware site.lua:4
+    GET  /x/:id  (site.lua:6), middleware site.lua:4, site.lua:6
+  limits: max_body=1024, timeout=none
+listener: tcp loopback port 7000 (site.lua:8)
+udp: * port 7001 (site.lua:9)
+timer: every 60 s (site.lua:10)
+timer: after 0.5 s (site.lua:10)
+hook: ls.init (site.lua:11)
+hook: ls.on "log" (site.lua:11)
+"""
 
 
 class SitesFromText(unittest.TestCase):
@@ -193,6 +221,28 @@ listener: unix:/run/none.sock (site.lua:14)
         for status, out, err in outputs:
             self.assertEqual((status, err), (0, ""))
             self.assertEqual(re.sub(" +", " ", out[out.index("listener"):]), re.sub(" +", " ", self.EXPECTED))
+
+    def test_all_that_a_site_defines(self):
+        with scratch(site_lua=ALL) as where:
+            text = run_program(["--check", "site.lua"], cwd=where)[1]
+            status, out, err = run_program(["--check", "--json", "site.lua"], cwd=where)
+        self.assertEqual((status, err), (0, ""))
+        self.assertEqual(text[text.index("back end"):].split("\n", 1)[1], ALL_AS_TEXT)
+        got = json.loads(out)
+        self.assertEqual((got["site"], got["threads"], got["limits"]["max_connections"], got["limits"]["drain_timeout"]),
+                         ("site.lua", 1, 100, 15))
+        self.assertEqual([(at["kind"], at["address"], at.get("port"), at["where"], at["limits"].get("timeout"), at["limits"].get("max_body"))
+                          for at in got["listeners"] + got["udp"]],
+                         [("http", "loopback", 8080, "site.lua:7", False, 1024), ("tcp", "loopback", 7000, "site.lua:8", None, None),
+                          ("udp", "*", 7001, "site.lua:9", None, None)])
+        self.assertEqual(got["listeners"][0]["routes"],
+                         [{"host": "a.example", "method": "GET", "pattern": "/", "where": "site.lua:5", "middleware": ["site.lua:4"]},
+                          {"host": "a.example", "method": "GET", "pattern": "/x/:id", "where": "site.lua:6", "timeout": 0.5, "max_body": 2,
+                           "middleware": ["site.lua:4", "site.lua:6"]}])
+        self.assertEqual(got["timers"], [{"every": 60, "where": "site.lua:10"}, {"after": 0.5, "where": "site.lua:10"}])
+        self.assertEqual(got["hooks"], [{"event": "init", "where": "site.lua:11"}, {"event": "log", "where": "site.lua:11"}])
+        self.assertEqual(list(got), sorted(got))  # two versions of a site can be compared
+        self.assertEqual(run("--json", "-e", "")[::2], (2, "luaserve: --json belongs to --check\n"))
 
 
 class Threads(unittest.TestCase):

@@ -30,7 +30,8 @@ ls.listen"""
 CLASSES.update({"udp": "luaserve.UdpSocket", "peer": "luaserve.Peer"})
 
 # Fields that an object has only at times, or that its table of names does not list.
-UNLISTED = {"luaserve.Request.[]", "luaserve.Dict.[]", "luaserve.WebSocket.[]"}
+UNLISTED = {"luaserve.Request.[]", "luaserve.Dict.[]", "luaserve.WebSocket.[]", "luaserve.Stats.certificates"} | {
+    "luaserve.Stats.jobs_" + name for name in ("pushed", "done", "retried", "dead")}  # of a site with ls.queue
 
 # A test file that reports the names of luaserve.test, of its objects, and the globals that a site does not have.
 NAMES_OF_TESTS = """
@@ -114,6 +115,10 @@ end
 """
 
 ARGUMENTS = "ls.config { states = 1 }\n" + EVERY + r"""
+for name, of in pairs { MetricCounter = "counter", MetricGauge = "gauge", MetricHistogram = "histogram" } do
+  every(name, ls.metrics[of] { name = "a_" .. of, help = "x", buckets = of == "histogram" and { 1 } or nil })
+end
+every("Metrics", ls.metrics)
 local views, subscription = ls.templates(ls.dir), ls.subscribe("x", print)
 local _, store = app:proxy("/proxy", "http://127.0.0.1:1", { cache = {} })
 every("App", app)
@@ -143,7 +148,7 @@ app:post("/", ls.session { secret = "@SECRET@" }, function(req, res)
     UdpClient = ls.udp_connect("127.0.0.1", 9), CookieJar = ls.cookie_jar(), Redis = ls.redis("redis://127.0.0.1:1"),
     PostgresPool = ls.postgres("postgres://x@127.0.0.1:1/y"), Views = views, Subscription = subscription, ProxyStore = store,
     Jwt = ls.crypto.jwt, Password = ls.crypto.password, TextCode = ls.crypto.hex, Csrf = require "luaserve.csrf",
-    Session = req.session, Compress = require "luaserve.compress", InjectResponse = app:inject { path = "/json" },
+    Queue = ls.queue("x", { file = ":memory:" }), Session = req.session, Compress = require "luaserve.compress", InjectResponse = app:inject { path = "/json" },
     Answer = assert(ls.fetch("http://" .. at .. "/json", { stream = true })) } do every(name, object) end
   wait:wait()
   return result()
@@ -208,8 +213,8 @@ class Definitions(E2E):
         # These two take the results of a call that fails.
         bad = [line for line in (found["bad"] + of_tests["bad"]).split("\n") if not line.startswith(("Test.truthy:", "Test.falsy:"))]
         self.assertEqual("".join(bad), "")
-        # test_postgres.py calls the methods of a transaction
-        self.assertEqual(set(found["unseen"]) & set(of_tests["unseen"]), {"PostgresTransaction"})
+        # test_postgres.py calls the methods of a transaction, test_queue.py that of a job, test_oidc.py those of a login
+        self.assertEqual(set(found["unseen"]) & set(of_tests["unseen"]), {"PostgresTransaction", "QueueJob", "Oidc"})
         self.assertGreater(found["count"] + of_tests["count"], 240)
 
     def test_they_name_what_test_files_have(self):

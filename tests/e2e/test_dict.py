@@ -49,6 +49,10 @@ class Dict(E2E):
         self.assertTrue(results[0], results)
         return results[1:]
 
+    def failure(self, statement):
+        """What the statement raises, and its code."""
+        return self.run_lua("local _, e = ls.try(function() %s end) return tostring(e), e.code" % statement)
+
     def results(self, code):
         response = self.get("/run?code=" + quote(code))
         self.assertEqual(response.status, 200, response.text)
@@ -155,7 +159,7 @@ class Dict(E2E):
     def test_a_full_dict_forgets_nothing(self):
         """The first trap of the first hour: entries vanished and ids began anew, without a word."""
         ids = self.run_lua("local e = ls.dict('items', { size = '64k' }) local n = 0 e:incr('last id') "
-                           "repeat local id = e:incr('last id') n = id until not e:set(id, ('x'):rep(1000)) "
+                           "repeat local id = e:incr('last id') n = id until not ls.try(e.set, e, id, ('x'):rep(1000)) "
                            "return n, e:get('last id'), #e, e:get(2) ~= nil")
         self.assertEqual(ids, [ids[0], ids[0], ids[0] - 1, True])
         full = 'the dict "items" is full .64 KiB. and refuses new entries'
@@ -163,15 +167,17 @@ class Dict(E2E):
         self.assertEqual(len(self.server.logged(full)), 1)
 
     def test_a_full_dict(self):
-        self.run_lua("local i = 1 while strict:set(i, ('x'):rep(50)) do i = i + 1 end")
-        full = [None, 'no memory: the dict "strict" is full (16 KiB); see size and evict of ls.dict', "ELIMIT"]
-        self.assertEqual(self.run_lua("return strict:set('more', ('x'):rep(50))"), full)
-        self.assertEqual(self.run_lua("return strict:rpush('more', ('x'):rep(50))"), full)
-        self.assertEqual(self.run_lua("return strict:update('more', function() return ('x'):rep(50) end)"), full)
-        self.raises("strict.more = ('x'):rep(50)", 'chunk:1: no memory: the dict "strict" is full (16 KiB)')
-        self.assertEqual(self.run_lua("return strict:set('more', ('x'):rep(20000))"),
-                         [None, 'no memory: the value of "more" is larger than the dict "strict" (16 KiB)', "EMSGSIZE"])
-        self.assertEqual(self.run_lua("return strict:set('more', { ('x'):rep(20000) })")[2], "EMSGSIZE")
+        self.run_lua("local i = 1 while ls.try(strict.set, strict, i, ('x'):rep(50)) do i = i + 1 end")
+        for call in ("strict:set('more', ('x'):rep(50))", "strict:add('more', ('x'):rep(50))", "strict:rpush('more', ('x'):rep(50))",
+                     "strict:replace(1, ('x'):rep(400))", "strict:incr(('k'):rep(400))",
+                     "strict:update('more', function() return ('x'):rep(50) end)", "strict.more = ('x'):rep(50)"):
+            with self.subTest(call):
+                self.assertEqual(self.failure(call), ['chunk:1: dict: no memory: the dict "strict" is full (16 KiB); see size and evict '
+                                                      'of ls.dict', "ELIMIT"])
+        large = ['chunk:1: dict: no memory: the value of "more" is larger than the dict "strict" (16 KiB)', "EMSGSIZE"]
+        self.assertEqual(self.failure("strict:set('more', ('x'):rep(20000))"), large)
+        self.assertEqual(self.failure("strict:set('more', { ('x'):rep(20000) })"), large)
+        self.assertEqual(self.run_lua("return strict:add(1, 2)")[2], "EEXIST")
         self.server.wait_log("warn .*the value of .more. does not fit into the dict .strict. .16 KiB. and is refused")
         self.assertEqual(len(self.server.logged("does not fit into the dict .strict.")), 1)
         self.assertEqual(self.run_lua("return strict:delete(1), strict:set('more', ('x'):rep(20))"), [True, True])
@@ -181,9 +187,9 @@ class Dict(E2E):
         for push in ("lpush", "rpush"):
             self.assertEqual(
                 self.run_lua("local d = ls.dict('%s', { size = '64k' }) "
-                             "repeat local n = d:%s('all', ('x'):rep(1000)) until not n "
-                             "return d:llen('all') > 30, d:%s('all', ('x'):rep(1000))" % (push, push, push)),
-                [True, None, 'no memory: the value of "all" is larger than the dict "%s" (64 KiB)' % push, "EMSGSIZE"])
+                             "local n, e repeat n, e = ls.try(d.%s, d, 'all', ('x'):rep(1000)) until not n "
+                             "return d:llen('all') > 30, e.message, e.code" % (push, push)),
+                [True, 'no memory: the value of "all" is larger than the dict "%s" (64 KiB)' % push, "EMSGSIZE"])
             self.server.wait_log('warn the value of "all" does not fit into the dict "%s" .64 KiB. and is refused' % push)
             self.assertEqual(len(self.server.logged('does not fit into the dict "%s"' % push)), 1)
 
@@ -203,7 +209,8 @@ class Dict(E2E):
             ("d:set('k', 1, 0)", "bad argument #3 to 'set' (ttl must be more than 0 seconds"),
             ("d:set('k', 1, 'x')", "bad argument #3 to 'set' (number expected, got string)"),
             ("d:set('k')", "bad argument #2 to 'set' (value expected)"),
-            ("d:add('k', nil)", "bad argument #2 to 'add' (value must not be nil)"),
+            *(("d:%s('k', nil)" % how, "bad argument #2 to '%s' (the value is nil; dict:delete(key) removes" % how)
+              for how in ("set", "add", "replace")),
             ("d:incr('k', 'x')", "bad argument #2 to 'incr' (number expected, got string)"),
             ("d.get('k')", "'get' is a method of a dict: call it with a colon, such as object:get(...); got string for the object"),
             ("d:keys(5)", "dict:keys: pattern must be a string; got 5"),

@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import threading
 
-from harness import LUASERVE, OTHER_SYSTEM, WAIT, WINDOWS, Server, app_site, beside, has_sqlite, repeats, write_text
+from harness import LUASERVE, OTHER_SYSTEM, WAIT, app_site, beside, has_sqlite, repeats, write_text
 from harness.chunks import ROUTE, Chunks
 
 SITE = app_site(r"""
@@ -214,8 +214,7 @@ class DictFile(Chunks):
         self.refuses(head + "ls.dict('d', { file = '%s' })" % file, "site.lua:2: ls.dict: %s: file is not a database" % file)
 
     def test_a_reload_with_another_file_or_sync_needs_a_restart(self):
-        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
-        server = self.serve(self.site, flags=flags)
+        server = self.serve(self.site)
         for old, new in (("sync = true", "sync = false"), ("dicts.db\", size", "other.db\", size")):
             write_text(server.site, self.site.replace(old, new))
             server.reload("reload failed: .*has other options at .*; a change of file or sync needs a restart")
@@ -282,14 +281,13 @@ class DictFile(Chunks):
         self.assertEqual(self.run_lua(server, "return #kept"), [0])
 
     def test_a_smaller_dict_is_loaded_while_another_one_of_the_file_is_written(self):
-        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
         server = self.serve(self.site.replace('size = "4m"', 'size = "4m", evict = true'))
         self.run_lua(server, "for n = 1, 20000 do kept[n] = n end")
         server.stop()
         site = self.site.replace('local kept = ls.dict("kept"', 'local kept = %s and ls.dict("kept"').replace('size = "4m"', 'size = "64k", evict = true')
         site = site.replace("ls.listen", """for n = 1, 4 do ls.every(0.001, function() sync:incr(n) end) end
 ls.listen""")
-        server = self.serve(site % "nil", flags=flags)
+        server = self.serve(site % "nil")
         write_text(server.site, site % "true")
         server.reload("reload failed|reloaded")
         count, = self.run_lua(server, "return #kept")

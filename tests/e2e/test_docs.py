@@ -49,7 +49,7 @@ class Links(unittest.TestCase):
 
 class Recipes(unittest.TestCase):
     def test_every_recipe_and_every_task_is_used_with_wrong_input_too(self):
-        tasks = [os.path.join(DOCS, name + ".md") for name in ("gateway", "hosts", "live", "login", "upload", "webhook")]
+        tasks = [os.path.join(DOCS, name + ".md") for name in ("gateway", "hosts", "live", "login", "oidc", "openapi", "upload", "webhook")]
         for path in RECIPES + tasks:
             with self.subTest(page=path), open(os.path.join(ROOT, path), encoding="utf-8") as text:
                 self.assertEqual(without_wrong_input(path, text.read()), [])

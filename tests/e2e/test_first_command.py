@@ -18,7 +18,7 @@ from harness.screen import drawn_on
 
 MINUTES = 60
 PACKAGES_MAX = 120
-OUTPUTS_MAX = 330
+OUTPUTS_MAX = 385
 STAGES = ("installing \\d+ packages", "fetching the sources of Lua", "configuring", "building luaserve")
 SCRIPTS = "setup stages".split()
 

@@ -4,10 +4,9 @@ import base64
 import hashlib
 import json
 import ssl
+from urllib.parse import quote
 
 from harness import E2E, LUASERVE, app_site, in_parallel, table
-from harness.environment import WINDOWS
-from harness.server import Server
 
 CSRF = r"""
 local ls = require "luaserve"
@@ -121,9 +120,18 @@ app:get("/busy", function() -- as many passwords are hashed as may be, until a l
   local hash, _, code = ls.crypto.password.hash("x")
   return { codes, answer.headers["retry-after"], hash and "hashed" or code }
 end)
+app:get("/scrypt", basic_auth { users = { ada = ls.crypto.password.hash "secret" } }, who)
+app:get("/together", function(req) -- the requests of a page, which a browser sends before one has been answered
+  local answers, jobs = {}, {}
+  for n = 1, 80 do
+    jobs[n] = ls.spawn(function() return app:inject { path = "/scrypt", headers = { Authorization = req.query.field } }.status end)
+  end
+  for n, job in ipairs(jobs) do answers[n] = job:wait() end
+  return answers
+end)
 app:get("/key", bearer_auth { tokens = { ["0123456789abcdef"] = "one", ["0123456789abcdeg"] = "two" } }, who)
 app:get("/fn", bearer_auth { check = function(token) ls.sleep(0.001) return token == "yes" and "fn" end, realm = "api" }, who)
-local results = { zero = 0, empty = "", none = {} }
+local results = { zero = 0, empty = "", none = {}, rows = ls.json.array {} }
 local function decide(_, _, req) return results[req.query.of] end
 app:get("/decide/basic", basic_auth { check = decide }, who)
 app:get("/decide/bearer", bearer_auth { check = function(...) return decide(nil, ...) end }, who)
@@ -149,6 +157,12 @@ class Auth(E2E):
         self.assertEqual((codes, retry_after), ({"none": True, "EBUSY": True}, "1"))
         self.assertIn(code, ("hashed", "EBUSY"))
         self.eventually(lambda: self.get("/hashed", basic("ada:secret")).text == "ada", "a login when the others are hashed")
+
+    def test_requests_with_the_same_password_share_its_check(self):
+        self.eventually(lambda: self.get("/plain", basic("eve:no")).status != 503, "the hashes of another test have ended")
+        for text, status in (("ada:no", 401), ("ada:secret", 200)):
+            field = quote(basic(text)[0][1], safe="")
+            self.assertEqual(json.loads(self.get("/together?field=" + field).text), [status] * 80)
 
     def answers(self, cases):
         def check(case):
@@ -180,7 +194,7 @@ class Auth(E2E):
                       ("/hashed", basic("ada:" + "x" * 1025), None)] * 2)
 
     def test_a_function_that_decides_with_what_is_true_in_lua(self):
-        for result, shown in (("zero", "0"), ("empty", '""'), ("none", "{}")):
+        for result, shown in (("zero", "0"), ("empty", '""'), ("none", "{}"), ("rows", "{}")):
             for option, field in (("basic_auth: check", basic("a:b")), ("bearer_auth: check", [("Authorization", "Bearer x")]),
                                   ("cors: origins", [("Origin", "https://app.example")])):
                 target = "/decide/%s?of=%s" % (option.split(":")[0].split("_")[0], result)
@@ -216,7 +230,7 @@ class Auth(E2E):
         site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:use(require "luaserve.%s"{ %s })\nls.listen("127.0.0.1:0", app)\n'
         for module, options, message in (
                 ("bearer_auth", 'jwt = "short"', "bearer_auth: jwt: the secret has 5 bytes; at least 32 are needed"),
-                ("bearer_auth", 'jwt = ("x"):rep(32), tokens = { a = 1 }', "give one of jwt, tokens and check"),
+                ("bearer_auth", 'jwt = ("x"):rep(32), tokens = { a = 1 }', "give one of jwt, provider, tokens and check"),
                 ("bearer_auth", 'tokens = { short = "x" }', "a token has at least 16 bytes"), ("bearer_auth", "tokens = {}", "tokens must be"),
                 ("bearer_auth", 'check = print, issuer = "x"', "issuer belongs to jwt"), ("basic_auth", "", "give one of users and check"),
                 ("basic_auth", 'users = { ["a:b"] = "c" }', "a name without ':'"), ("basic_auth", "users = { a = 1 }", "users: "),
@@ -266,7 +280,7 @@ ls.listen("127.0.0.1:0", app, { trusted = { "127.0.0.1" } })
 class Rate(E2E):
     def setUp(self):
         super().setUp()
-        self.server = self.serve(RATE, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+        self.server = self.serve(RATE)
 
     def statuses(self, targets):
         return in_parallel([lambda t=target: self.get(t).status for target in targets])

@@ -10,6 +10,7 @@ import threading
 import unittest
 
 from harness import E2E, SANITIZER, WAIT, Closed, Framing, app_site, beside, request
+from harness.environment import WINDOWS
 
 SITE = app_site(r"""
 ls.config{ max_cpu = 0.4, max_memory = "32m", drain_timeout = 5 }
@@ -303,6 +304,59 @@ class Nil(E2E):
                     self.assertNotIn("the last call", message)
                 else:
                     self.assertRegex(message, r"a nil value.*; the last call that failed before: \S*site\.lua:%d: %s$" % (line, reason))
+
+
+class Left(E2E):
+    """A handler goes on when its client leaves: between two of its writes there may be any wait."""
+    SITE = app_site("""
+local db, gate, go, seen = ls.sqlite(":memory:"), ls.semaphore("gate", 1), ls.channel("go"), ls.dict("seen")
+local waits = {
+  query = function(sql) return db:one(sql).n end,
+  rows = function(sql) for row in db:rows(sql) do return row.n end end,
+  fetch = function(_, req) return ls.fetch("http://" .. req.authority .. "/slow"):body() end,
+  semaphore = function() return gate:with(function() return "done" end) end,
+  process = function() return ls.process { "sh", "-c", "sleep 0.1; echo done" }.out end,
+}
+app:get("/slow", function() return tostring(go:receive()) end)
+app:get("/hold", function() return gate:with(function() return tostring(go:receive()) end) end)
+app:get("/held", function() return tostring(gate.held) end)
+app:get("/go", function() go:send "done" end)
+app:get("/seen", function(req) return tostring(seen:get(req.query.name)) end)
+app:get("/:what", function(req)
+  seen[req.params.what] = "begun"
+  waits[req.params.what]("with recursive c(n) as (select 1 union all select n + 1 from c where n < 300000) "
+    .. "select count(*) as n from c", req)
+  seen[req.params.what] = "done"
+end)
+""")
+
+    def test_it_goes_on(self):
+        for what in ("query", "rows", "fetch", "semaphore", *([] if WINDOWS else ["process"])):
+            with self.subTest(what), self.connect() as holder:
+                if what == "semaphore":
+                    holder.send(request("GET", "/hold"))
+                    self.eventually(lambda: self.get("/held").text == "1", "the permit is taken")
+                with self.connect() as conn:
+                    conn.send(request("GET", "/" + what, host="127.0.0.1:%d" % self.server.port()))
+                    self.eventually(lambda: self.get("/seen?name=" + what).text != "nil", "the handler runs")
+                if what in ("fetch", "semaphore"):
+                    self.get("/go")
+                self.eventually(lambda: self.get("/seen?name=" + what).text == "done", "the handler goes on")
+
+
+class Failures(E2E):
+    def test_each_kind_of_a_failure_has_a_line_of_the_log(self):
+        server = self.serve(app_site("""
+local db = ls.sqlite(":memory:")
+db:migrate { "create table t(n integer check (n > 0))" }
+app:get("/insert/:n", function(req) return { db:exec("insert into t values(?)", tonumber(req.params.n)) } end)
+app:get("/drop", function() return { db:exec("drop table t") } end)
+"""))
+        for path in ("/insert/-1", "/insert/-2", "/drop", "/insert/1", "/insert/2"):
+            self.assertEqual(server.get(path).status, 200 if path == "/drop" else 500)
+        for text in ("CHECK constraint failed", "no such table: t"):
+            server.wait_log(text)
+            self.assertEqual(len(server.logged(text)), 1)
 
 
 class Hogs(E2E):

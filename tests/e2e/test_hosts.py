@@ -15,7 +15,9 @@ local function site(name)
   return app
 end
 local one = site("one")
-one:static("/files", ".")
+ls.file.mkdir("files")
+ls.file.write("files/site.lua", "return 7")
+one:static("/files", "files")
 one:ws("/ws", function(ws) for m in ws:messages() do ws:send(m) end end)
 ls.listen { host = "127.0.0.1", port = 0, hosts = {
   ["One.example"] = one, ["*.example"] = site("any"), ["*.deep.example"] = site("deep"), ["[::1]"] = site("six"),

@@ -53,7 +53,7 @@ class Install(E2E):
         files = files_below(self.prefix)
         self.assertLessEqual({
             "bin/luaserve", "include/luaserve.h", "lib/systemd/system/luaserve@.service", "share/man/man1/luaserve.1",
-            "share/doc/luaserve/README.md", "share/doc/luaserve/LICENSE", "share/doc/luaserve/lua/docs/reference/server.md",
+            "share/doc/luaserve/README.md", "share/doc/luaserve/LICENSE", "share/doc/luaserve/NOTICE", "share/doc/luaserve/lua/docs/reference/server.md",
             "share/doc/luaserve/examples/hello.lua", "share/doc/luaserve/examples/stress/hello.lua",
             "share/doc/luaserve/examples/c/embed.c", "share/doc/luaserve/examples/c/pool.c", self.lib + "/libluaserve.a", self.lib + "/libluaserve.so",
             self.lib + "/libluaserve.so.0.1", self.lib + "/pkgconfig/luaserve.pc", self.lib + "/pkgconfig/luaserve-lua.pc",
@@ -291,8 +291,9 @@ class ManualPage(unittest.TestCase):
     def test_it_has_every_option(self):
         page = self.text()
         program, load = (page.split("\n%s\n" % title)[1] for title in ("OPTIONS", "LOAD TESTS"))
-        new, test, repl = (page.split("\n%s\n" % title)[1] for title in ("NEW SITES", "TESTS", "PROMPT"))
-        for arguments, section in ((["--help"], program.split("\nSIGNALS\n")[0]), (["new", "--help"], new.split("\nTESTS\n")[0]),
+        new, pack, test, repl = (page.split("\n%s\n" % title)[1] for title in ("NEW SITES", "PACKED SITES", "TESTS", "PROMPT"))
+        for arguments, section in ((["--help"], program.split("\nSIGNALS\n")[0]), (["new", "--help"], new.split("\nPACKED SITES\n")[0]),
+                                   (["pack", "--help"], re.sub("--packed|--overlay", "", pack.split("\nTESTS\n")[0])),  # of what it makes
                                    (["test", "--help"], test.split("\nPROMPT\n")[0]),
                                    (["repl", "--help"], repl.split("\nLOAD TESTS\n")[0]),
                                    (["stress", "--help"], load.split("\nENVIRONMENT\n")[0])):

@@ -11,7 +11,10 @@ SITE = r"""
 local ls = require "luaserve"
 local app, api, streams = ls.app(), ls.app(), ls.app()
 ls.config { states = 1 } -- one request keeps the next() of another
-io.open("@DIR@/page.txt", "w"):write(("0123456789"):rep(10)):close()
+ls.file.mkdir("public")
+for _, name in ipairs { "", "public/" } do
+  io.open("@DIR@/" .. name .. "page.txt", "w"):write(("0123456789"):rep(10)):close()
+end
 app:use(function(req, res, next)
   next()
   res:header("X-Seen", table.concat({ res:status(), res:header("content-type") or "-", math.type(res:body()) or type(res:body()) }, " "))
@@ -41,7 +44,7 @@ app:get("/wrong", function() return print end)
 app:get("/waits", function() ls.sleep(0.01) return "waited" end)
 app:get("/fail-after-wait", function() ls.sleep(0.01) error("no luck") end)
 app:post("/json", function(req) return req:json{ object = true } end)
-app:static("/static", "@DIR@")
+app:static("/static", "public")
 
 api:use(function(req, res, next)
   next()
@@ -363,7 +366,8 @@ class FieldsOfAFile(E2E):
     """After next() they are in res, and can be changed."""
     NAMES = ("Content-Type", "Content-Length", "Cache-Control", "Vary", "Content-Encoding", "ETag", "Accept-Ranges", "Last-Modified")
     SITE = app_site("""
-local dir = "@DIR@"
+ls.file.mkdir("public")
+local dir = "@DIR@/public"
 io.open(dir .. "/page.txt", "w"):write(("0123456789"):rep(10)):close()
 io.open(dir .. "/page.txt.gz", "w"):write("packed"):close()
 app:use(function(req, res, next)

@@ -151,6 +151,7 @@ class Misuse(E2E):
             app:get("/count/:from", function(req) n:add("n", tonumber(req.params.from)) return n:incr("n") end)
             app:get("/reset", function() n:clear() return 204 end)
             app:get("/text", function() return tostring(7) end)
+            app:get("/nothing/:status", function(req) return tonumber(req.params.status), n:get("none") end)
 """))
         for before in (0, 41, 208, 249, 598, 1000):
             with self.subTest(before):
@@ -161,6 +162,9 @@ class Misuse(E2E):
                 self.assertIn("GET /count/:from", line)
                 server.get("/reset")
         self.assertEqual((server.get("/count/403").status, server.get("/text").text), (404, "7"))
+        for status, got in ((200, 500), (201, 500), (204, 204), (404, 404)):
+            self.assertEqual(server.get("/nothing/%d" % status).status, got)
+        server.wait_log("the handler returned 201; the body is nil, which a call that failed, or found nothing")
 
     def test_results_of_error_pages(self):
         self.failed("/around/none", line_of("around:use(") + "the middleware returned a boolean; a middleware returns")

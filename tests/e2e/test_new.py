@@ -1,16 +1,21 @@
 """luaserve new: each template passes its own tests, loads with --check, and serves; what it refuses."""
 # sanitizers: asan; one thread runs
 import concurrent.futures
+import contextlib
 import glob
 import json
 import os
+import queue
 import re
 import shutil
+import ssl
 import subprocess
 import unittest
 
 from harness import E2E, LUASERVE, ROOT, WAIT, WINDOWS, not_on_windows, read_text, scratch, write_text
+from harness.acceptor import Acceptor
 from harness.server import has_sqlite
+from harness.tls import certificate, system_trust
 from harness.websocket import WebSocket
 
 TEMPLATES = ("api", "chat", "tcp", "web")
@@ -30,6 +35,43 @@ def source_of(template, relative):
     return os.path.join(ROOT, "lua", "templates", template, relative)
 
 
+class MailServer(Acceptor):
+    """A mail server (SMTP) with STARTTLS. It refuses some mails before it takes one: `taken` then has its lines."""
+
+    def __init__(self, cert, refusals):
+        self.context, self.refusals, self.taken = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), refusals, queue.Queue()
+        self.context.load_cert_chain(cert + ".pem", cert + ".key")
+        super().__init__()
+
+    def serve(self, conn, _):
+        conn.sendall(b"220 ready\r\n")
+        lines, said = conn.makefile("rb"), []
+        for line in lines:
+            said.append(line.decode().rstrip("\r\n"))
+            verb = said[-1][:4]
+            if verb == "STAR":
+                conn.sendall(b"220 go ahead\r\n")
+                conn = self.context.wrap_socket(conn, server_side=True)
+                lines, said = conn.makefile("rb"), []
+                break
+            conn.sendall(b"250-shop\r\n250 STARTTLS\r\n")
+        for line in lines:
+            said.append(line.decode().rstrip("\r\n"))
+            if said[-1][:4] == "RCPT" and self.refusals > 0:
+                self.refusals -= 1
+                conn.sendall(b"451 later\r\n")
+            elif said[-1] == "DATA":
+                conn.sendall(b"354 end with a dot\r\n")
+                for text in lines:
+                    if text == b".\r\n":
+                        break
+                    said.append(text.decode().rstrip("\r\n"))
+                conn.sendall(b"250 taken\r\n")
+                self.taken.put(said)
+            else:
+                conn.sendall(b"250 ok\r\n")
+
+
 class Templates(E2E):
     def make(self, *args):
         where = scratch()
@@ -39,9 +81,9 @@ class Templates(E2E):
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         return os.path.join(where, "my-site"), done.stdout
 
-    def serve_in(self, folder, *args, listeners, **kw):
+    def serve_in(self, folder, *args, listeners, env=(), **kw):
         return self.serve(None, site_path=os.path.join(folder, "site.lua"), args=args, listeners=listeners, cwd=folder,
-                          env={"API_TOKEN": TOKEN}, **kw)
+                          env={"API_TOKEN": TOKEN, **dict(env)}, **kw)
 
     def test_all_are_listed_and_tested_here(self):
         folders = {os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(ROOT, "lua", "templates", "*", ""))}
@@ -156,6 +198,26 @@ class Templates(E2E):
             self.assertEqual(server.get("/", ada).text.count("<h2>note "), 40)
             self.log_in(server, "/login")
             server.stop()
+
+    def test_the_mail_of_a_new_password_is_sent_again_until_the_mail_server_takes_it(self):
+        folder, _ = self.make()
+        certificate(folder, "mail")
+        with system_trust(os.path.join(folder, "mail.pem")) as env, contextlib.closing(
+                MailServer(os.path.join(folder, "mail"), refusals=1)) as mails:
+            server = self.serve_in(folder, "127.0.0.1:0", listeners=1, env={
+                **env, "MAIL_SERVER": "localhost:%d" % mails.port, "MAIL_FROM": "site@shop.example", "SITE_URL": "https://shop.example"})
+            server.connect().ask("POST", "/register", FORM, b"name=ada&password=correct+horse&mail=ada@example.org")
+            self.assertIn("a mail is on its way", server.connect().ask("POST", "/password", FORM, b"name=ada").text)
+            if not has_sqlite():  # without a queue the mail is lost
+                return
+            said = mails.taken.get(timeout=WAIT)
+            server.wait_log("warn queue mails: job 1: attempt 1 has failed, .*the mail server said: 451 later")
+        self.assertEqual(said[:3], ["EHLO shop.example", "MAIL FROM:<site@shop.example>", "RCPT TO:<ada@example.org>"])
+        text = "\n".join(said)
+        self.assertIn("\nTo: ada@example.org\nSubject: Your new password\n\n", text)
+        token, = re.findall(r"https://shop\.example/password\?token=([\w-]+)\n", text)
+        answer = server.connect().ask("POST", "/password/new", FORM, b"token=%s&password=battery+staple" % token.encode())
+        self.assertEqual((answer.status, answer.header("Location")), (303, "/login"))
 
     def test_an_upload_that_does_not_arrive_leaves_nothing(self):
         folder, _ = self.make()

@@ -24,6 +24,9 @@ RECORDS = re.compile(r"^(etc/ld\.so\.cache|var/(lib/dpkg|cache/ldconfig|cache/ma
 # A systemctl that writes its command line to the file @LOG@.
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >>@LOG@
+case $* in
+*list-units*) printf 'luaserve@%s.service loaded active running site\\n' one two ;;
+esac
 """
 
 
@@ -165,5 +168,7 @@ class Packages(E2E):
         installation.run(["mkdir", "-p", "/run/systemd/system"])
         installation.run(["rm", "-f", "/usr/sbin/policy-rc.d"])
         self.assertEqual(asked("--install", self.files["luaserve"]), ["--system daemon-reload"])
-        self.assertEqual(asked("--install", self.files["luaserve"]), ["--system daemon-reload", "try-restart luaserve@*.service"])
+        self.assertEqual(asked("--install", self.files["luaserve"]), [
+            "--system daemon-reload", "--plain --no-legend --state=active list-units luaserve@*.service",
+            "try-restart luaserve@one.service", "try-restart luaserve@two.service"], "one after the other")
         self.assertEqual(asked("--purge", "luaserve"), ["stop luaserve@*.service", "--system daemon-reload"])

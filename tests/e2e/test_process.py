@@ -5,7 +5,7 @@ import subprocess
 import threading
 import unittest
 
-from harness import E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, Conn, app_site, request, scratch, write_text
+from harness import E2E, LUASERVE, SANITIZER, WAIT, WINDOWS, Conn, app_site, request, run_program, scratch, write_text
 
 SITE = app_site(r"""
 app:get("/", function() return "root" end)
@@ -25,17 +25,48 @@ app:get("/stop", function() ls.stop() return "stopping" end)
 @unittest.skipIf(WINDOWS, "of another system: Windows has no signals")
 class Signals(E2E):
     def test_signals_without_effect(self):
-        """SIGUSR1 without --log and SIGUSR2 change nothing; SIGHUP reloads the site."""
+        """SIGUSR1 without --log changes nothing; SIGHUP reloads the site."""
         server = self.serve(SITE)
         with server.connect() as conn:
             conn.send(request("GET", "/wait"))
             server.wait_log("waiting")
-            for name, line in (("SIGHUP", "reloaded"), ("SIGUSR2", "SIGUSR2 has no effect"), ("SIGHUP", "reloaded")):
+            for name in ("SIGHUP", "SIGUSR1", "SIGHUP"):
                 mark = server.mark()
                 server.signal(getattr(signal, name))
-                server.wait_log(line, mark)
+                if name == "SIGHUP":
+                    server.wait_log("reloaded", mark)
             self.assertEqual(conn.response().text, "waited")
             self.assertEqual(conn.get("/").text, "root")
+
+    def test_status(self):
+        """What waits, and what does not answer."""
+        server = self.serve('''
+local ls = require "luaserve"
+local app = ls.app()
+app:get("/slow/:id", function() ls.channel("end"):receive() return "x" end)
+app:get("/spin", function() while not io.open("@DIR@/go") do end return "y" end)
+app:get("/", function() ls.channel("end"):send(1) return "" end)
+ls.listen(0, app)
+''', flags=("--control", "control"), listeners=2)
+
+        def status():
+            code, out, err = run_program(["status", "--control", "control"], cwd=server.dir)
+            self.assertEqual((code, err), (0, ""))
+            return out
+
+        self.assertEqual(status(), "nothing waits\n")
+        with server.connect() as slow, server.connect() as spin:
+            slow.send(request("GET", "/slow/7"))
+            self.eventually(lambda: "/slow" in status(), "the request waits")
+            self.assertRegex(status(), r'^request \w+ GET /slow/7 of 127.0.0.1, handler of GET /slow/:id \(\S*site.lua:4\), waits at \S*site.lua:4 for '
+                                       r'the channel "end"(, for \d+.\d s)?\n$')
+            spin.send(request("GET", "/spin"))
+            self.eventually(lambda: "a Lua state computes, or blocks in a C function" in status(), "a state does not answer")
+            write_text(server.dir + "/go", "")
+            server.get("/")
+            self.assertEqual((slow.response().text, spin.response().text), ("x", "y"))
+        server.stop()
+        self.assertEqual(run_program(["status", "--control", "control"], cwd=server.dir)[0], 3)
 
     def test_nohup(self):
         """A SIGHUP that the parent ignores remains ignored, but not by a server that `luaserve reload` finds."""
@@ -44,8 +75,7 @@ class Signals(E2E):
             server.signal(signal.SIGHUP)
             if reloads:
                 server.wait_log("reloaded")
-            server.signal(signal.SIGUSR2)
-            server.wait_log("SIGUSR2 has no effect")
+            self.assertEqual(server.get("/").status, 200)
             self.assertEqual(len(server.logged("reloaded")), reloads)
             server.stop()
 

@@ -28,7 +28,7 @@ end)
 local _, main = app:proxy("/", server, { cache = {} })
 app:proxy("/small", server, { cache = { max_body = 10 } })
 app:proxy("/default", server, { cache = { lifetime = 100 }, response = function(res, upstream)
-  if upstream.headers["X-Hook"] then res:header("Cache-Control", "max-age=100") end
+  if upstream.headers["X-Hook"] then res:header("Cache-Control", "public, max-age=100") end
 end, request = function(req, upstream) upstream.headers["X-Hook"] = req.query.hook end })
 app:proxy("/tiny", server, { cache = { size = "64k", max_body = "1m" } })
 app:proxy("/impatient", server, { cache = { wait = 0 } })
@@ -64,7 +64,7 @@ local ls = require "luaserve"
 local core, fetch, rules = require "luaserve.core", require "luaserve.fetch", require "luaserve.fetch_rules"
 local app, inner = ls.app(), ls.app()
 local at = rules.parse("http://127.0.0.1:@PORT@")
-local server = { at = at, origin = at.origin, connect_ms_max = 5000, of_client = false }
+local server = { at = at, origin = at.origin, connect_ms_max = 5000 }
 local options = { origin = at.origin, key = fetch.key_of(server), prefix = "", timeout_ms = 60000, slow_ms = 0,
   body_bytes_max = 1000, pauses = true, checked = false }
 local upstream, cache = core.proxy_upstream(options), core.cache("handles", 65536)
@@ -363,6 +363,24 @@ class Stored(CacheCase):
         for n, control in enumerate(["public, max-age=9", "s-maxage=9", "must-revalidate, max-age=9"]):
             target = self.up.on("/auth/%d" % n, response(b"x", ["Cache-Control: " + control]))
             self.assertEqual(self.asks(target, headers=who), ["fwd=uri-miss; stored", "hit"])
+
+    def test_credentials(self):
+        """What may be for one client is neither stored nor served to others, unless the server or the site says so."""
+        for n, (start, target, fields) in enumerate((s, *case) for s in ("/own-", "/default/own-", "/guard/own-?key=k&") for case in [
+                ("a", []), ("b", [FRESH])]):
+            for name in "Cookie", "X-Api-Key", "x_auth_token", "X-Session", *(["X-Who"] if "guard" in start else []):
+                target = self.up.on(start + target[0] + str(n) + name, lambda seen: response(
+                    ("%s %s" % (seen.get(name.lower()), seen.get("x-user"))).encode(), fields))
+                got = [self.ask(target, headers) for headers in ([(name, "a=1")], [(name, "b=2")], [], [(name, "a=1")])]
+                expected = ["%s %s" % (v, v if name == "X-Who" else None) for v in ("a=1", "b=2", None, "a=1")]
+                with self.subTest(target):
+                    self.assertEqual([one.text for one in got], expected)
+        for n, fields in enumerate((["Cache-Control: public, max-age=9"], [FRESH, "Vary: Cookie"])):
+            target = self.up.on("/with/%d" % n, response(b"x", fields))
+            self.assertEqual(self.asks(target, headers=[("Cookie", "a=1")]), ["fwd=uri-miss; stored", "hit"])
+        self.up.on("/key/own?k=own", response(b"x", [FRESH]))
+        self.assertEqual(self.asks("/key/own?k=own", headers=[("X-Api-Key", "a")]), ["fwd=uri-miss; stored", "hit"])
+        self.server.wait_log("keeps no response to requests with Cookie")
 
     def test_who_has_all_of_a_response_finds_it_stored(self):
         """Also when no request waits for another one, because nothing was stored before, and all threads are busy."""

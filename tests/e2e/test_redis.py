@@ -1,12 +1,10 @@
 """ls.redis: values, errors, pipelines, transactions, subscriptions; a server that is lost, restarted, stopped, wrong."""
 import binascii
-import functools
 import json
 import socket
 import threading
 
-from harness import (HAS_UNIX_SOCKETS, OTHER_SYSTEM, Server, WAIT, WINDOWS, app_site, free_port, in_parallel,
-                     repeats, temporary_folder)
+from harness import HAS_UNIX_SOCKETS, OTHER_SYSTEM, WAIT, app_site, free_port, temporary_folder
 from harness.chunks import ROUTE, Chunks
 from harness.redis import FakeRedis, RedisServer, encode, has_redis
 from harness.tls import certificate
@@ -38,8 +36,7 @@ class RedisCase(Chunks):
         return server
 
     def site(self, redis, more=""):
-        return self.serve(PRELUDE.replace("@PORT@", str(redis.port)).replace("@MORE@", more),
-                          flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+        return self.serve(PRELUDE.replace("@PORT@", str(redis.port)).replace("@MORE@", more))
 
     def stat(self, server, name):
         return self.run_lua(server, "return ls.stats().redis_%s" % name)[0]
@@ -122,28 +119,6 @@ class RealServer(RedisCase):
         self.raises(site, "r:transaction('a', function() error('mine') end)", "mine")
         self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["13"])
         self.assertEqual(self.run_lua(site, "return r:pipeline(function(p) p:set('a', 1) p:wait(0, 10) end)"), [["OK", 0]])
-
-    def test_replies_of_a_thousand_tasks_are_not_mixed(self):
-        redis = self.redis()
-        site = self.site(redis, """
-app:get("/echo/:id", function(req)
-  local id = req.params.id
-  for i = 1, 10 do
-    local text = id .. "-" .. i
-    if r:echo(text) ~= text then return 500 end
-    local list = r:pipeline(function(p) p:echo(text) p:incr("n" .. id) p:echo(id) end)
-    if list[1] ~= text or list[2] ~= i or list[3] ~= id then return 500, ls.inspect(list) end
-  end
-  return id
-end)""".replace("r:", "ls.redis(URL):"))
-        count = repeats(1000)
-
-        def ask(n):
-            with site.connect() as conn:
-                return conn.ask("GET", "/echo/%d" % n).text
-
-        self.assertEqual(in_parallel([functools.partial(ask, n) for n in range(count)], 50), [str(n) for n in range(count)])
-        self.assertEqual(self.run_lua(site, "local s = ls.stats() return s.redis_connections <= s.lua_states"), [True])
 
     def test_a_command_that_blocks_has_its_own_connection(self):
         redis = self.redis()

@@ -120,25 +120,6 @@ class Semaphores(Case):
         for site in sites:
             site.stop()
 
-    def test_a_client_that_leaves_gives_up_its_place(self):
-        sites = self.sites(2)
-        with sites[0].connect() as holder, sites[1].connect() as waits:
-            for conn in holder, waits:
-                conn.send(b"GET /take HTTP/1.1\r\nHost: a\r\n\r\n")
-            self.fetch(sites[0], "/taken")
-            self.fetch(sites[1], "/taken")
-            with sites[1].connect() as leaves:
-                leaves.send(b"GET /with HTTP/1.1\r\nHost: a\r\n\r\n")
-                self.redis.wait(("ZCARD", "luaserve:%semaphore:{door%7B%25%7D}:waiting"), ":1".__eq__)
-            self.redis.wait(("ZCARD", "luaserve:%semaphore:{door%7B%25%7D}:waiting"), ":0".__eq__)
-            self.assertEqual(self.redis.ask("LLEN", "luaserve:%semaphore:{door%7B%25%7D}:queue"), ":0")
-            self.fetch(sites[0], "/give", expect=204)
-            self.fetch(sites[1], "/give", expect=204)
-            for conn in holder, waits:
-                self.assertEqual(conn.response().text, "given")
-        for site in sites:
-            site.stop()
-
     @not_on_windows("it has no SIGKILL")
     def test_the_permits_of_a_killed_server_come_back(self):
         sites = self.sites(2)

@@ -30,7 +30,7 @@ local function run(d)
   show(d:update("none", function() return nil end), d.none)
   show(d:set("gone", 1, 0.001)) ls.sleep(0.02) show(d.gone)
   show(d:expire("a", 60), d:ttl("a") > 59, d:expire("a"), d:ttl("a"), d:expire("absent", 1))
-  show(d:set("a", nil), d.a)
+  fails(function() d:set("a", nil) end) d.a = nil show(d.a)
   d[5], d["5"], d.yes, d.bytes, d.empty, d.null = "five", "text", true, "\0\xff'=5\r\n", "", ls.json.null
   show(d[5], d["5"], d[5.0], d.yes, d.bytes, d.empty, d.null == ls.json.null)
   show(d:rpush("l", 1, "two", { 3 }), d:lpush("l", false, "first"), d:llen("l"), d:llen("no"))
@@ -148,8 +148,13 @@ class Dicts(Case):
 local r, last = ls.redis("redis://127.0.0.1:%d/0"), 0
 local door = ls.semaphore("door", 1, { redis = true })
 app:get("/", function()
-  r:subscribe("news", function() end)
+  local _ = r:subscribe("news", function() end)
   return door:with(function() return assert(r:incr("n")) .. "" end)
+end)
+app:get("/race", function()
+  r:set("left", (tonumber(r:get("left")) or 9) - 1)
+  if not r:exists("found") then r:set("found", 1, "EX", 60) end
+  return r:sismember("none", "x") and "in" or "out"
 end)
 app:get("/last", function() last = last + 1 return last .. "" end)""" % self.redis.port), program=(LUASERVE, "dev"))
         for number in range(1, 10):
@@ -157,6 +162,9 @@ app:get("/last", function() last = last + 1 return last .. "" end)""" % self.red
         self.fetch(site, "/last")
         site.wait_log("changes last, of which each Lua state has its own copy")
         self.assertEqual(len(site.warnings()), 1, site.log())
+        self.assertEqual(self.fetch(site, "/race").text, "out")
+        site.wait_log("reads and then sets a key of Redis: another request may write it in between: use incr, set with", count=2)
+        self.assertEqual(len(site.warnings()), 3, site.log())
 
     def test_misuse(self):
         for code, message in [

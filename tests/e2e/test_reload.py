@@ -12,8 +12,8 @@ import subprocess
 import threading
 import unittest
 
-from harness import (E2E, LUASERVE, ROOT, SANITIZER, WAIT, WINDOWS, WINE, Conn, Server, free_port, in_parallel,
-                     not_on_windows, read_text, request, tls, write_text)
+from harness import (E2E, LUASERVE, ROOT, SANITIZER, WAIT, WINDOWS, WINE, Conn, free_port, in_parallel, not_on_windows,
+                     read_text, request, tls, write_text)
 from harness.websocket import WebSocket
 
 SITE = """
@@ -38,7 +38,6 @@ BEFORE = SITE.replace("ls.listen(@HTTP@, app)\n@MORE@", "@MORE@\nls.listen(@HTTP
 TCP = 'ls.tcp(@TCP@, function(sock) for line in sock:lines() do sock:send("@V@ " .. line .. "\\n") end end)\n'
 UDP = 'ls.udp(@UDP@, function(data) return "@V@ " .. data end)\n'
 
-RELOADS = ("--pid", Server.PID_FILE) if WINDOWS else ()  # the options of a server that is reloaded
 
 
 def refused(port):
@@ -135,7 +134,7 @@ class Reload(E2E):
             self.server.stop()
 
     def start(self, *args, listeners=2, flags=(), **kw):
-        self.server = self.serve(self.site(*args), listeners=listeners, flags=(*flags, *RELOADS), **kw)
+        self.server = self.serve(self.site(*args), listeners=listeners, flags=flags, **kw)
         return self.server
 
     def write(self, text):
@@ -464,7 +463,7 @@ class Reload(E2E):
         columns = {"sleep": 1, "message": 2, "result": 5}
         cells = {"%s %s" % (name, wait): row[at] == "ends" for name, row in zip(names, rows[first + 2:]) for wait, at in columns.items()}
         self.assertEqual(len(cells), 21)
-        self.server = self.serve(self.site("one", base=SCOPES), listeners=4, flags=RELOADS)
+        self.server = self.serve(self.site("one", base=SCOPES), listeners=4)
         with contextlib.ExitStack() as clients, self.http() as conn:
             for wait in columns:
                 clients.enter_context(self.http()).send(request("GET", "/request/" + wait))
@@ -559,7 +558,7 @@ ls.listen"""
     # ---- under load
 
     def test_each_state_has_started_before_its_first_request(self):
-        self.server = self.serve(self.site(base=STARTED), listeners=3, flags=RELOADS)
+        self.server = self.serve(self.site(base=STARTED), listeners=3)
         stop, seen = threading.Event(), collections.Counter()
 
         def http(target):
@@ -806,7 +805,7 @@ if part then part:close() dofile("part.lua") end
         self.command("status", server, 0, "^running, process id %d$" % process_id(again, path))
 
     def serve_with_log(self):
-        server = self.serve(self.TEXT, listeners=0, flags=("--log", "l", *RELOADS))
+        server = self.serve(self.TEXT, listeners=0, flags=("--log", "l"))
         path = os.path.join(server.dir, "l")
         self.log_has(path, "listening on http://[::1]")
         return server, path

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from random import Random
 
-from harness import (OTHER_SYSTEM, WAIT, WINDOWS, Server, app_site, beside, has_sqlite, in_parallel, read_bytes, repeats,
+from harness import (OTHER_SYSTEM, WAIT, WINDOWS, app_site, beside, has_sqlite, in_parallel, read_bytes, repeats,
                      temporary_folder, write_bytes, write_text)
 from harness.chunks import ROUTE, SiteChunks
 
@@ -22,8 +22,8 @@ app:get("/slow", { timeout = 1 }, function() return db:one(slow, 10 ^ 12) end)
 app:get("/rows", { timeout = 1 }, function()
   for row in db:rows(slow:gsub("select count%(%*%) as n", "select n from c where n %% 1000000 = 0 -- "), 10 ^ 12) do env.last = row.n end
 end)
-app:get("/forever", function() return db:one(slow, 10 ^ 12) end)
-app:get("/forever/memory", function() return env.memory:one(slow, 10 ^ 12) end)
+app:get("/forever", { timeout = 1 }, function() return db:one(slow, 10 ^ 12) end)
+app:get("/forever/memory", { timeout = 1 }, function() return env.memory:one(slow, 10 ^ 12) end)
 """).replace("app:get", ROUTE + "app:get", 1)
 HAS_SQLITE = has_sqlite()
 
@@ -58,6 +58,41 @@ class Sqlite(SiteChunks):
         self.assertEqual(self.run_lua("return db:exec('insert into item(id) values(7) on conflict do update set n = 3')"),
                          [{"changes": 1}])
         self.assertEqual(self.run_lua("return db:exec('replace into item(id) values(7)')"), [{"changes": 1, "last_id": 7}])
+
+    def test_rows_by_their_columns(self):
+        self.assertEqual(self.run_lua("""
+          local row = db:insert("item", { id = 7, name = "a", n = ls.json.null, data = ls.buffer "x" })
+          local changes = db:transaction(function(tx)
+            local second = tx:insert("item", { name = "b", n = 2 }, { returning = { "id", "n" } })
+            assert(second.id == 8 and second.n == 2 and second.name == nil)
+            return tx:update("item", { n = 3 }, { name = { "a", "b" } })
+          end)
+          return row.id, row.data:tostring(), row.n == nil, changes, db:update("item", { n = 4 }, { data = ls.json.null }, { returning = "*" }),
+            db:delete("item", { n = { 4, 3 } }), db:delete("item", { id = {} })
+        """), [7, "x", True, 2, [{"id": 8, "name": "b", "n": 4}], 2, 0])
+        for code, message, error in (  # a name that is unknown is no text either
+                ('insert("item", { nam = 1 })', "table item has no column named nam", "EINVAL"),
+                ('update("item", { n = 1 }, { nam = "nam" })', "no such column: nam", "EINVAL"),
+                ('update("item", { nam = 1 }, { n = 1 })', "no such column: nam", "EINVAL"),
+                ('delete("item", { id = 1 }, { returning = "nam" })', "no such column: nam", "EINVAL"),
+                ('delete("itme", { id = 1 })', "no such table: itme", "EINVAL")):
+            with self.subTest(code):
+                self.fails("return db:" + code, "db:%s: site.db: %s" % (code[:6], message), error)
+        self.run_lua("""return db:insert("item", { name = "a" })""")
+        self.fails("""return db:insert("item", { name = "a" })""", "UNIQUE constraint failed: item.name", "EEXIST")
+        self.raises("""db:delete("item", {})""", "chunk:1: db:delete: the condition is missing or empty")
+        self.raises("""return db:transaction(function(tx) db:insert("item", { n = 1 }) end)""", "db:insert: this task is inside of db:transaction")
+
+    def test_functions_that_tell_of_the_connection(self):
+        """Each statement may run on another connection, whose last row is not that of the insert before."""
+        for call in ("last_insert_rowid()", "CHANGES()"):
+            self.fails("return db:one('select %s as n')" % call, "use last_id and changes of the result of db:exec", "EINVAL")
+        self.assertEqual(self.run_lua("""
+          db:exec "create trigger copied after insert on item begin update item set n = last_insert_rowid() where id = new.id; end"
+          return db:transaction(function(tx)
+            tx:exec("insert into item(id) values(41)")
+            return tx:one("select last_insert_rowid() as id, changes() as n")
+          end), db:exec("drop trigger copied").changes"""), [{"id": 41, "n": 1}, 0])
 
     def test_values_come_back_as_they_were(self):
         self.assertEqual(self.run_lua(r"""
@@ -264,6 +299,11 @@ class Sqlite(SiteChunks):
         writer.join(WAIT)  # the client has left, so the task has ended
         self.assertEqual(done, [[{"changes": 0}]])
 
+    def test_a_transaction_that_takes_long_is_logged(self):
+        mark = self.server.mark()
+        self.run_lua("db:transaction(function(tx) tx:exec('delete from item where n = -1') ls.sleep(1.1) end)")
+        self.server.wait_log(r"warn .*: a transaction took 1\.\d s, in which all others that write have waited", mark)
+
     def test_a_transaction_is_of_one_task(self):
         results = self.run_lua("""
             local other
@@ -277,7 +317,7 @@ class Sqlite(SiteChunks):
         self.assertEqual(results[:2], [300000, False])
         self.assertIn("another task waits for a statement of this transaction", results[2])
 
-    def test_reads_of_clients_that_have_left_end_in_memory_too(self):
+    def test_reads_whose_time_is_over_end_in_memory_too(self):
         """There all statements have one connection."""
         with contextlib.ExitStack() as stack:
             for _ in range(5):
@@ -338,8 +378,7 @@ class Sqlite(SiteChunks):
             for _ in range(repeats(200)):
                 self.assertEqual(conn.get("/hello").text, "hello")
         self.assertEqual(self.run_lua("return db:exec('insert into item(n) values(1)').changes"), [1])
-        for conn in conns:
-            conn.close()  # which interrupts their statements
+        self.assertEqual([conn.response().status for conn in conns], [503] * 4)  # their time interrupts them
         self.assertEqual(self.run_lua("return db:one(slow, 1000).n"), [1000])
         self.eventually(lambda: self.stat("waiting") == 0, "no statement waits")
 
@@ -397,7 +436,7 @@ class Sqlite(SiteChunks):
         self.assertLessEqual({"bücher 書.db", "kopie ü.db"}, set(os.listdir(self.server.dir)))
 
     def test_a_database_in_memory_is_one_for_all_states_and_survives_a_reload(self):
-        server = self.serve(PRELUDE, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+        server = self.serve(PRELUDE)
         self.run_lua("memory:exec 'create table kept(a)' memory:exec 'insert into kept values(5)'", server)
         server.reload()
         for _ in range(4):
@@ -492,6 +531,9 @@ ls.sqlite("@DIR@/m.db", { readers = 2 }):migrate { "create table b(x)" }
             self.assertEqual(self.run_lua("return #db:query 'select x from a'", server), [rows])
             server.stop()
         self.refuses(migrated(2), "the database has version 3, and the list has 2")
+        lists[1] = "'insert into a values(7)'"
+        self.refuses(migrated(3), "site.lua:6: db:migrate: migration 2 was edited after it has run, and a migration runs once")
+        lists[1] = "'insert into a  values(2)\\n -- comment'"
         lists.append("'insert into a values(4); insert into b values(5)'")
         self.refuses(migrated(4), "site.lua:6: db:migrate: migration 4: %s/m.db: no such table: b" % folder)
         server = self.serve(migrated(3))  # the fourth was undone

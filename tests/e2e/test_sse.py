@@ -1,9 +1,10 @@
 """Server-sent events (WHATWG HTML, section 9.2): res:sse, what clients receive, topics, the ends of a stream."""
 import json
+import re
 import threading
 import time
 
-from harness import Conn, E2E, Server, WINDOWS, app_site, request
+from harness import Conn, E2E, app_site, request
 from harness import tls
 
 SITE = r"""
@@ -72,6 +73,11 @@ app:get("/close", function(req, res)
   local ok, err = pcall(res.write, res, "x")
   ls.log.info(err)
   return "ignored"
+end)
+app:get("/numbered", function(req, res)
+  local sse = res:sse()
+  sse:subscribe("numbered")
+  sse:wait()
 end)
 app:get("/last", function(req, res)
   local sse = res:sse()
@@ -199,8 +205,8 @@ app:get("/errors", function(req, res)
   for _, text in ipairs(list) do sse:send(text) end
 end)
 app:post("/publish/:topic", function(req)
-  return { count = ls.publish(req.params.topic, req:body(), { retain = req.query.retain == "1", kind = req.query.kind,
-    event = req.query.event, id = req.query.id }), thread = ls.thread() }
+  return { count = ls.publish(req.params.topic, req:body(), { retain = req.query.retain == "1" or math.tointeger(tonumber(req.query.retain or "")),
+    kind = req.query.kind, event = req.query.event, id = req.query.numbered and true or req.query.id }), thread = ls.thread() }
 end)
 app:post("/many/:topic", function(req)
   local n = 0
@@ -402,6 +408,21 @@ class Sse(E2E):
                          b"data: end\n\n")
         self.publish("retained", "", query="?retain=1")
 
+    def test_a_client_that_comes_back_gets_what_it_has_missed(self):
+        """The topic numbers its messages, and keeps three; an id of another origin hides none of them."""
+        def read(count, **headers):
+            stream = self.open("/numbered", headers.items(), ready=False)
+            return [re.fullmatch(rb"id: (\d+)\ndata: (\w+)", stream.event()).groups() for _ in range(count)]
+        for n in range(5):
+            self.publish("numbered", "e%d" % n, query="?retain=3&numbered=1")
+        events = read(3)
+        self.assertEqual([data for _, data in events], [b"e2", b"e3", b"e4"])
+        self.assertEqual(sorted(events), events)
+        for last, wanted in ((events[1][0].decode(), events[2:]), ("x", events), ("7", events), ("-1", events)):
+            self.assertEqual(read(len(wanted), **{"Last-Event-ID": last}), wanted, last)
+        self.publish("numbered", "e5", query="?retain=3&numbered=1")
+        self.assertEqual(read(1, **{"Last-Event-ID": events[2][0].decode()})[0][1], b"e5")
+
     def test_unsubscribe(self):
         stream = Stream(self.connect(), "/unsubscribe?seconds=1")
         self.assertEqual(stream.rest(), [b"data: ready", b"data: one", b"data: two", b"data: last"])
@@ -573,8 +594,7 @@ class Sse(E2E):
         self.assertIn("ended|stopped|true", server.log())
 
     def test_a_reload_ends_the_streams(self):
-        options = ("--pid", Server.PID_FILE) if WINDOWS else ()
-        server = self.serve(site(), flags=(*self.FLAGS, *options))
+        server = self.serve(site(), flags=self.FLAGS)
         stream = self.open("/wait?name=reloaded&topics=a", server=server)
         since = server.mark()
         server.reload()

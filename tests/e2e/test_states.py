@@ -52,9 +52,13 @@ class OnDemand(E2E):
 
     def test_one_state_for_each_running_thread_at_the_start(self):
         for threads in (1, 3):
-            server = self.serve(SITE % (threads, 8, "") + HTTP)
-            self.assertEqual(server.get("/states").text, str(threads))
-            server.stop()
+            for _ in range(5):  # a busy machine: the request may find all in use, and one more is made
+                server = self.serve(SITE % (threads, 8, "") + HTTP)
+                states = server.get("/states").text
+                server.stop()
+                if states == str(threads):
+                    break
+            self.assertEqual(states, str(threads))
 
     def test_states_are_made_when_all_are_in_use(self):
         server = self.serve(SITE % (1, 4, "") + HTTP)

@@ -181,12 +181,12 @@ class Page(unittest.TestCase):
                 self.assertNotRegex(ours.replace(run["config"]["target"], ""), r"@(TITLE|RUN|TEXT|STYLE|SCRIPT)@")
 
     def test_the_page_is_the_same_in_every_build(self):
-        """Apart from the run, the page equals src/stress/page byte by byte; so it is enough to test one build's page
-        in a browser."""
-        files = {}
-        for name in ("report.html", "report.css", "report.js"):
-            files[name] = read_text(os.path.join(ROOT, "src", "stress", "page", name))
-        page = files["report.html"].replace("@STYLE@", files["report.css"]).replace("@SCRIPT@", files["report.js"])
+        """Apart from the run, the page equals the files of src/stress/page and lua/page byte by byte; so it is enough to test one
+        build's page in a browser."""
+        page = read_text(os.path.join(ROOT, "src", "stress", "page", "report.html"))
+        for mark, name in (("DRAWSTYLE", "lua/page/draw.css"), ("STYLE", "src/stress/page/report.css"),
+                           ("DRAW", "lua/page/draw.js"), ("SCRIPT", "src/stress/page/report.js")):
+            page = page.replace("@%s@" % mark, read_text(os.path.join(ROOT, *name.split("/"))))
         parts = re.split(r"@(?:TITLE|TEXT|RUN)@", page)
         self.assertEqual(len(parts), 4)
         for kind in KINDS:

@@ -30,6 +30,15 @@ class Scripts(Stress):
         failed = ran.checks["id"][1]
         self.assertEqual((ran.status, ran.totals["requests"], ran.errors), (99, 40, {"total": failed, "check": failed}), ran)
 
+    def test_variables_that_hooks_count_in_are_summed_over_the_threads(self):
+        script = """local bad, all, half, limit = 0, 0, 0.5, 7
+return { target = "%s", connections = 4, threads = 2, requests = 40, request = function() half = half + 0.5 return "GET", "/" end,
+  response = function(_, status) all = all + 1 if status ~= 404 then bad = bad + 1 end end,
+  done = function() print("bad " .. bad, "all " .. all, "half " .. half, "limit " .. limit) if bad > 0 then error("bad") end end }"""
+        ran = stress("own.lua", files={"own_lua": script % self.url})
+        self.assertEqual(ran.status, 1, ran)
+        self.assertIn("bad 40\tall 40\thalf 20.5\tlimit 7", ran.out)
+
     def test_a_scenario_that_sends_nothing(self):
         for target in self.url, self.tcp:
             ran = stress("own.lua", files={"own_lua": 'return { target = "%s", connections = 2, requests = 10, '

@@ -169,6 +169,18 @@ class ProcessOne(E2E):
         os.kill(first, signal.SIGTERM)
         self.assertEqual(server.wait(), 0)
 
+    def test_an_upgrade_continues_the_container(self):
+        server = self.serve(app_site('app:get("/", function() return "ok" end)'), prefix=UNSHARE)
+        first = children(server.pid)[0]
+        for n in (1, 2):
+            before = children(first)
+            os.kill(first, signal.SIGUSR2)
+            server.wait_log(" info stopped$", count=n)
+            self.eventually(lambda: len(children(first)) == 1 and children(first) != before, "only the new process is left")
+            self.assertEqual(server.get("/").text, "ok")
+        os.kill(first, signal.SIGTERM)
+        self.assertEqual(server.wait(), 0)
+
     def test_the_status_of_an_error(self):
         done = subprocess.run([*UNSHARE, LUASERVE, "/none.lua"], capture_output=True, timeout=WAIT, check=False)
         self.assertEqual(done.returncode, 1)
@@ -226,6 +238,7 @@ app:get("/slow", function()
   ls.sleep(60)
 end)
 ls.listen(tonumber(ls.env "PORT"), app)
+ls.listen("unix:" .. ls.env "RUNTIME_DIRECTORY" .. "/http.sock", app)
 """
 STEPS = r"""exec >/shared/out 2>&1
 step() { printf '\n== %s\n' "$1"; shift; "$@"; }
@@ -238,6 +251,16 @@ for command in "cat /proc/$two/environ" "ls /proc/$two/root/var/lib/private/luas
   step "refused ${command%% *}" curl -s -G --data-urlencode "c=$command" http://127.0.0.1:18401/run
 done
 step reload systemctl reload luaserve@one
+(until [ -e /shared/restarted ]; do curl -sS http://127.0.0.1:18402/; echo; curl -sS --unix-socket /run/luaserve/two/http.sock http://h/; echo; done) >/shared/answers 2>&1 &
+for n in 1 2 3; do step restart systemctl restart luaserve@two; done
+before=$(systemctl show -p MainPID --value luaserve@two)
+step upgrade luaserve upgrade --control /run/luaserve/two/control
+while [ -e /proc/$before ]; do sleep 0.01; done
+[ $before = "$(systemctl show -p MainPID --value luaserve@two)" ] || step replaced systemctl show -p ActiveState luaserve@two
+touch /shared/restarted
+wait $!
+step sockets systemctl show -p NFileDescriptorStore,NRestarts luaserve@two
+step again sh -c 'systemctl stop luaserve@two; systemctl start luaserve@two; curl -sS http://127.0.0.1:18402/'
 curl -s -o /shared/slow -w '%{http_code}' http://127.0.0.1:18401/slow >/shared/status &
 until [ -e /var/lib/private/luaserve/one/slow ]; do sleep 0.01; done
 step stop systemctl stop luaserve@one
@@ -284,10 +307,11 @@ class Units(E2E):
         out = os.path.join(folder, "out")
         self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
         parts = re.split(r"(?m)^== (.*)\n", read_text(out))
-        return parts[1::2], [text.strip() for text in parts[2::2]], read_text(os.path.join(folder, "status"))
+        return parts[1::2], [text.strip() for text in parts[2::2]], folder
 
     def test_two_sites_cannot_reach_each_other(self):
-        names, texts, status = self.run_steps()
+        names, texts, folder = self.run_steps()
+        status = read_text(os.path.join(folder, "status"))
         said = dict(zip(names, texts))
         self.assertEqual(names[-1], "end", said)
         self.assertEqual((said["start"], said["one"], said["two"]), ("", "/var/lib/luaserve/one ls-one", "/var/lib/luaserve/two ls-two"))
@@ -297,3 +321,8 @@ class Units(E2E):
         self.assertEqual((said["reload"], said["stop"], status), ("", "", "503"))
         self.assertEqual(said["ended"], "Result=success\nActiveState=inactive")
         self.assertIn("failed", said["broken"])
+        answers = read_text(os.path.join(folder, "answers")).split("\n")
+        self.assertEqual((set(answers), said["restart"]), ({"/var/lib/luaserve/two ls-two", ""}, ""), "no connection fails")
+        self.assertRegex(said["upgrade"], "^the new process serves when the server has ended, and with it the use of .*/items.db$")
+        self.assertEqual(said["replaced"], "ActiveState=active")
+        self.assertEqual((said["sockets"], said["again"]), ("NFileDescriptorStore=3\nNRestarts=0", said["two"]))

@@ -13,6 +13,10 @@ ls.on("log", function(req, res, info)
 end)
 ls.init(function()
   ls.log.info("once ran")
+  ls.after(0.001, ls.file.write, "none/a", "x")
+  ls.spawn(function() return ls.file.write("none/b", "x") end)
+  local job = ls.spawn(ls.file.write, "none/c", "x")
+  job:wait()
   ls.after(0.02, function(a, b) ls.log.info("after ran " .. a .. b) end, "x", "y")
   local n = 0
   ls.every(0.01, function() n = n + 1; if n <= 3 then ls.log.info("every ran " .. n) end end)
@@ -45,6 +49,9 @@ class Tasks(E2E):
             self.server.wait_log(line)
         self.assertEqual(len(self.server.logged("once ran")), 1)
         self.assertEqual(len(self.server.logged("after ran")), 1)
+        self.server.wait_log("warn a function of ls.after or ls.every has returned nil, which nothing looks at: none/a: not found")
+        self.server.wait_log("warn a function of ls.spawn has returned nil, which nothing looks at: none/b: not found")
+        self.assertFalse(self.server.logged("none/c"))  # a task waits for it
 
     def test_log_hook_info(self):
         mark = self.server.mark()

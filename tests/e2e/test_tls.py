@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import E2E, WAIT, WINDOWS, Server, read_bytes, read_text, run_program, write_bytes
+from harness import E2E, WAIT, Server, read_bytes, read_text, run_program, write_bytes
 from harness import tls
 
 APP = """
@@ -84,7 +84,7 @@ class Served(TlsCase):
     def test_curl(self):
         done = subprocess.run(["curl", "-s", "--cacert", self.path("one.pem"), "--max-time", str(WAIT), "-w", "|%{http_version}",
                                "https://localhost:%d/" % self.port()], capture_output=True, text=True, check=True)
-        self.assertRegex(done.stdout, r"^https\|true\|TLSv1\.3\|TLS_\w+\|http/1\.1\|localhost\|-\|-\|-\|1\.1$")
+        self.assertRegex(done.stdout, r"^https\|true\|TLSv1\.3\|TLS_\w+\|h2\|localhost\|-\|-\|-\|2$")
 
     def test_a_plain_listener_has_no_tls(self):
         self.assertEqual(self.server.get("/", index=PLAIN).text, "http|false|none")
@@ -114,8 +114,9 @@ class Served(TlsCase):
             self.assertIsNotNone(conn.getpeercert(True))
 
     def test_alpn(self):
-        with tls.client(self.port(), tls.context(alpn=["h2", "http/1.1"])) as conn:
-            self.assertEqual(conn.selected_alpn_protocol(), "http/1.1")
+        for offered, chosen in ((["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1")):
+            with tls.client(self.port(), tls.context(alpn=offered)) as conn:
+                self.assertEqual(conn.selected_alpn_protocol(), chosen)
         with tls.client(self.port()) as conn:
             self.assertIsNone(conn.selected_alpn_protocol())
 
@@ -305,7 +306,7 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = { cert = "live.pem
 """
         for name in ("live.pem", "live.key"):
             shutil.copy(self.path("one" + name[4:]), self.path(name))
-        server = self.serve(site, site_path=self.path("site.lua"), flags=["--pid", Server.PID_FILE] if WINDOWS else [])
+        server = self.serve(site, site_path=self.path("site.lua"))
         self.replace("live.pem", read_bytes(self.path("two.pem")))  # the key is still the old one
         self.replace("site.lua", site.replace("site 1", "site 2").encode())
         server.reload(r"error reload failed: .*site\.lua:\d+: tls: .*live\.key.*; the previous site continues")

@@ -4,7 +4,7 @@ import os
 import re
 import threading
 
-from harness import E2E, WINDOWS, Server, beside, in_parallel, read_text, repeats, request, write_text
+from harness import E2E, app_site, beside, in_parallel, read_text, repeats, request, write_text
 from harness.websocket import WebSocket
 
 # Lines from a TCP client: "sub TOPIC", "unsub TOPIC", "pub TOPIC DATA", each answered by a line that begins with "=";
@@ -111,35 +111,6 @@ class Topics(E2E):
 
     # ---- between states
 
-    def test_all_states_in_the_order_of_each_publisher(self):
-        """Readers and writers in all states. The order of the messages of a topic is the same for all readers."""
-        self.start()
-        readers = [self.client("a", "b") for _ in range(9)]
-        writers, each = 6, repeats(60)
-
-        def write(writer):
-            with self.server.connect(1) as conn:
-                for n in range(each):
-                    topic = "ab"[n % 2]
-                    conn.send(b"pub %s %s%d:%d\n" % (topic.encode(), topic.encode(), writer, n))
-                for _ in range(each):
-                    self.assertEqual(conn.line(), b"= 9 nil")
-
-        in_parallel([lambda w=w: write(w) for w in range(writers)], writers)
-        orders = []
-        for reader in readers:
-            lines = [reader.line().decode() for _ in range(writers * each)]
-            for writer in range(writers):
-                mine = [int(line.split(":")[1]) for line in lines if line[1] == str(writer)]
-                self.assertEqual(mine, list(range(each)))
-            orders.append([[line for line in lines if line[0] == topic] for topic in "ab"])
-        for order in orders[1:]:
-            self.assertEqual(order, orders[0])
-        stats = self.stats()
-        self.assertEqual(stats["topic_published"], writers * each)
-        self.assertEqual(stats["topic_delivered"], writers * each * 9)
-        self.assertEqual((stats["topics"], stats["topic_subscriptions"], stats["topic_dropped"]), (2, 18, 0))
-
     def test_subscriptions_end(self):
         self.start()
         first, second = self.client("a", "b"), self.client("a")
@@ -230,7 +201,7 @@ app:get("/errors", function()
     says(ls.publish, ("n"):rep(2^20), "x"), says(ls.publish, ("n"):rep(1024), "x"),
     says(ls.publish, "t", "\xff"), says(ls.publish, "t", "\xff", "binary"), says(ls.publish, "t", true),
     says(ls.publish, "t", "x", "txt"), says(ls.publish, "t", "x", { kind = "json" }), says(ls.publish, "t", "x", { retian = true }),
-    says(ls.publish, "t", "x", { retain = 1 }), says(ls.publish, "t", { f = print }), says(ls.publish, "t", {}, "binary"),
+    says(ls.publish, "t", "x", { retain = 0 }), says(ls.publish, "t", { f = print }), says(ls.publish, "t", {}, "binary"),
     says(ls.publish, "t", "x", { id = 7 }), says(ls.publish, "t", "x", { id = "" }), says(ls.publish, "t", "x", { event = "a\nb" }),
     says(ls.publish, "t", "x", { event = "a\0b" }), says(ls.publish, "t", "x", { id = ("i"):rep(1025) }),
     says(ls.publish, "t", "x", { id = ("i"):rep(1024), event = "e" }), says(ls.subscribe, "t"), says(ls.subscribe, ("n"):rep(1025), print),
@@ -246,7 +217,7 @@ end)
                 "no error", "not valid UTF-8; publish it with the kind \"binary\"", "no error",
                 "string, number, table or buffer expected, got boolean", "the kind must be \"text\" or \"binary\"",
                 "kind must be \"text\" or \"binary\"", "unknown option 'retian'; the options are kind, retain, event and id",
-                "retain must be true or false", "function", "a table is encoded as JSON text",
+                "retain must be true, false or the number of messages to keep, from 1 to 1000", "function", "a table is encoded as JSON text",
                 "id must be a string, got number", "id has 0 bytes; 1 to 1024 are possible", "event must be UTF-8 without NUL, CR and LF",
                 "event must be UTF-8 without NUL", "id has 1025 bytes", "no error", "function expected",
                 "the topic has 1025 bytes", "unknown option \"each\"; did you mean 'each_state'", "string expected", "subscription expected"], strict=True):
@@ -296,7 +267,37 @@ end)
 
     # ---- functions
 
-    def test_a_function_that_outlives_its_request_is_reported_once(self):
+    def test_what_a_handler_begins_ends_with_its_client(self):
+        self.server = self.serve(app_site(r"""
+local function begin(send)
+  ls.subscribe("kept", send)
+  ls.every(0.001, function() ls.dict("ticks"):incr("n") end)
+end
+app:get("/ticks", function() return tostring(ls.dict("ticks").n) end)
+app:get("/topics", function() return { topics = ls.topics() } end)
+app:get("/begins", function(_, res) local sse = res:sse() begin(function(data) sse:send(data) end) sse:wait() end)
+app:ws("/form", function(ws) begin(function(data) ws:send(data) end) for _ in ws:messages() do end end)
+app:ws("/events", { open = function(ws) begin(function(data) ws:send(data) end) end })
+app:get("/job", function() ls.spawn(function() ls.subscribe("job", print) end):wait() return 204 end)
+""") + 'ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) begin(print) sock:receive(1) end)', listeners=2)
+
+        def opened(path):
+            conn = self.connect()
+            conn.send(request("GET", path))
+            return conn
+        for begin in (lambda: opened("/begins"), lambda: WebSocket(self.server.at(0), "/form"),
+                      lambda: WebSocket(self.server.at(0), "/events"), lambda: self.connect(1)):
+            conns = [begin() for _ in range(3)]
+            self.eventually(lambda: self.topics().get("kept") == 3, "they have subscribed")
+            for conn in conns:
+                conn.close()
+            self.eventually(lambda: self.topics().get("kept") is None, "none is left")
+            ticks = [self.get("/ticks").text for _ in range(20)]
+            self.assertEqual(ticks[-1], ticks[0])  # no timer, either
+        self.assertEqual(self.get("/job").status, 204)
+        self.assertEqual(self.topics().get("job"), 1)
+
+    def test_a_function_that_ends_with_its_request_unused_is_reported_once(self):
         self.start(more=r"""
 ls.config { states = 1 }
 app:get("/leaks", function(req, res)
@@ -310,9 +311,9 @@ app:get("/removes", function() ls.subscribe("other", print):remove() return 204 
         self.assertEqual(self.get("/removes").status, 204)
         for _ in range(3):
             self.assertEqual(self.get("/leaks").text, "data: begun\n\n")
-        self.server.wait_log(r"warn \S*site\.lua:\d+: ls\.subscribe: the handler of the request has ended", mark)
-        self.assertEqual(self.topics()["leak"], 3)
-        self.assertEqual(len(self.server.logged("the handler of the request has ended", mark)), 1)
+        self.server.wait_log(r"warn \S*site\.lua:\d+: ls\.subscribe: the function has ended with its request", mark)
+        self.assertNotIn("leak", self.topics())
+        self.assertEqual(len(self.server.logged("the function has ended with its request", mark)), 1)
 
     def test_a_function_runs_one_at_a_time_in_order(self):
         self.start(more=THREADS + r"""
@@ -486,8 +487,7 @@ app:get("/remove", function() top:remove() return tostring(top) end)
 
     def test_a_reload_counts_each_message_once(self):
         """A function of the previous site has not ended yet, because its state is busy. It ignores the messages of the new site."""
-        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
-        self.start(flags=flags, more=r"""
+        self.start(more=r"""
 ls.config{ threads = 2, threads_max = 2 }
 ls.subscribe("t", function() end, { each_state = true })
 app:get("/busy", function()
@@ -521,8 +521,7 @@ app:get("/seen", function(req)
   return { list = list, left = seen:len() }
 end)
 """
-        flags = ("--pid", Server.PID_FILE) if WINDOWS else ()
-        self.start(more=site, flags=flags)
+        self.start(more=site)
         self.fixed_ports()
         reader = self.client("t")
         count = repeats(300)
@@ -546,7 +545,7 @@ end)
         self.assertEqual([reader.line() for _ in range(count)], [b"%d" % n for n in range(count)])
 
     def test_after_a_reload_only_functions_of_connections_reach_them(self):
-        server = self.server = self.serve(OF_CONNECTIONS, listeners=2, flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+        server = self.server = self.serve(OF_CONNECTIONS, listeners=2)
         self.fixed_ports()
         warning = r"warn the function of ls\.subscribe at .*site\.lua:6 ends with the previous site, whose WebSockets and TCP connections " \
                   r"stay open: .*ws:subscribe and sock:subscribe continue"

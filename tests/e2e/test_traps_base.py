@@ -50,10 +50,12 @@ app:get("/", function(req, res)
   local file = assert(io.open(ls.dir .. "/data.txt", "w"))
   file:write("beside the site")
   file:close()
+  assert(ls.file.write("public/data.txt", "beside the site"))
   return table.concat({ ls.dir, assert(ls.file.read("data.txt")), assert(ls.file.read(ls.dir .. "/data.txt")) }, "|")
 end)
 app:get("/file", function(req, res) res:file(ls.dir .. "/data.txt") end)
-app:static("/static", ls.dir)""" + LISTEN
+ls.file.mkdir("public")
+app:static("/static", ls.dir .. "/public")""" + LISTEN
         with scratch() as where:
             where = os.path.realpath(where)
             folder = os.path.join(where, "sub")

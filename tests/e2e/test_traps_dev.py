@@ -6,6 +6,7 @@ from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, read_t
 from harness.browser import Browser, needs_browser
 from harness.screen import drawn_on
 from harness.terminal import terminal
+from harness.websocket import WebSocket
 
 DEV = (LUASERVE, "dev")
 LISTEN = '\nls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
@@ -23,7 +24,7 @@ class Traps(E2E):
 local d = ls.dict("session")
 d:set("counter", 0)                                  -- "initialise"
 app:get("/incr", function() return "n=" .. d:incr("counter") .. "\\n" end)""")
-        server.wait_log(r"warn \S*site\.lua:5: dict:set at the top of a file runs again .*: use dict:add, .* or ls\.init$")
+        server.wait_log(r"warn \S*site\.lua:5: dict:set at the top of a file runs again .*: use dict:add, .* also in ls\.init, which each reload runs$")
         self.assertEqual([server.get("/incr").text for _ in range(5)], ["n=%d\n" % n for n in range(1, 6)])
         self.assertEqual(len(server.logged("dict:set at the top")), 1)
 
@@ -78,7 +79,7 @@ app:get("/", function() access:write("x") io.open("@DIR@/start", "w"):close() d:
                            (10, r"dict\[key\] = value"), (12, r'io\.open\(path, "w"\)'),
                            (13, r'a write to io\.open\(path, "a"\)'), (14, r'a write to io\.open\(path, "a"\)'),
                            (22, "db:exec"), (23, "tx:exec"), (24, "db:query")):
-            server.wait_log(r"warn \S*site\.lua:%d: %s at the top of a file runs again with each additional Lua state, .*ls\.init$"
+            server.wait_log(r"warn \S*site\.lua:%d: %s at the top of a file runs again with each additional Lua state, .*ls\.init"
                             % (line, call))
         self.assertEqual(server.get("/").text, "hello")
         self.assertEqual(len(server.warnings()), 12)
@@ -141,6 +142,255 @@ end)""")
             server.wait_log(r'warn \S*site\.lua:%d: reads and then sets an entry of the dict "%s": another request may write '
                             r"it in between: use incr, update or add$" % (line, name))
         self.assertEqual(len(server.logged("warn .* reads and then sets")), 3)
+
+    def test_a_history_that_is_sent_before_the_subscription(self):
+        """Of a WebSocket and of events, from a dict and a table; not under a semaphore, and not from what no publisher writes."""
+        server = self.dev("""
+local said, users, order = ls.dict("said"), ls.dict("users"), ls.semaphore("order", 1)
+local db = ls.sqlite("chat.db")
+db:migrate { "create table line(id integer primary key, text text)" }
+users:add("ann", 1)
+local function say(text)
+  said:rpush("all", text)
+  db:exec("insert into line(text) values(?)", text)
+  ls.publish("talk", text)
+end
+app:post("/say", function(req) say(req:body()) return 204 end)
+app:get("/list", function(_, res)
+  local sse = res:sse()
+  for _, text in ipairs(said:range("all")) do sse:send(text) end
+  sse:subscribe("talk")
+end)
+app:get("/rows", function(_, res)
+  local sse = res:sse()
+  for row in db:rows("select text from line") do sse:send(row.text) end
+  sse:subscribe("talk")
+end)
+app:get("/right", function(_, res)
+  local sse = res:sse()
+  order:with(function()
+    said:range("all")
+    sse:subscribe("talk")
+  end)
+end)
+app:get("/other", function(_, res)
+  local sse, _ = res:sse(), users:get("ann")
+  sse:subscribe("talk")
+end)
+app:ws("/ws", { open = function(ws) ws:send(said:llen("all") .. "") ws:subscribe("talk") end, message = function(_, text) say(text) end })""")
+        with server.connect() as conn:
+            conn.ask("POST", "/say", body=b"hello")
+        with WebSocket(server.at(), "/ws") as ws:
+            ws.receive()
+        for path in ("/list", "/rows", "/right", "/other") * 2:
+            self.assertEqual(server.get(path).status, 200)
+        text = r'warn \S*site\.lua:%d: subscribes to "talk" after it has read %s: .*\{ retain = 50 \}\); or read and subscribe in one step'
+        for line, what in ((17, 'the dict "said"'), (22, "the table line"), (35, 'the dict "said"')):
+            server.wait_log(text % (line, what))
+        self.assertEqual(len(server.logged("subscribes to")), 3)
+
+    def test_a_number_that_is_published_out_of_order(self):
+        server = self.dev("""
+local ids, order = ls.dict("ids"), ls.semaphore("order", 1)
+app:get("/number", function() ls.publish("n", ids:incr("a")) return 204 end)
+app:get("/field", function() local n = ids:incr("a") ls.publish("n", { id = n, text = "x" }) return 204 end)
+app:get("/text", function() local n = ids:incr("a") ls.publish("n", '{"id":' .. n .. "}") return 204 end)
+app:get("/id", function() local n = ids:incr("a") ls.publish("n", "x", { id = tostring(n) }) return 204 end)
+app:get("/right", function() order:with(function() ls.publish("n", ids:incr("a")) end) return 204 end)
+app:get("/topic", function() ids:incr("b", 1000) ls.publish("n", { text = "1", at = 0.5 }, { id = true }) return 204 end)
+ls.every(0.01, function() ls.publish("n", ids:incr("ticks", 1000)) end)""")
+        for path in ("/number", "/field", "/text", "/id", "/right", "/topic") * 2:
+            self.assertEqual(server.get(path).status, 204)
+        for line in (5, 6, 7, 8):
+            server.wait_log(r"warn \S*site\.lua:%d: publishes a number that incr has given: .*order:with\(fn\), or .*id = true" % line)
+        server.stop()
+        self.assertEqual({re.search(r"lua:(\d+)", line).group(1) for line in server.warnings()}, {"5", "6", "7", "8"})
+
+    def test_a_state_that_is_published_out_of_order(self):
+        server = self.dev("""
+local online, order = ls.dict("online"), ls.semaphore("order", 1)
+local function tell() ls.publish("room", { online = online:keys() }) end
+app:get("/in", function() online:set("ann", true) tell() return 204 end)
+app:get("/count", function() online:incr("n") ls.publish("room", online.n .. "") return 204 end)
+app:get("/right", function() order:with(function() online:set("bob", true) tell() end) return 204 end)
+app:get("/other", function()
+  online:set("eve", true)
+  ls.publish("room", "eve")
+  return { n = #online:keys() }
+end)
+app:get("/read", function() tell() return 204 end)""")
+        for path in ("/in", "/count", "/right", "/other", "/read") * 2:
+            self.assertIn(server.get(path).status, (200, 204))
+        for line in (5, 7):
+            server.wait_log(r'warn \S*site\.lua:%d: changes the dict "online" and publishes what it then has: .*order:with' % line)
+        server.stop()
+        self.assertEqual({re.search(r"lua:(\d+)", line).group(1) for line in server.warnings()}, {"5", "7"}, server.log())
+
+    def test_a_channel_whose_values_several_clients_take(self):
+        server = self.dev("""
+local feed, work = ls.channel("feed"), ls.channel("work")
+app:get("/feed", function(_, res)
+  local sse = res:sse()
+  for value in feed:values() do sse:send(value) end
+end)
+app:get("/next", function() return work:receive(0.01) or 204 end)
+app:get("/fill", function() feed:send("x") return 204 end)""")
+        streams = [self.connect(server=server) for _ in range(2)]
+        for conn in streams:
+            conn.send(request("GET", "/feed"))
+        for _ in range(2):
+            server.get("/next")
+        server.wait_log(r'warn \S*site\.lua:7: several clients take values from the channel "feed", .*a topic: ls\.publish')
+        self.assertEqual(len(server.warnings()), 1, server.log())
+
+    def test_keys_that_two_requests_share(self):
+        """The time as a key, a mark that ends, and the greatest key as that of the own row; not a cache, a check or a transaction."""
+        server = self.dev("""
+local seen, orders, cache = ls.dict("seen"), ls.dict("orders"), ls.dict("cache")
+local db = ls.sqlite("keys.db")
+db:migrate { "create table item(id integer primary key, text text)" }
+app:get("/hook/:id", function(req)
+  if seen:get(req.params.id) then return "known" end
+  seen:set(req.params.id, true, 3600)
+  return "new"
+end)
+app:get("/order", function() orders[os.time()] = { n = 1 } return 204 end)
+app:get("/named", function() orders:set("order-" .. os.time(), 1, 60) return 204 end)
+app:get("/max", function()
+  db:exec("insert into item(text) values('a')")
+  return db:one("select max(id) as id from item")
+end)
+app:get("/right", function(req)
+  cache:set("text", cache:get("text") or "computed", 60)
+  orders:set(17, os.time())
+  if not seen:add("right", true, 60) then return 204 end
+  db:transaction(function(tx)
+    tx:exec("insert into item(text) values('a')")
+    return tx:one("select max(id) as id from item")
+  end)
+  return db:one("select max(id) as id from item")
+end)""")
+        for path in ("/hook/1", "/hook/2", "/order", "/named", "/max", "/right") * 2:
+            self.assertIn(server.get(path).status, (200, 204))
+        for line, text in ((9, 'reads and then sets an entry of the dict "seen"'), (12, 'the key of the dict "orders" is the time: .*uuid'),
+                           (13, 'the key of the dict "orders" is the time'), (15, "inserts into the table item and then selects .*last_id")):
+            server.wait_log(r"warn \S*site\.lua:%d: %s" % (line, text))
+        self.assertEqual(len(server.warnings()), 4, server.log())
+
+    def test_a_file_that_is_read_and_then_written(self):
+        """As a small database of JSON; not under a semaphore, at the end of the file, by one timer, or another file."""
+        server = self.dev("""
+local order = ls.semaphore("todos", 1)
+local function add(read, write)
+  local list = ls.json.decode(read() or "[]")
+  list[#list + 1] = "x"
+  write(ls.json.encode(list))
+end
+local function read() return ls.file.read("todos.json") end
+local function write(text) assert(ls.file.write("todos.json", text)) end
+app:get("/wrong", function() add(read, write) return 204 end)
+app:get("/io", function()
+  local file = io.open("@DIR@/io.json")
+  local text = file and file:read("a") or ""
+  io.open("@DIR@/io.json", "w"):write(text .. "x"):close()
+  return 204
+end)
+app:get("/right", function()
+  order:with(add, read, write)
+  return 204
+end)
+app:get("/append", function()
+  read()
+  assert(ls.file.write("todos.json", " ", { append = true }))
+  assert(ls.file.write("other.json", " "))
+  return 204
+end)
+ls.every(0.01, function() assert(ls.file.write("n", (ls.file.read("n") or "") .. "x")) end)""")
+        for path in ("/wrong", "/io", "/right", "/append") * 2:
+            self.assertEqual(server.get(path).status, 204)
+        for line, name in ((11, "todos.json"), (16, r"\S*/io\.json")):
+            server.wait_log(r'warn \S*site\.lua:%d: reads and then writes the file "%s": .*order:with' % (line, name))
+        server.stop()
+        self.assertEqual(len(server.warnings()), 2, server.log())
+
+    def test_a_loop_that_continues_without_its_client(self):
+        """One that looks at a result ends, and one write at the end is no loop."""
+        server = self.dev("""
+app:get("/events", function(_, res)
+  local sse = res:sse()
+  while true do
+    sse:send("tick")
+    ls.sleep(0.001)
+  end
+end)
+app:get("/parts", function(_, res) while true do res:write("part") ls.sleep(0.001) end end)
+app:ws("/ws", function(ws) while true do ws:send("tick") ls.sleep(0.001) end end)
+app:get("/right", function(_, res)
+  local sse = res:sse()
+  while sse:send("tick") do ls.sleep(0.001) end
+  sse:send("end")
+end)
+ls.tcp("127.0.0.1:0", function(sock) while true do sock:send("tick\\n") ls.sleep(0.001) end end)
+app:get("/end", function() ls.stop() return "x" end)""", listeners=2)
+        for path in ("/events", "/parts", "/right"):
+            with server.connect(1) as conn:
+                conn.send(request("GET", path))
+                conn.response_head()
+        with WebSocket(server.at(1), "/ws") as ws:
+            ws.receive()
+        with server.connect(0) as conn:
+            conn.line()
+        for line, call in ((7, "sse:send"), (11, "res:write"), (12, "ws:send"), (18, "sock:send")):
+            server.wait_log(r"warn \S*site\.lua:%d: %s has returned nil since the client has left, .* while %s\(\.\.\.\) do" % (line, call, call))
+        self.assertEqual(len(server.warnings()), 4, server.log())
+        server.kill()
+
+    def test_a_guard_whose_result_is_dropped(self):
+        """A helper, one of a module and a global one; not where the results are used, nor one that only describes."""
+        server = self.dev("""
+local function guard(req)
+  if req.query.key ~= "k" then return 401 end
+end
+local auth = {}
+function auth.admin(req, res) if not req.query.admin then res:status(403) end end
+function member(req) if not req.query.name then return 403, "who?" end end
+local function fail(res) res:status(422) end
+app:get("/a", function(req) guard(req) return "secret" end)
+app:get("/b", function(req, res)
+  auth.admin(req, res)
+  return "secret"
+end)
+app:use("/c", function(req, res, next) member(req) next() end)
+app:get("/c", function(req)
+  local status = guard(req)
+  if status or guard(req) then return status end
+  return member(req)
+end)
+app:get("/d", function(req, res) fail(res) return { error = "no" } end)""")
+        for line, name, at in ((11, "guard", 5), (13, r"auth\.admin", 8), (16, "member", 9)):
+            server.wait_log(r"warn \S*site\.lua:%d: continues after %s has refused the request at \S*site\.lua:%d, .*middleware" % (line, name, at))
+        self.assertEqual(len(server.warnings()), 3, server.log())
+
+    def test_a_worker_of_each_state_that_counts(self):
+        server = self.dev("""
+local done, stats, loads, names = 0, { n = 0 }, 0, {}
+local kept = 0 -- of this state
+local work = ls.channel("work")
+ls.on("start", function()
+  loads = loads + 1
+  names = { "a" }
+  ls.spawn(function()
+    for _ in work:values() do
+      done = done + 1
+      stats.n = stats.n + 1
+      kept = kept + 1
+    end
+  end)
+end)
+app:get("/", function() return { done = done, n = stats.n, loads = loads, kept = kept, name = names[1] } end)""")
+        for line, name in ((12, "done"), (13, "stats")):
+            server.wait_log(r"warn \S*site\.lua:%d: changes %s, of which each Lua state has its own copy: .*Use ls\.dict" % (line, name))
+        self.assertEqual(len(server.warnings()), 2, server.log())
 
     def test_an_entry_that_is_appended_at_the_length(self):
         server = self.dev("""

@@ -200,7 +200,8 @@ ls.config { threads = 2, states = 2, drain_timeout = 0.1 }""")
                 more = stream.recv(1000)
                 self.assertTrue(more, text)
                 text += more
-        self.assertLess(text.index(b"slow"), text.index(b"fast"))
+        ids = re.findall(rb"id: (\d+)", text)
+        self.assertEqual((len(ids), sorted(ids)), (2, ids), text)
         run.stop(server)
 
     def slow_call(self, server, number):

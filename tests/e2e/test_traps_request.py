@@ -26,6 +26,39 @@ class Traps(Program):
         self.assertEqual(set(statuses), {200, 429})
         self.assertIn(statuses.count(200), range(10, 10 * (1 + int((time.monotonic() - begun) / 60)) + 1))
 
+    def test_a_patch_with_null(self):
+        """A field that a PATCH clears does not seem to be left out, unless the site says so."""
+        server = self.of("""
+            local schema = { due = "string?", title = "string?" }
+            app:any("/json", function(req) return req:json() end)
+            app:any("/kept", function(req) return req:json { null = true } end)
+            app:any("/left-out", function(req) return req:json { null = false } end)
+            app:any("/checked", function(req) return req:json(schema) end)
+            app:any("/checked-kept", function(req) return req:json(schema, { null = true }) end)
+            app:any("/checked-left-out", function(req) return req:json(schema, { null = false }) end)""")
+        null, without = {"due": None, "title": "x"}, {"title": "x"}
+        for method, path, wanted in (
+                ("PATCH", "json", 400), ("PATCH", "kept", null), ("PATCH", "left-out", without), ("PATCH", "checked", 400),
+                ("PATCH", "checked-kept", null), ("PATCH", "checked-left-out", without), ("PUT", "json", without),
+                ("PUT", "kept", null), ("PUT", "checked", without)):
+            with self.subTest(method + path):
+                answer = self.ask_of(server, method, "/" + path, {}, json.dumps(null).encode())
+                self.assertEqual(answer.status if answer.status != 200 else json.loads(answer.body), wanted, answer.text)
+                if wanted == 400:
+                    self.assertRegex(answer.text, r'^the field "due" of this PATCH is null; .*req:json\{ null = true \}')
+        self.assertEqual(self.ask_of(server, "PATCH", "/json", {}, b'{"list":[null],"text":"null"}').status, 200)
+
+    def test_a_jar_whose_dict_is_full(self):
+        """The fetch goes on without the cookie."""
+        server = self.of("""
+            app:get("/", function()
+              local jar = ls.cookie_jar(ls.dict("jar", { size = 4096 }))
+              for _, host in ipairs { "a", "b" } do jar:set("http://" .. host .. ".example/", "id=" .. ("x"):rep(3000)) end
+              return "ok"
+            end)""")
+        self.assertEqual(server.get("/").text, "ok")
+        server.wait_log(r'warn ls\.fetch: a cookie of b\.example is not stored: .*the dict "jar" is full')
+
     def test_t4_the_rate_limit_of_the_documentation_limits(self):
         server = self.of(self.limited() + """
             app:get("/address", function(req) return req.ip .. " " .. req.port .. " " .. req.remote end)

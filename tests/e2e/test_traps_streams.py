@@ -1,8 +1,58 @@
 """The traps of bodies that are read piece by piece: a body that is not whole must not become a response that is."""
+import contextlib
 import itertools
 import json
+import re
 
 from harness.program import Program
+from harness.websocket import WebSocket
+
+
+class Topics(Program):
+    def test_a_subscriber_gets_the_last_messages_and_all_later_ones_once(self):
+        """A chat: what is said between the last messages and the subscription must not be missing."""
+        server = self.of("""
+            app:ws("/chat", function(ws)
+              ws:subscribe("chat")
+              for text in ws:messages() do ls.publish("chat", text, { retain = 50 }) end
+            end)""")
+        with contextlib.ExitStack() as open_ones:
+            people = [open_ones.enter_context(WebSocket(server.at(), "/chat"))]
+            for n in range(200):
+                people[0].send("%d" % n)
+                if n % 10 == 0:  # while messages are on their way
+                    people.append(open_ones.enter_context(WebSocket(server.at(), "/chat")))
+            for ws in people:
+                first = int(ws.receive())
+                self.assertEqual([int(ws.receive()) for _ in range(first, 199)], list(range(first + 1, 200)))
+
+
+class Loops(Program):
+    def test_the_log_names_a_loop_that_sends_to_a_client_that_has_left(self):
+        server = self.of("""
+            app:ws("/ws/:n", function(ws, req)
+              ws:receive()
+              for _ = 1, req.params.n do
+                ws:send("tick")
+              end
+              ls.log.info("ended", req.params.n)
+            end)
+            ls.tcp("127.0.0.1:0", function(sock)
+              local n = sock:receive("*l")
+              sock:close()
+              for _ = 1, n do
+                sock:send("tick")
+              end
+              ls.log.info("ended", "tcp", n)
+            end)""", listeners=2)
+        for n in (999, 1000, 2500):
+            WebSocket(server.at(1), "/ws/%d" % n).conn.close()
+            server.wait_log("info ended\t%d" % n)
+            with server.connect(0) as conn:
+                conn.send(b"%d\n" % n)
+                server.wait_log("info ended\ttcp\t%d" % n)
+            late = [re.search(r"site\.lua:(\d+): a function has sent 1000 times .* while ws:send", line).group(1) for line in server.warnings()]
+            self.assertEqual(late, {999: [], 1000: ["7", "15"], 2500: ["7", "15"] * 2}[n])
 
 
 class Traps(Program):

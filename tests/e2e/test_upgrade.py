@@ -1,7 +1,7 @@
 """res:upgrade: protocols of a site's own after 101, and CONNECT tunnels."""
 import socket
 
-from harness import E2E, WAIT, WINDOWS, Server, app_site, beside, free_port, request
+from harness import E2E, WAIT, app_site, beside, free_port, request
 from harness import tls
 from harness.websocket import WebSocket
 
@@ -297,8 +297,7 @@ class Upgrade(E2E):
         self.assertEqual(server.wait(), 0, server.log())
 
     def test_a_reload_leaves_it_alone(self):
-        options = ("--pid", Server.PID_FILE) if WINDOWS else ()
-        server = self.serve(site(), flags=("--log-level", "info", *options))
+        server = self.serve(site(), flags=("--log-level", "info"))
         conn = self.upgraded("/lines/x", more=b"a\n", server=server)
         self.assertEqual(conn.line(), b"a")
         server.reload("reloaded")

@@ -6,7 +6,7 @@ import re
 import tempfile
 import zlib
 
-from harness import E2E, WINDOWS, Conn, Server
+from harness import E2E, Conn
 from harness.tls import certificate
 from harness.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, close_payload
 from harness.websocket_peer import Peer
@@ -348,7 +348,7 @@ app:get("/follow", function(req)
   return ("%s %s %s %d"):format(text, message, code, ws.code)
 end)
 ls.listen { port = 0, host = "127.0.0.1", handler = app }
-""", flags=("--pid", Server.PID_FILE) if WINDOWS else ())
+""")
         for end, code in ((server.reload, 1012), (server.signal, 1001)):
             with Conn(server.at()) as conn:
                 mark = server.mark()

@@ -110,3 +110,12 @@ ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", handler = app }
             self.end()
         with self.assertRaisesRegex(AssertionError, "403"):
             self.over_tls(headers={"Origin": "http://h"})
+
+    def test_the_origin_has_the_port(self):
+        for origin, status in (("https://h:81", 101), ("https://h", 403), ("https://h:82", 403)):
+            with Conn(self.server.at(1)) as conn:
+                conn.sock = tls.context().wrap_socket(conn.sock, server_hostname="localhost")
+                conn.send(handshake("/echo", [("Origin", origin)]).replace(b"Host: h\r\n", b"Host: h:81\r\n"))
+                self.assertEqual(conn.head().status, status, origin)
+            if status == 101:
+                self.end()

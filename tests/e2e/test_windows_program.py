@@ -6,8 +6,8 @@ import struct
 import subprocess
 import unittest
 
-from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, Server, app_site, needs_terminal, pty, read_bytes,
-                     read_text, run_program, write_text)
+from harness import (E2E, LUASERVE, ROOT, WAIT, WINDOWS, WINE, app_site, needs_terminal, pty, read_bytes, read_text, run_program,
+                     write_text)
 
 # Windows 8 and later have all of them (msvcrt.dll, the C library that mingw-w64 links, since Windows 95). user32.dll and
 # gdi32.dll are not among them: Windows does not tell a console program that loads them of a log-off or a shutdown
@@ -142,7 +142,7 @@ class Console(E2E):
     def test_the_end_of_the_console_drains(self):
         for event, why in (2, "the console window was closed"), (5, "the user logs off"), (6, "the system shuts down"):
             with self.subTest(why):
-                server = self.serve(HELD, flags=("--pid", Server.PID_FILE))
+                server = self.serve(HELD)
                 pid = read_text(server.pid_file()).strip()
                 self.drains(server, lambda pid=pid, event=event: self.tell(pid, event))
                 self.assertTrue(server.logged(why + ": Windows ends this program after a few seconds, drained or not"))

@@ -71,7 +71,7 @@ static void same_head(const ls_http_head *a, const ls_http_head *b)
 
 typedef struct parsed {
     ls_http_head head;
-    ls_http1_terms terms;
+    ls_http_terms terms;
 } parsed;
 
 static void same(const parsed *a, const parsed *b)

@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ls_stored *found;
     ls_fill *fill;
     FUZZ_HOLDS(ls_response_cache_kind.open(&bytes_max, &object) == LS_OK);
-    FUZZ_HOLDS(ls_http1_parse(request, sizeof request - 1, 0, &limits, &x.head, &(ls_http1_terms){0}, NULL) ==
+    FUZZ_HOLDS(ls_http1_parse(request, sizeof request - 1, 0, &limits, &x.head, &(ls_http_terms){0}, NULL) ==
                (int)sizeof request - 1);
     ls_response_cache *cache = (ls_response_cache *)(void *)object;
     const ls_selecting by = {.x = &x, .lines = {"", 0}};

@@ -14,7 +14,7 @@ static void server(const uint8_t *data, size_t size)
     static const ls_http_limits limits = {4096, 2048, LS_HTTP_FIELDS_MAX};
     char *bytes = fuzz_copy_exact(data, size);
     ls_http_head head;
-    if (ls_http1_parse(bytes, size, 0, &limits, &head, &(ls_http1_terms){0}, NULL) > 0) {
+    if (ls_http1_parse(bytes, size, 0, &limits, &head, &(ls_http_terms){0}, NULL) > 0) {
         char host[256];
         (void)snprintf(host, sizeof host, "%.*s", (int)(head.host.len < 255 ? head.host.len : 255),
                        bytes + head.host.at);

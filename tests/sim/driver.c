@@ -6,13 +6,14 @@
  * the disk as the crash has left it, sim.life one more, and the notes of sim.note. sim --help describes the options, tests/README.md the rest.
  *
  * What every world must do, beside what it checks itself: no thread waits for ever; the process does not crash;
- * both servers end when they are stopped; at the end no descriptor and no thread is left. */
+ * both servers end when they are stopped; at the end no descriptor, no thread and no block of memory is left. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
 #include <lauxlib.h>
 #include <lua.h>
+#include <openssl/crypto.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ enum {
     LEVEL_ERROR = 3
 };
 enum { NOTES_BYTES = 16 << 20, STACK_BYTES = 8 << 20, CRASHED = 4, LIVES_MAX = 50, RESTART_NS = 500000000 };
+enum { BLOCKS_KEPT = 2 }; /* by the C library, and for the queue of events */
 
 static void *const kept_address = (void *)UINT64_C(0x180000000000);
 
@@ -45,7 +47,6 @@ typedef struct options {
     uint64_t seed, runs, seconds, batch_seconds;
     const char *world, *faults, *folder;
     bool twice, shrinks, prints_log;
-    unsigned jobs;
 } options;
 
 typedef struct result { /* of a run, in memory that both processes see */
@@ -124,20 +125,12 @@ static uint32_t draw_faults(const char *list)
 
 /* ---- what Lua sees: the table `sim` ------------------------------------------------------------------------------ */
 
-typedef struct count {
-    struct count *next;
-    lua_Integer value;
-    size_t bytes;
-    char key[];
-} count;
-
 static struct {
     bool is_done, wants_reload, is_faulty;
     unsigned reloads;
-    count *counts[BUCKETS]; /* of sim.count: one table for all Lua states */
     bool prints_log;
     const char *expected[EXPECTED_MAX]; /* texts of lines of the log that are no failure */
-    unsigned expected_count;
+    unsigned expected_count, foreign_blocks; /* of OpenSSL, which keeps some until the process ends */
     result *out;
     kept *kept;
 } now;
@@ -166,27 +159,6 @@ static int sim_fail(lua_State *L)
 {
     luaL_traceback(L, L, luaL_checkstring(L, 1), 1);
     ls_sim_fail("%s", lua_tostring(L, -1));
-}
-
-/* sim.count(key [, add]) -> the sum of what was added for this key (1), in all Lua states of both servers. */
-static int sim_count(lua_State *L)
-{
-    size_t bytes;
-    const char *key = luaL_checklstring(L, 1, &bytes);
-    const lua_Integer add = luaL_optinteger(L, 2, 1);
-    unsigned bucket = 0;
-    for (size_t i = 0; i < bytes; i++) bucket = bucket * 31 + (unsigned char)key[i];
-    count **const first = &now.counts[bucket % BUCKETS], *c = *first;
-    while (c != NULL && (c->bytes != bytes || memcmp(c->key, key, bytes) != 0)) c = c->next;
-    if (c == NULL) {
-        c = malloc(sizeof *c + bytes);
-        *c = (count){.next = *first, .bytes = bytes};
-        memcpy(c->key, key, bytes);
-        *first = c;
-    }
-    c->value += add;
-    lua_pushinteger(L, c->value);
-    return 1;
 }
 
 /* ---- what outlives a crash --------------------------------------------------------------------------------------- */
@@ -223,19 +195,46 @@ static note *find_note(const char *key, size_t bytes)
     return n;
 }
 
+static size_t size_of(const note *n)
+{
+    return (sizeof *n + n->key_bytes + n->bytes + 15) / 16 * 16;
+}
+
+static char *add_note(const char *key, size_t key_bytes, size_t bytes)
+{
+    note **const first = bucket_of(key, key_bytes);
+    note *const n = (note *)(void *)&now.kept->notes_text[now.kept->notes_used];
+    if (sizeof *n + key_bytes + bytes + 16 > NOTES_BYTES - now.kept->notes_used) ls_sim_fail("too many notes");
+    *n = (note){.next = *first, .key_bytes = key_bytes, .bytes = bytes};
+    memcpy(n->text, key, key_bytes);
+    *first = n;
+    now.kept->notes_used += size_of(n);
+    return n->text + key_bytes;
+}
+
+/* sim.count(key [, add]) -> the sum of what was added for this key (1) in this life, in all Lua states of both servers:
+ * a note whose key begins with the number of the life. */
+static int sim_count(lua_State *L)
+{
+    size_t bytes;
+    lua_Integer value = 0;
+    const lua_Integer add = luaL_optinteger(L, 2, 1);
+    lua_pushfstring(L, "\n%d %s", (int)now.out->lives, luaL_checkstring(L, 1));
+    const char *const key = lua_tolstring(L, -1, &bytes);
+    const note *const n = find_note(key, bytes);
+    char *const at = n != NULL ? (char *)n->text + bytes : add_note(key, bytes, sizeof value);
+    if (n != NULL) memcpy(&value, at, sizeof value);
+    value += add;
+    memcpy(at, &value, sizeof value);
+    lua_pushinteger(L, value);
+    return 1;
+}
+
 static int sim_note(lua_State *L)
 {
     size_t key_bytes, bytes;
     const char *const key = luaL_checklstring(L, 1, &key_bytes), *const value = luaL_checklstring(L, 2, &bytes);
-    const size_t size = (sizeof(note) + key_bytes + bytes + 15) / 16 * 16;
-    note **const first = bucket_of(key, key_bytes), *const n =
-                                                        (note *)(void *)&now.kept->notes_text[now.kept->notes_used];
-    if (size > NOTES_BYTES - now.kept->notes_used) ls_sim_fail("too many notes");
-    *n = (note){.next = *first, .key_bytes = key_bytes, .bytes = bytes};
-    memcpy(n->text, key, key_bytes);
-    memcpy(n->text + key_bytes, value, bytes);
-    *first = n;
-    now.kept->notes_used += size;
+    memcpy(add_note(key, key_bytes, bytes), value, bytes);
     return 0;
 }
 
@@ -258,7 +257,7 @@ static int sim_noted_all(lua_State *L)
     lua_newtable(L);
     for (size_t at = 0; at < now.kept->notes_used;) {
         const note *const n = (note *)(void *)&now.kept->notes_text[at];
-        at += (sizeof *n + n->key_bytes + n->bytes + 15) / 16 * 16;
+        at += size_of(n);
         if (n->key_bytes < bytes || memcmp(n->text, prefix, bytes) != 0 || find_note(n->text, n->key_bytes) != n)
             continue;
         lua_createtable(L, 2, 0);
@@ -290,8 +289,7 @@ static int sim_done(lua_State *L)
 static int sim_calm(lua_State *L) /* no faults from now on: what is left must end well */
 {
     (void)L;
-    ls_sim_faults_now =
-        (ls_sim_faults){.latency_us_max = ls_sim_faults_now.latency_us_max, .preempt = ls_sim_faults_now.preempt};
+    ls_sim_calm();
     return 0;
 }
 
@@ -330,9 +328,36 @@ static void log_line(int level, const char *line, size_t bytes, void *side)
     if (now.prints_log || getenv("LUASERVE_SIM_LOG") != NULL)
         fprintf(stderr, "%10.6f %s %.*s\n", (double)ls_sim_now_ns() / 1e9 - 1, (const char *)side, (int)bytes, line);
     if (level < LEVEL_ERROR) return;
-    for (unsigned i = 0; i < now.expected_count; i++)
-        if (memmem(line, bytes, now.expected[i], strlen(now.expected[i])) != NULL) return;
+    for (unsigned i = 0; i < now.expected_count; i++) {
+        if (memmem(line, bytes, now.expected[i], strlen(now.expected[i])) == NULL) continue;
+        if (find_note(now.expected[i], strlen(now.expected[i])) == NULL)
+            (void)add_note(now.expected[i], strlen(now.expected[i]), 0);
+        return;
+    }
     ls_sim_fail("%s has logged an error: %.*s", (const char *)side, (int)bytes, line);
+}
+
+/* ---- the memory of OpenSSL ---------------------------------------------------------------------------------------- */
+
+static void *foreign_malloc(size_t size, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    now.foreign_blocks++;
+    return malloc(size);
+}
+
+static void *foreign_realloc(void *block, size_t size, const char *file, int line)
+{
+    return block != NULL ? realloc(block, size) : foreign_malloc(size, file, line);
+}
+
+static void foreign_free(void *block, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    now.foreign_blocks -= block != NULL;
+    free(block);
 }
 
 /* ---- one run ---------------------------------------------------------------------------------------------------- */
@@ -367,13 +392,14 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
 {
     char path[MESSAGE_BYTES];
     const uint64_t start_ns = (ls_sim_begin(seed ^ (uint64_t)out->lives << 48), ls_sim_now_ns());
-    const unsigned fds = ls_sim_fds_open();
+    const unsigned fds = ls_sim_fds_open(), blocks = ls_sim_blocks();
     if (out->lives > 0) ls_sim_move_to(out->now_ns + RESTART_NS);
     ls_sim_disk_begin(now.kept->disk, out->lives + 1);
     (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, world);
     now.prints_log = o->prints_log;
     out->faults_used |= draw_faults(o->faults);
     now.is_faulty = out->faults_used != 0;
+    (void)CRYPTO_set_mem_functions(foreign_malloc, foreign_realloc, foreign_free);
     const unsigned threads = 1 + (unsigned)ls_sim_below(3);
     const ls_sim_faults wanted = ls_sim_faults_now;
     ls_sim_faults_now.no_descriptors = ls_sim_faults_now.connect_refused = ls_sim_faults_now.write_full =
@@ -395,13 +421,18 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     ls_sim_faults_now.no_descriptors = 0;
     if (!now.is_done)
         now.expected[now.expected_count++] = "ended early"; /* the time was over before the clients were */
+    const bool first = ls_sim_below(2) == 1;
+    if (first) close_side(server, "server");
     close_side(clients, "clients");
-    close_side(server, "server");
+    if (!first) close_side(server, "server");
     if (ls_sim_fds_open() != fds) ls_sim_fail("%u descriptors are left open", ls_sim_fds_open() - fds);
     if (ls_sim_threads() != 1) ls_sim_fail("%u threads are left", ls_sim_threads() - 1);
     out->hash = out->hash * 31 + ls_sim_hash();
     out->calls += ls_sim_calls();
     out->now_ns = ls_sim_now_ns() - start_ns;
+    for (uint64_t ns; (ns = ls_sim_next_event()) != UINT64_MAX; ls_sim_run_events()) ls_sim_move_to(ns);
+    const unsigned left = ls_sim_blocks() - blocks - now.expected_count - now.foreign_blocks;
+    if (left > BLOCKS_KEPT) ls_sim_fail("%u blocks of memory are left", left - BLOCKS_KEPT);
     out->is_complete = true;
 }
 

@@ -4,6 +4,8 @@
 
 #include "http/http_config.h"
 
+enum { TEST_HTTP2_STREAMS = 128, TEST_HTTP2_RESETS = 128, TEST_HTTP2_WINDOW = 1 << 20 };
+
 static inline void test_http_config(ls_http_config *config)
 {
     *config = (ls_http_config){
@@ -18,6 +20,9 @@ static inline void test_http_config(ls_http_config *config)
         .unread_bytes_max = 64 * 1024,
         .linger_ms_max = 2 * 1000,
         .write_bytes_high = 64 * 1024,
+        .http2_streams_max = TEST_HTTP2_STREAMS,
+        .http2_resets_max = TEST_HTTP2_RESETS,
+        .http2_window_bytes_max = TEST_HTTP2_WINDOW,
     };
 }
 

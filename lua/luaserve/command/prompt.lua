@@ -176,6 +176,22 @@ local function serve(session, version)
   return status
 end
 
+-- ask(program, at, code) -> what the code has printed, in a session of its own | nil, message
+function prompt.ask(program, at, code)
+  system, path = program.repl, at
+  local session, why = begin(at)
+  if not session then return nil, why end
+  local parts, kind, text = {}, "out", ""
+  if not system.write(session.link, string.format("eval %d\n", #code) .. code) then kind = nil end
+  while kind == "out" or kind == "hello" do
+    kind, text = receive(session)
+    if kind == "out" then parts[#parts + 1] = text end
+  end
+  system.disconnect(session.link)
+  if kind == "value" then return table.concat(parts) end
+  return nil, text or "the server has ended"
+end
+
 -- run(program, attach) -> the exit status. attach: the path of --attach, or nil.
 function prompt.run(program, attach)
   system, path = program.repl, attach

@@ -46,9 +46,12 @@ local rows = {
   { all, "--backend NAME", "backend", "epoll on Linux, iocp on Windows, or auto, the default: a system has one back end" },
   { "serve dev", "--control PATH", socket, [[listen at the Unix socket PATH for luaserve repl --attach PATH; only the same
     user and root may connect]] },
-  { "serve", "--check", nil, "load the site and print its listeners and routes, without serving" },
+  { "serve", "--check", nil, "load the site and print its listeners, routes, timers and limits, without serving" },
+  { "serve", "--json", nil, "with --check: print them as JSON" },
   { "serve dev", "--log FILE", command.file,
     "append the log, and what the site prints, to FILE; SIGUSR1 opens it again" },
+  { "serve", "--log-format FORMAT", command.one_of "text json",
+    "lines of the log: text (the default), or json, an object each with time, level, request_id and message" },
   { "serve dev service", "--log-level LEVEL", server.log_level_kind,
     "drop log lines below this level: debug, info (the default), warn, error or off" },
   { "repl", "--log-level LEVEL", server.log_level_kind, "as of luaserve (default: warn)" },
@@ -56,13 +59,17 @@ local rows = {
     status; it is an error if a running server owns the file]] },
   { "serve repl", "-e CODE", command.matching("", "the code of a site"),
     "the site is CODE; the last option: the arguments of the site follow", ends = true },
+  { "packed", "--overlay DIR", command.matching(".", "a folder"), "files in DIR come before those inside of the same name" },
+  { "packed", "--packed", nil, "print the files inside: bytes, tag, media type, name", ends = true },
   { "serve", "--version", nil, "print the version and what is built in", ends = true },
+  { "serve", "--licenses", nil, "print the licences of luaserve and of what it contains", ends = true },
 }
 
 local function options_of(program, line)
   local list = {}
   for _, row in ipairs(rows) do
-    if row[1]:find("%f[%a]" .. line .. "%f[%A]") then
+    local as = line == "packed" and row[2] ~= "-e CODE" and row[1]:find("serve", 1, true) and "serve" or line
+    if row[1]:find("%f[%a]" .. as .. "%f[%A]") then
       local kind = row[3] == "backend" and server.backend_kind(program.backend) or row[3]
       list[#list + 1] = { row[2], kind, row[4], ends = row.ends }
     end
@@ -94,6 +101,13 @@ A site without listeners ends with status 0 when its last job and timer have end
 SIGHUP loads the site again: requests that have begun end with the previous site, and no connection closes. SIGINT or SIGTERM
 starts the drain: luaserve responds to every accepted request and ends with status 0. A second signal ends it
 immediately.]],
+  },
+  packed = {
+    usage = { "[options] [arguments of the site...]" },
+    about = [[
+A site and its files, packed with luaserve. The first argument that does not begin with -, and all after it, are those of the
+site; so are all after --.]],
+    unknown_note = "; arguments of the site that begin with - come after --",
   },
   dev = {
     name = "dev",
@@ -134,6 +148,7 @@ log of the system. Then: net start NAME, net stop NAME, luaserve uninstall --nam
 function server.spec(program, line)
   local own = { first_word_ends = true, options = options_of(program, line) }
   for name, value in pairs(specs[line]) do own[name] = value end
+  if line == "packed" then own.program = program.pack.own():match("[^/\\]*$") end
   if line == "serve" then own.about = own.about .. commands_of(program) end
   return own
 end
@@ -143,12 +158,26 @@ local function wrong_word(line, spec, values, word)
   if line == "uninstall" then return word and command.unexpected(spec, word) end
   if values.attach and (word or values.e or values.listen) then
     return "--attach excludes a site and the other options"
+  elseif values.json and not values.check then
+    return "--json belongs to --check"
   elseif word == "-" and line ~= "serve" and not values.e then
     return line == "repl" and "the site cannot be read from standard input, which has the lines"
       or "cannot read its site from standard input; give the file"
-  elseif not word and not values.e and line ~= "repl" then
+  elseif not word and not values.e and line ~= "repl" and line ~= "packed" then
     return "no site given; usage: " .. command.program_name(spec) .. " " .. spec.usage[1]
   end
+end
+
+-- Print the licences. The static program contains more libraries than these.
+local function licenses(program)
+  for _, file in ipairs(program.files()) do
+    if file.path:find("/copyright$") then io.stdout:write(file.bytes) end
+  end
+  if program.static then
+    io.stdout:write("\nThis program is static: the licences of the other libraries inside, which --version lists, are in the file ",
+      "luaserve-VERSION-linux-ARCHITECTURE.NOTICE that comes with it.\n")
+  end
+  return 0
 end
 
 -- read(program, line, arguments) -> values, at: the options by their keys, and the place of the word after them; or the
@@ -158,6 +187,7 @@ function server.read(program, line, arguments)
   local values, words, at = command.parse(spec, arguments)
   if not values then return command.fail(spec, words) end
   if values.help then return command.help(spec) end
+  if values.licenses then return licenses(program) end
   local wrong = not values.version and wrong_word(line, spec, values, arguments[at])
   if wrong then return command.fail(spec, wrong) end
   return values, at

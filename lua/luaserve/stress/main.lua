@@ -10,8 +10,8 @@
 --   wait(until_ns)  returns the time, not before this one; nothing when all threads have finished
 --   join(start_ns)  stops the threads; returns the time of the end, interrupted, the first failure and the first error
 --   done(summary, latency, rates)  calls the hook done() of the script
--- They raise their messages. Its fields: processors, backend, version, page, compresses, frame, deflate, descriptors,
--- terminal.
+-- They raise their messages. Its fields: processors, backend, version, page, compresses, http2, frame, deflate,
+-- descriptors, terminal.
 
 local figures = require "luaserve.stress.figures"
 local options = require "luaserve.stress.options"

@@ -158,6 +158,9 @@ tcp://host:port, udp://host:port, unix:/path, http+unix:/path]],
       1,000 requests per second, within the next minute to 5,000 (open loop); "10s:100c,1m:100c": the same with
       connections (closed loop). Not with --duration]] },
     { "--pipeline N", whole(1, 1024), "outstanding requests per connection (default 1)" },
+    { "--http2", nil, [[HTTP/2: with https by ALPN, with http without an upgrade (prior knowledge)]] },
+    { "--streams N", whole(1, 1024), [[outstanding requests per connection of --http2, each on a stream of its own
+      (default 1)]] },
     { "--no-keepalive", nil, "use a new connection for each request", line = true },
     { "--timeout T", timeout, [[limit for a connect with its handshakes and for a request (default 10s); 0: no
       limit]] },

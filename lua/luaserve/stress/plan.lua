@@ -74,6 +74,13 @@ local function finish_load(given, p, env)
   invalid_if(not p.keepalive and p.pipeline > 1, "--no-keepalive sends one request per connection; remove --pipeline")
   invalid_if(p.sends > 0 and p.requests > 0, "--requests and --sends exclude each other; remove one of them")
   if p.sends > 0 then p.requests = p.sends * p.connections end -- the number in the reports
+  p.http2, p.streams = given.http2 or false, given.streams or 1
+  invalid_if(given.streams and not p.http2, "--streams is for --http2")
+  invalid_if(p.http2 and (p.kind ~= "http" or p.mode ~= "static" and p.mode ~= "script"),
+    "--http2 is for requests to http and https targets, not for --fanout, --hold and scenarios")
+  invalid_if(p.http2 and not env.http2, "--http2 needs nghttp2, and this luaserve was built without it")
+  invalid_if(p.http2 and p.pipeline > 1, "--http2 has streams instead of a pipeline; use --streams, not --pipeline")
+  invalid_if(p.http2 and not p.keepalive, "--http2 keeps its connections; remove --no-keepalive")
   invalid_if(p.threads > p.connections, "%d threads need at least as many connections (-c), not %d", p.threads,
     p.connections)
 end
@@ -320,7 +327,7 @@ local function make(given, env)
 end
 
 -- make(given, env) -> the plan | nil, message, exit status. given: of options.parse and options.read_table. env:
--- processors, backend, compresses (built with zlib), frame(binary, compressed, text), deflate(text).
+-- processors, backend, compresses (built with zlib), http2 (with nghttp2), frame(binary, compressed, text), deflate(text).
 -- The names of the plan are those of ls_stress_plan.
 function plan.make(given, env)
   local good, result = pcall(make, given, env)

@@ -41,6 +41,7 @@ local function config(p)
     "target", text.json(p.target), "script", string_or_null(p.script), "mode", p.open_loop and '"open"' or '"closed"',
     "threads", p.threads, "connections", p.connections, "duration_s", p.duration_ns > 0 and seconds(p.duration_ns) or NULL,
     "requests", positive(p.requests), "rate_per_s", number(p.open_loop and p.rate), "pipeline", p.pipeline,
+    "streams", p.http2 and p.streams or NULL,
     "message_bytes", positive(p.message_bytes), "keepalive", p.keepalive,
     "tls_resume", p.tls and tostring(p.tls_resume) or NULL,
     "timeout_s", p.timeout_ns > 0 and seconds(p.timeout_ns) or NULL, "backend", text.json(p.backend),

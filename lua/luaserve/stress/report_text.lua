@@ -42,8 +42,8 @@ function report.head(plan)
   local s = plan.duration_ns / 1e9
   local what = plan.duration_ns == 0 and plan.requests .. " requests"
     or s < 1 and plan.duration_ns // 1000000 .. "ms test" or show(s, seconds, 0) .. " test"
-  return string.format("Running %s @ %s\n  %d threads and %d connections\n", what, plan.target, plan.threads,
-    plan.connections)
+  return string.format("Running %s @ %s\n  %d threads and %d connections%s\n", what, plan.target, plan.threads,
+    plan.connections, plan.http2 and ", " .. text.counted(plan.streams, "stream") .. " on each" or "")
 end
 
 local function stats_line(name, h, show_as)
@@ -128,8 +128,8 @@ end
 local function warnings(put, f)
   local r, target = f.result, f.target_rate
   if r.interrupted then put("Ended early, after %s\n", text.time(r.duration_ns)) end
-  -- Requests that are outstanding at the end, at most one per connection, are not a shortfall.
-  local allowed = target * 0.01 * f.seconds + f.plan.connections
+  -- Requests that are outstanding at the end, at most one per connection or stream, are not a shortfall.
+  local allowed = target * 0.01 * f.seconds + f.plan.connections * f.plan.streams
   if f.failure then
     put("Failed: %s\n", f.failure)
   elseif target > 0 and target * f.seconds - f.made > allowed then
@@ -144,6 +144,9 @@ local function warnings(put, f)
   if f.latency.clipped > 0 then put("Warning: %d latencies above one hour count as one hour\n", f.latency.clipped) end
   if f.statuses(100, 599) > 0 and f.statuses(200, 399) == 0 then
     put("WARNING: NO RESPONSE HAD A STATUS OF 2xx OR 3xx\n")
+  end
+  if f.statuses(300, 399) > 0 and f.statuses(200, 299) == 0 then
+    put("Warning: all responses without an error are redirects (3xx), such as one to a login, or to https\n")
   end
   if f.statuses_ignored then
     put("Warning: no threshold is about statuses, which are no errors: for responses with 4xx and 5xx add\n"

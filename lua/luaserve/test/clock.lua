@@ -6,7 +6,7 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 
-local date, floor, real_time, type = os.date, math.floor, os.time, type
+local date, floor, ipairs, real_time, type = os.date, math.floor, ipairs, os.time, type
 
 local seconds_max = 1e9
 
@@ -21,9 +21,22 @@ function clock.install()
   function os.date(form, seconds) return date(form or "%c", seconds or now()) end -- luacheck: ignore 122
 end
 
--- Let the others run until they wait: timers that are due, tasks that have been started.
+-- Whether a thread runs a statement of SQLite. Before it is free it has woken its task.
+local function databases_run()
+  for _, one in ipairs(core.shared()) do
+    if one.kind == "database" and one.running > 0 then return true end
+  end
+  return false
+end
+
+-- Let the others run until they wait: timers that are due, tasks that have been started. Statements and work with files, on
+-- other threads, take their real time.
 local function wait_until_idle()
-  repeat core.sleep(0) until core.clock_idle()
+  local ran
+  repeat
+    ran = databases_run()
+    core.sleep(0)
+  until not ran and not databases_run() and core.clock_idle()
 end
 
 -- test.clock.advance(seconds: number)

@@ -110,7 +110,7 @@ function fake.answers(answers, ...)
       unexpected = unexpected or message
       error(message, 0)
     end
-    request.timing = { connect = 0, reused = false }
+    request.connect_s = 0
     if answer.error then return nil, "as test.fetch says", answer.error end
     local body = answer.json ~= nil and json.encode(answer.json) or answer.body or ""
     return setmetatable({ rest = request.method == "HEAD" and "" or body }, call_meta), answer.status or 200,

@@ -57,7 +57,7 @@ local function find(names)
   for _, name in ipairs(names) do
     local kind = system.kind(name)
     if not kind then return nil, name .. ": no such file or folder" end
-    if kind == "file" then
+    if kind ~= "folder" then
       found[#found + 1] = name
     else
       looked[#looked + 1] = name == "." and "the current folder" or name

@@ -23,7 +23,7 @@ function store.item(id) return items:get(id) end
 -- add(item) -> the item with its id
 function store.add(item)
   item.id = ids:incr("item")
-  assert(items:set(item.id, item))
+  items:set(item.id, item)
   return item
 end
 

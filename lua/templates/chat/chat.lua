@@ -39,7 +39,7 @@ function chat.say(room, name, text)
   order[room]:with(function()
     -- Numbers begin with the time, so that those of a server that was started again are higher than all before.
     local message = { number = last:incr(room, 1, os.time() * 1000), name = name, text = text }
-    if assert(messages:rpush(room, message)) > chat.MESSAGES_MAX then messages:lpop(room) end
+    if messages:rpush(room, message) > chat.MESSAGES_MAX then messages:lpop(room) end
     ls.publish(room, { messages = { message } })
   end)
 end

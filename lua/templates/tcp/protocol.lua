@@ -19,7 +19,7 @@ local commands = {}
 function commands.SET(rest)
   local name, value = rest:match("^(%S+) (.+)$")
   if not name then return "ERROR usage: SET name value" end
-  if not store:set(name, value) then return "ERROR the store is full" end
+  if not ls.try(store.set, store, name, value) then return "ERROR the store is full" end
   return "OK"
 end
 

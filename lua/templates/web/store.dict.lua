@@ -1,4 +1,4 @@
--- store.lua - the data of the site: sessions, accounts, notes and files, in dicts. They survive a reload and end with
+-- store.lua - the data of the site: sessions, accounts, notes, files and mails, in dicts. They survive a reload and end with
 -- the server, because the luaserve that made this site has no SQLite.
 --
 -- The functions raise when a dict is full. What a user has too many of is refused: nil and a message.
@@ -10,27 +10,41 @@ local ENTRIES_MAX = 100 -- notes, and files, of an account
 local store = { folder = ls.data .. (ls.env "LUASERVE_ENV" == "test" and "/data/test" or "/data") }
 assert(ls.file.mkdir(store.folder .. "/files", { parents = true }))
 
-store.sessions = ls.dict("sessions")
+store.sessions, store.tokens = ls.dict("sessions"), ls.dict("tokens")
 local users, ids = ls.dict("users"), ls.dict("ids") -- an account by its name; the numbers that were given last
 local notes, files = ls.dict("notes", { size = "64m" }), ls.dict("files") -- a list for each user, the newest first
 
--- add_user(name, hash of the password) -> whether the name was free
-function store.add_user(name, hash)
-  local added, message, code = users:add(name, { id = ids:incr("user"), name = name, hash = hash })
+-- In place of ls.queue, which needs a database: a mail that is not sent when the server stops is lost.
+local send_mail
+store.mails = {
+  run = function(_, fn) send_mail = fn end,
+  push = function(_, data) ls.spawn(send_mail, { data = data }) end,
+}
+
+-- add_user(name, hash of the password, mail or nil) -> whether the name was free
+function store.add_user(name, hash, mail)
+  local added, message, code = users:add(name, { id = ids:incr("user"), name = name, hash = hash, mail = mail })
   return code ~= "EEXIST" and assert(added, message)
 end
 
--- user(name) -> { id, name, hash } | nil
+function store.set_hash(name, hash)
+  users:update(name, function(user)
+    user.hash = hash
+    return user
+  end)
+end
+
+-- user(name) -> { id, name, hash, mail } | nil
 function store.user(name) return users:get(name) end
 
 local function add(dict, user, entry)
   local full
-  assert(dict:update(user, function(list) -- runs again if another request was faster
+  dict:update(user, function(list) -- runs again if another request was faster
     list = list or {}
     full = #list >= ENTRIES_MAX
     if not full then table.insert(list, 1, entry) end
     return list
-  end))
+  end)
   if not full then return true end
   return nil, "You have " .. ENTRIES_MAX .. " already. Please delete some."
 end

@@ -1,4 +1,4 @@
--- store.lua - the data of the site: sessions, accounts, notes and files, in the database data/site.db.
+-- store.lua - the data of the site: sessions, accounts, notes, files and mails, in the database data/site.db.
 --
 -- The functions raise when the database cannot be used. What a user has too many of is refused: nil and a message.
 
@@ -20,15 +20,20 @@ db:migrate { -- add further ones at the end: each runs once
     create table file (id text primary key, user integer not null references user, name text not null,
       bytes integer not null, time integer not null);
     create index file_user on file(user)]],
+  "alter table user add column mail text",
 }
-store.sessions = ls.dict("sessions", { file = not test and store.folder .. "/site.db" or nil })
+local file = not test and store.folder .. "/site.db" or nil
+store.sessions, store.tokens = ls.dict("sessions", { file = file }), ls.dict("tokens", { file = file })
+store.mails = ls.queue("mails", { file = file, retries = 8 }) -- kept until the mail server has taken them
 
--- add_user(name, hash of the password) -> whether the name was free
-function store.add_user(name, hash)
-  return db:exec("insert into user(name, hash) values(?, ?) on conflict do nothing", name, hash).changes == 1
+-- add_user(name, hash of the password, mail or nil) -> whether the name was free
+function store.add_user(name, hash, mail)
+  return db:exec("insert into user(name, hash, mail) values(?, ?, ?) on conflict do nothing", name, hash, mail).changes == 1
 end
 
--- user(name) -> { id, name, hash } | nil
+function store.set_hash(name, hash) db:exec("update user set hash = ? where name = ?", hash, name) end
+
+-- user(name) -> { id, name, hash, mail } | nil
 function store.user(name) return db:one("select * from user where name = ?", name) end
 
 -- add(sql, user, entry) runs an insert that does nothing when the user has ENTRIES_MAX entries.

@@ -22,6 +22,7 @@ static const char truncated_mark[] = " [truncated]";
 static _Atomic(ls_log_sink *) the_sink = ls_log_stderr;
 static _Atomic(void *) the_user = NULL;
 static _Atomic int the_level = LS_LOG_INFO;
+static _Atomic bool masks_addresses, is_json;
 
 static LS_THREAD_LOCAL const ls_log_target *own; /* NULL: those of the process */
 
@@ -80,6 +81,74 @@ static size_t put_character(char out[LS_ESCAPE_BYTES_MAX + 1], const char *text,
     return (size_t)snprintf(out, 3, text[0] == '\n' ? "\n\t" : "\t");
 }
 
+static void keep(ls_log_kept *kept, const char *line, size_t len)
+{
+    ls_mutex_lock(&kept->mutex);
+    const unsigned n = ++kept->count % LS_LOG_KEPT;
+    kept->at[n].at_us = ls_clock_wall_us();
+    if (len > LS_LOG_KEPT_BYTES)
+        for (len = LS_LOG_KEPT_BYTES; ((unsigned char)line[len] & 0xC0) == 0x80;) len--; /* whole characters */
+    kept->at[n].len = len;
+    memcpy(kept->at[n].text, line, kept->at[n].len);
+    ls_mutex_unlock(&kept->mutex);
+}
+
+static LS_THREAD_LOCAL struct about {
+    char id[LS_LOG_ID_BYTES_MAX];
+    uint8_t len; /* 0: of no request */
+    bool all;
+} about;
+
+void ls_log_set_json(bool json)
+{
+    atomic_store(&is_json, json);
+}
+
+bool ls_log_is_json(void)
+{
+    return atomic_load_explicit(&is_json, memory_order_relaxed);
+}
+
+void ls_log_about(const char *id, size_t len, bool all)
+{
+    if (!ls_log_is_json() || len > sizeof about.id) return;
+    memcpy(about.id, id, len);
+    about.len = (uint8_t)len;
+    about.all = all;
+}
+
+static bool names_request(const char *text, size_t len)
+{
+    if (about.len == 0 || about.all) return about.len > 0;
+    for (size_t at = 0; at + about.len <= len; at++)
+        if (memcmp(text + at, about.id, about.len) == 0) return true;
+    return false;
+}
+
+/* What follows the time. */
+static void emit_json(enum ls_log_level level, const char *text, size_t len, bool truncated)
+{
+    char line[LINE_BYTES_MAX];
+    const size_t room = sizeof line - sizeof "\",\"truncated\":true}";
+    size_t used = (size_t)snprintf(line, sizeof line, "\"level\":\"%s\",", ls_log_level_name(level));
+    if (names_request(text, len))
+        used += (size_t)snprintf(line + used, sizeof line - used, "\"request_id\":\"%.*s\",", (int)about.len, about.id);
+    about.len = 0;
+    used += (size_t)snprintf(line + used, sizeof line - used, "\"message\":\"");
+    for (size_t at = 0, taken; at < len; at += taken) {
+        char form[LS_ESCAPE_BYTES_MAX + 1];
+        const size_t n = ls_escape_json(form, text + at, len - at, &taken);
+        if (used + n > room) {
+            truncated = true;
+            break;
+        }
+        memcpy(line + used, form, n);
+        used += n;
+    }
+    used += (size_t)snprintf(line + used, sizeof line - used, truncated ? "\",\"truncated\":true}" : "\"}");
+    ls_log_stderr((int)level, line, used, NULL);
+}
+
 static void emit(enum ls_log_level level, const char *text, size_t len, bool truncated)
 {
     char line[LINE_BYTES_MAX];
@@ -101,12 +170,16 @@ static void emit(enum ls_log_level level, const char *text, size_t len, bool tru
         memcpy(line + fits, truncated_mark, sizeof truncated_mark - 1);
         used = fits + sizeof truncated_mark - 1;
     }
+    if (own != NULL && own->kept != NULL && level == LS_LOG_ERROR) keep(own->kept, line, used);
     if (own != NULL && own->sink != NULL) {
         own->sink((int)level, line, used, own->user);
         return;
     }
     ls_log_sink *const sink = atomic_load(&the_sink);
-    sink((int)level, line, used, atomic_load(&the_user));
+    if (sink == ls_log_stderr && ls_log_is_json())
+        emit_json(level, text, len, truncated);
+    else
+        sink((int)level, line, used, atomic_load(&the_user));
 }
 
 void ls_log(enum ls_log_level level, const char *format, ...)
@@ -125,6 +198,16 @@ void ls_log(enum ls_log_level level, const char *format, ...)
 void ls_log_text(enum ls_log_level level, const char *text, size_t len)
 {
     if (!dropped(level)) emit(level, text, len, false);
+}
+
+void ls_log_mask_addresses(bool mask)
+{
+    atomic_store_explicit(&masks_addresses, mask, memory_order_relaxed);
+}
+
+bool ls_log_masks_addresses(void)
+{
+    return atomic_load_explicit(&masks_addresses, memory_order_relaxed);
 }
 
 /* A place has a slot: the upper bits of its hash, and the second of its last line. Another place with the same slot takes

@@ -24,7 +24,9 @@ static size_t write_head(char *out, size_t room, enum ls_log_level level)
     struct tm t = {0};
     char date[24] = "";
     if (gmtime_r(&s, &t) != NULL) (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &t);
-    const int n = snprintf(out, room, "%s.%03dZ %s ", date, (int)(us / 1000 % 1000), ls_log_level_name(level));
+    const int ms = (int)(us / 1000 % 1000);
+    const int n = ls_log_is_json() ? snprintf(out, room, "{\"time\":\"%s.%03dZ\",", date, ms)
+                                   : snprintf(out, room, "%s.%03dZ %s ", date, ms, ls_log_level_name(level));
     return (size_t)n;
 }
 
@@ -68,7 +70,7 @@ static size_t write_entries(char *out, size_t room, int level, const char *text,
 void ls_log_stderr(int level, const char *line, size_t len, void *user)
 {
     char out[LINE_BYTES]; /* head, text, newline */
-    if (is_journal()) {
+    if (is_journal() && !ls_log_is_json()) {
         ls_output_write(LS_OUTPUT_STDERR, out, write_entries(out, sizeof out, level, line, len), false);
         return;
     }

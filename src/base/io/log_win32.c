@@ -15,8 +15,10 @@ static size_t write_head(char *to, size_t room, int level)
 {
     SYSTEMTIME t;
     GetSystemTime(&t);
-    const int n = snprintf(to, room, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ %s ", t.wYear, t.wMonth, t.wDay, t.wHour,
-                           t.wMinute, t.wSecond, t.wMilliseconds, ls_log_level_name((enum ls_log_level)level));
+    const bool json = ls_log_is_json();
+    const int n = snprintf(to, room, "%s%04u-%02u-%02uT%02u:%02u:%02u.%03uZ%s%s%s", json ? "{\"time\":\"" : "", t.wYear,
+                           t.wMonth, t.wDay, t.wHour, t.wMinute, t.wSecond, t.wMilliseconds, json ? "\"," : " ",
+                           json ? "" : ls_log_level_name((enum ls_log_level)level), json ? "" : " ");
     return n > 0 ? (size_t)n : 0;
 }
 

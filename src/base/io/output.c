@@ -123,6 +123,17 @@ void ls_output_write(enum ls_output to, const char *text, size_t len, bool wait)
     ls_mutex_unlock(&o->lock);
 }
 
+bool ls_output_offer(enum ls_output to, const char *text, size_t len)
+{
+    output *o = &outputs[to];
+    ls_mutex_lock(&o->lock);
+    const bool taken = o->first == NULL;
+    const size_t put = taken ? ls_output_put(to, text, len, 0) : 0;
+    if (taken && put < len) queue(o, text + put, len - put, false);
+    ls_mutex_unlock(&o->lock);
+    return taken;
+}
+
 void ls_output_flush(void)
 {
     uint32_t ms = atomic_exchange(&flush_ms_left, 0);

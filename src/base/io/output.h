@@ -19,6 +19,10 @@ enum ls_output { LS_OUTPUT_STDOUT, LS_OUTPUT_STDERR, LS_OUTPUTS };
  * nothing. */
 void ls_output_write(enum ls_output to, const char *text, size_t len, bool wait);
 
+/* The same for a text that need not be dropped, because its owner can keep it. false: earlier texts wait, and nothing was
+ * written. */
+bool ls_output_offer(enum ls_output to, const char *text, size_t len);
+
 /* Whether texts for standard output wait, true at first. It becomes false for good when a server has listeners. */
 bool ls_output_waits(void);
 void ls_output_serve(void);

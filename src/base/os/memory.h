@@ -9,6 +9,13 @@
 void *ls_memory_aligned(size_t align, size_t size);
 void ls_memory_aligned_free(void *memory);
 
+/* Reserve `size` bytes of zeros, a multiple of 64 KiB, on pages of their own: only those that are written to need memory.
+ * NULL: out of memory. */
+void *ls_memory_pages(size_t size);
+void ls_memory_pages_free(void *pages, size_t size);
+/* The first `size` bytes of the pages are zeros again, and need no memory. */
+void ls_memory_discard(void *pages, size_t size);
+
 /* Let the threads of the process share this many arenas of the allocator: each keeps some memory after a peak. */
 void ls_memory_share(unsigned arenas);
 

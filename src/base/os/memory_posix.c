@@ -4,6 +4,7 @@
 
 #include <malloc.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 void *ls_memory_aligned(size_t align, size_t size)
 {
@@ -15,6 +16,24 @@ void *ls_memory_aligned(size_t align, size_t size)
 void ls_memory_aligned_free(void *memory)
 {
     free(memory);
+}
+
+void *ls_memory_pages(size_t size)
+{
+    void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    (void)madvise(pages, size, MADV_NOHUGEPAGE); /* a huge one would keep what was discarded */
+    return pages;
+}
+
+void ls_memory_pages_free(void *pages, size_t size)
+{
+    (void)munmap(pages, size);
+}
+
+void ls_memory_discard(void *pages, size_t size)
+{
+    (void)madvise(pages, size, MADV_DONTNEED);
 }
 
 void ls_memory_share(unsigned arenas)

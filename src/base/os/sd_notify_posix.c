@@ -3,7 +3,9 @@
 #include "base/os/sd_notify.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,18 @@
 /* Global, like the environment. Length 0: no socket. */
 static struct sockaddr_un to = {.sun_family = AF_UNIX};
 static socklen_t to_bytes;
+static _Atomic int store_left; /* descriptors that the manager would keep yet */
+static int store_max;
+static uint64_t watchdog_ms;
+
+/* Take the number out of a variable and the environment; 0: another text. */
+static uint64_t take_number(const char *name)
+{
+    const char *text = getenv(name);
+    const uint64_t number = text != NULL ? strtoull(text, NULL, 10) : 0;
+    (void)unsetenv(name);
+    return number;
+}
 
 void ls_sd_open(void)
 {
@@ -28,17 +42,36 @@ void ls_sd_open(void)
         to_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
     }
     (void)unsetenv("NOTIFY_SOCKET");
+    const uint64_t process = take_number("WATCHDOG_PID"), usec = take_number("WATCHDOG_USEC");
+    if (process == 0 || process == (uint64_t)getpid()) watchdog_ms = usec / 1000;
+    const uint64_t store = take_number("FDSTORE");
+    store_max = to_bytes > 0 ? (int)(store < INT_MAX ? store : INT_MAX) : 0;
+    atomic_store(&store_left, store_max);
 }
 
-/* An error has no place to be reported, and no effect on the clients. */
-static void send_text(const char *text)
+/* An error has no place to be reported, and no effect on the clients. `passed`: a descriptor that goes with it; -1:
+ * none. */
+static bool send_text(const char *text, int passed)
 {
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof passed)];
+    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof passed), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec bytes = {.iov_base = (char *)(uintptr_t)text, .iov_len = strlen(text)};
+    const struct msghdr message = {.msg_name = &to,
+                                   .msg_namelen = to_bytes,
+                                   .msg_iov = &bytes,
+                                   .msg_iovlen = 1,
+                                   .msg_control = passed >= 0 ? &control : NULL,
+                                   .msg_controllen = passed >= 0 ? sizeof control.room : 0};
     const struct timeval second = {.tv_sec = 1};
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return;
+    if (fd < 0) return false;
+    memcpy(CMSG_DATA(&control.head), &passed, sizeof passed);
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
-    (void)!sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to, to_bytes);
+    const bool sent = sendmsg(fd, &message, MSG_NOSIGNAL) >= 0;
     (void)close(fd);
+    return sent;
 }
 
 void ls_sd_tell(const char *state, const char *format, ...)
@@ -52,7 +85,7 @@ void ls_sd_tell(const char *state, const char *format, ...)
     va_end(args);
     for (char *at = text + from; *at != '\0'; at++)
         if (*at == '\n') *at = ' '; /* it would end the value */
-    send_text(text);
+    (void)send_text(text, -1);
 }
 
 void ls_sd_tell_reloading(void)
@@ -60,4 +93,53 @@ void ls_sd_tell_reloading(void)
     char state[80];
     (void)snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, ls_clock_ns() / 1000u);
     ls_sd_tell(state, "loads the site again");
+}
+
+bool ls_sd_store(intptr_t fd, const char *name)
+{
+    char text[400];
+    if (atomic_fetch_sub(&store_left, 1) > 0) {
+        (void)snprintf(text, sizeof text, "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
+        if (send_text(text, (int)fd)) return true;
+    }
+    atomic_fetch_add(&store_left, 1);
+    return false;
+}
+
+void ls_sd_remove(const char *name)
+{
+    char text[400];
+    if (store_max == 0) return;
+    (void)snprintf(text, sizeof text, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+    (void)send_text(text, -1);
+    if (atomic_load(&store_left) < store_max) atomic_fetch_add(&store_left, 1); /* else of a process before */
+}
+
+void ls_sd_tell_main(long process)
+{
+    char text[40];
+    if (to_bytes == 0) return;
+    (void)snprintf(text, sizeof text, "MAINPID=%ld", process);
+    (void)send_text(text, -1);
+}
+
+unsigned ls_sd_variables(char lines[3][LS_SD_VARIABLE_BYTES])
+{
+    if (to_bytes == 0) return 0;
+    const size_t from = offsetof(struct sockaddr_un, sun_path);
+    (void)snprintf(lines[0], LS_SD_VARIABLE_BYTES, "NOTIFY_SOCKET=%s%.*s", to.sun_path[0] == '\0' ? "@" : "",
+                   (int)(to_bytes - from) - (to.sun_path[0] == '\0'), to.sun_path + (to.sun_path[0] == '\0'));
+    (void)snprintf(lines[1], LS_SD_VARIABLE_BYTES, "FDSTORE=%d", store_max);
+    (void)snprintf(lines[2], LS_SD_VARIABLE_BYTES, "WATCHDOG_USEC=%" PRIu64, watchdog_ms * 1000);
+    return 3;
+}
+
+uint64_t ls_sd_watchdog_ms(void)
+{
+    return to_bytes > 0 ? watchdog_ms : 0;
+}
+
+void ls_sd_feed(void)
+{
+    (void)send_text("WATCHDOG=1", -1);
 }

@@ -9,13 +9,6 @@
 
 #include "codec/http_head.h"
 
-/* What the head says about the connection. */
-typedef struct ls_http1_terms {
-    bool keep_alive;      /* by the version and Connection */
-    bool chunked;         /* a chunked body follows */
-    bool expect_continue; /* Expect: 100-continue, HTTP/1.1 only */
-} ls_http1_terms;
-
 enum { LS_HTTP_MORE = 0 };
 
 /* Parse one request head from bytes[0..len). `seen` is the length that an earlier call with result LS_HTTP_MORE got (0
@@ -24,11 +17,6 @@ enum { LS_HTTP_MORE = 0 };
  * error response and close. The parser refuses a head as soon as it must exceed a limit. On an error *why (unless
  * NULL) receives a short static text for the response and the log. */
 int ls_http1_parse(const char *bytes, size_t len, size_t seen, const ls_http_limits *limits, ls_http_head *out,
-                   ls_http1_terms *terms, const char **why);
-
-/* Complete a head that is not read as text: version, method_name, target and the fields are set, as spans of `bytes`.
- * Checks them as ls_http1_parse does and sets all else. *keep_alive receives what the version and Connection say. 0;
- * or -(HTTP status), and *why receives a short static text. */
-int ls_http1_complete(ls_http_head *head, const char *bytes, bool *keep_alive, const char **why);
+                   ls_http_terms *terms, const char **why);
 
 #endif

@@ -53,8 +53,7 @@ static int status_line(response_parse *p)
         status = status * 10 + (unsigned)(c - '0');
     }
     p->head->status = (uint16_t)status;
-    if (p->at < p->end && *p->at == ' ')
-        while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_VALUE)) p->at++;
+    if (p->at < p->end && *p->at == ' ') p->at = ls_char_skip_value(p->at, p->end);
     return line_end(p, "bad status line");
 }
 
@@ -121,16 +120,14 @@ static int field_section(response_parse *p)
         if (*p->at == '\r') return line_end(p, NULL);
         if (count == LS_RESPONSE_FIELDS_MAX) return fail(p, "too many fields");
 
-        const char *name = p->at;
-        while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_TOKEN)) p->at++;
-        if (p->at == p->end) return STEP_MORE;
-        const char *name_end = p->at++;
+        const char *const name = p->at, *const end = p->end, *name_end = name;
+        while (name_end < end && ls_char_is(*name_end, LS_CHAR_TOKEN)) name_end++;
+        if (name_end == end) return STEP_MORE;
         if (*name_end != ':' || name_end == name)
             return fail(p, is_blank(*name_end) ? "white space where a field name should be" : "bad field name");
-        while (p->at < p->end && is_blank(*p->at)) p->at++;
-        const char *value = p->at;
-        while (p->at < p->end && ls_char_is(*p->at, LS_CHAR_VALUE)) p->at++;
-        const char *value_end = p->at;
+        const char *value = name_end + 1;
+        while (value < end && is_blank(*value)) value++;
+        const char *value_end = p->at = ls_char_skip_value(value, end);
         int step = line_end(p, "control character in a field");
         if (step <= 0) return step;
         if (p->at == p->end) return STEP_MORE; /* the next line may continue the value: see ls_http1_unfold */

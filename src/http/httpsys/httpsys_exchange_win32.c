@@ -10,6 +10,7 @@
 
 #include "base/io/log.h"
 #include "http/httpsys/httpsys_internal_win32.h"
+#include "http/record.h"
 
 enum { TAIL_BYTES_MIN = 1024 }; /* a receive into a smaller free end is not worth it */
 
@@ -39,12 +40,12 @@ static bool cancel(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
     return e->x.response == LS_RESPONSE_DONE;
 }
 
-static void exchange_drop(ls_httpsys_exchange *e)
+static void exchange_drop(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
 {
     ls_httpsys *http = e->http;
     ls_httpsys_out_drop(e);
     if (e->in != NULL) ls_block_drop(e->in);
-    ls_exchange_drop_fields(&e->x);
+    ls_exchange_end(ctx, &e->x);
     ls_slice_drop(&e->x.head_bytes);
     ls_block_drop(e->self);
     ls_httpsys_request_ended(http);
@@ -89,6 +90,7 @@ static ls_httpsys_exchange *exchange_new(ls_thread_ctx *ctx, ls_httpsys *http, H
     e->x.unread_bytes_max = UINT64_MAX; /* http.sys skips it */
     e->x.status = 200;
     e->x.length = -1;
+    ls_record_begin(&e->x, e->x.handler);
     atomic_fetch_add(&http->live, 1); /* before the receive that returned it can retire */
     atomic_fetch_add(&http->open, 1);
     return e;
@@ -118,7 +120,7 @@ static void after_exchange(ls_thread_ctx *ctx, ls_httpsys_exchange *e)
         e->phase = LS_HS_CANCELLED;
         if (e->tx_pending) return;
     }
-    exchange_drop(e);
+    exchange_drop(ctx, e);
 }
 
 /* The handler suspended. Send the parts written so far. */
@@ -140,7 +142,7 @@ void ls_httpsys_transmitted(ls_thread_ctx *ctx, ls_op *op)
     ls_httpsys_exchange *e = LS_CONTAINER(op, ls_httpsys_exchange, tx.op);
     int err = ls_httpsys_sent(e);
     if (e->phase == LS_HS_CANCELLED) {
-        exchange_drop(e);
+        exchange_drop(ctx, e);
         return;
     }
     if (err == LS_OK && e->x.error == 0) err = ls_httpsys_send_out(ctx, e);

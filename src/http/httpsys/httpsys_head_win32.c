@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "codec/http1/http1_parse.h"
+#include "codec/http_head_check.h"
 #include "codec/http_text.h"
 
 typedef struct name {
@@ -147,7 +147,10 @@ int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http
     }
     if (bytes > limits->head_bytes_max) return send_error(431, "request head too large", why);
     out->field_count = count;
-    return ls_http1_complete(out, at.base, keep_alive, why);
+    ls_http_terms terms;
+    const int result = ls_http_head_complete(out, at.base, &terms, why);
+    if (result == 0) *keep_alive = terms.keep_alive;
+    return result;
 }
 
 /* ---- responses ---------------------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@ enum { LS_HTTPSYS_NAMES_BYTES = 512 };
 /* Convert the request. Spans of *out are offsets from `request`, which is the start of the buffer that http.sys
  * filled. `names` is free memory after it, LS_HTTPSYS_NAMES_BYTES long. Fields that http.sys knows come first, in the
  * order of their numbers: http.sys does not deliver the order on the wire. The limit of the head applies to its length
- * with single spaces. Results as ls_http1_complete; also -414, -431. */
+ * with single spaces. Results as ls_http_head_complete; also -414, -431. */
 int ls_httpsys_read_head(const HTTP_REQUEST *request, char *names, const ls_http_limits *limits, ls_http_head *out,
                          bool *keep_alive, const char **why);
 

@@ -15,7 +15,6 @@
 
 #include "codec/http_text.h"
 #include "http/httpsys/httpsys_internal_win32.h"
-#include "net/refused.h"
 #include "port/file/shared_file.h"
 
 enum {
@@ -165,7 +164,7 @@ static int chunks_of(ls_httpsys_exchange *e, unsigned max, size_t *bytes)
             const ls_shared_file *file = ls_shared_file_of(slice);
             if (!ls_shared_file_unchanged(file)) return LS_ECHANGED;
             *chunk = (HTTP_DATA_CHUNK){.DataChunkType = HttpDataChunkFromFileHandle};
-            chunk->FromFileHandle.ByteRange.StartingOffset.QuadPart = ls_slice_offset(slice);
+            chunk->FromFileHandle.ByteRange.StartingOffset.QuadPart = file->at + ls_slice_offset(slice);
             chunk->FromFileHandle.ByteRange.Length.QuadPart = slice->len;
             chunk->FromFileHandle.FileHandle = (HANDLE)file->fd; /* NOLINT(performance-no-int-to-ptr) */
             *bytes += slice->len;
@@ -360,15 +359,6 @@ int ls_httpsys_flush(ls_thread_ctx *ctx, ls_exchange *x)
 
 void ls_httpsys_send_error(ls_thread_ctx *ctx, ls_httpsys_exchange *e, int status, const char *why)
 {
-    ls_exchange *x = &e->x;
-    char text[160], from[LS_ADDR_TEXT_BYTES];
-    const int len = snprintf(text, sizeof text, "%s%s%s\n", ls_status_text(status), why != NULL ? ": " : "",
-                             why != NULL ? why : "");
-    ls_slice slice = ls_slice_static(text, len < (int)sizeof text ? (size_t)len : sizeof text - 1);
-    ls_refused_log("%s %d: %s", ls_addr_host(x->remote, from), status, why != NULL ? why : ls_status_text(status));
-    x->status = status;
-    x->type = "text/plain; charset=utf-8";
-    x->close = true;
-    (void)ls_exchange_respond(ctx, x, &slice, 1);
+    ls_exchange_refuse(ctx, &e->x, status, why);
     ls_counter_add(&e->http->threads[ctx->index].refused, 1);
 }

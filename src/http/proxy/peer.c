@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 
 #define LEAST 0.1 /* share of a server that was down */
@@ -22,7 +23,15 @@ static void peer_close(ls_shared_object *object)
     free(object);
 }
 
-const ls_shared_kind ls_peer_kind = {.name = "upstream", .open = peer_open, .close = peer_close};
+static void peer_look(ls_shared_object *object, uint64_t figures[LS_FIGURES_MAX])
+{
+    ls_peer *peer = (ls_peer *)(void *)object;
+    figures[0] = atomic_load(&peer->active);
+    figures[1] = atomic_load(&peer->unhealthy) || atomic_load(&peer->down_until_ms) > ls_clock_coarse_ms();
+}
+
+const ls_shared_kind ls_peer_kind = {
+    .name = "upstream", .open = peer_open, .close = peer_close, .look = peer_look, .figures = {"requests", "down"}};
 
 double ls_peer_share(const ls_peer *peer, uint64_t now_ms, uint32_t slow_ms, bool checked)
 {

@@ -237,7 +237,9 @@ int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up
         to = PUT(put(to, x->bytes + field->value.at, field->value.len), "\r\n");
     }
     to = put_forwarding(to, x, filter);
-    to = head->version == 10 ? PUT(to, "Via: 1.0 luaserve\r\n") : PUT(to, "Via: 1.1 luaserve\r\n");
+    to = PUT(to, "Via: ");
+    to = head->version == 20 ? PUT(to, "2.0") : head->version == 10 ? PUT(to, "1.0") : PUT(to, "1.1");
+    to = PUT(to, " luaserve\r\n");
     to = put_text(to, change->lines);
     const bool has_length = change->has_length || head->has_length;
     *chunked = head->has_body && !has_length;

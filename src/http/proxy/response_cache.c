@@ -23,6 +23,7 @@ struct ls_response_cache {
     ls_mutex lock;
     uint64_t seed[2];
     size_t bytes, bytes_max;
+    uint64_t hits, stored; /* so far: entries found, entries listed */
     ls_copied copied;
     ls_node used;  /* entries, the most recently used last */
     ls_node fills; /* few: one of each request to a server */
@@ -212,6 +213,49 @@ static bool selects(ls_text select, const ls_selecting *by)
     return true;
 }
 
+/* Fields by which clients say who they are, by parts of their names. Those of a site are its own. */
+static bool is_credential(ls_text name)
+{
+    static const char *const parts[] = {"auth",   "cookie", "key",    "secret", "session",
+                                        "tenant", "token",  "x-user", NULL};
+    for (const char *const *part = parts; *part != NULL; part++)
+        for (size_t at = 0, len = strlen(*part); at + len <= name.len; at++)
+            if (ls_text_same(name.ptr + at, len, *part, len)) return true;
+    return false;
+}
+
+/* Whether `select` has the name, and so its value. */
+static bool names(ls_text select, ls_text name)
+{
+    for (const char *at = select.ptr, *const end = at + select.len; at < end;) {
+        const size_t left = (size_t)(end - at);
+        if (left > name.len && (at[name.len] == '=' || at[name.len] == '\n') &&
+            ls_proxy_same_name(at, name.len, name.ptr, name.len))
+            return true;
+        at = (const char *)memchr(at, '\n', left) + 1;
+    }
+    return false;
+}
+
+static bool is_open(ls_text select, ls_text name)
+{
+    return ls_text_same(name.ptr, name.len, "authorization", 13) || !names(select, name);
+}
+
+ls_text ls_select_personal(const ls_selecting *by, ls_text select)
+{
+    ls_pair line;
+    for (size_t at = 0; ls_lines_next(by->lines.ptr, by->lines.len, &at, &line);)
+        if (is_open(select, (ls_text){line.name, line.name_len})) return (ls_text){line.name, line.name_len};
+    for (uint32_t i = 0; i < by->x->head.field_count; i++) {
+        const ls_http_field *field = &by->x->head.fields[i];
+        const ls_text name = {by->x->bytes + field->name.at, field->name.len};
+        if (is_credential(name) && is_open(select, name) && ls_proxy_passes(by->x, &by->filter, name.ptr, name.len))
+            return name;
+    }
+    return (ls_text){NULL, 0};
+}
+
 /* ---- the table, under the lock ---------------------------------------------------------------------------------- */
 
 static bool same(ls_text a, ls_text b)
@@ -289,6 +333,7 @@ static void list(ls_response_cache *cache, ls_stored *entry, bool keeps)
     *bucket = entry;
     ls_list_push(&cache->used, &entry->used);
     cache->bytes += entry->bytes;
+    cache->stored++;
     (void)ls_block_hold(ls_external_block(&entry->external));
 }
 
@@ -309,6 +354,7 @@ int ls_response_cache_find(ls_response_cache *cache, ls_text key, const ls_selec
         (void)ls_block_hold(ls_external_block(&entry->external));
         *out = entry;
     }
+    if (found == LS_OK) cache->hits++;
     unlock(cache);
     return found;
 }
@@ -559,4 +605,19 @@ static bool cache_redefine(ls_shared_object *object, const void *options, bool r
     return true;
 }
 
-const ls_shared_kind ls_response_cache_kind = {"cache", cache_open, cache_close, cache_redefine};
+static void cache_look(ls_shared_object *object, uint64_t figures[LS_FIGURES_MAX])
+{
+    ls_response_cache *cache = (ls_response_cache *)(void *)object;
+    ls_mutex_lock(&cache->lock);
+    figures[0] = cache->bytes;
+    figures[1] = cache->hits;
+    figures[2] = cache->stored;
+    unlock(cache);
+}
+
+const ls_shared_kind ls_response_cache_kind = {.name = "cache",
+                                               .open = cache_open,
+                                               .close = cache_close,
+                                               .redefine = cache_redefine,
+                                               .look = cache_look,
+                                               .figures = {"bytes", "hits", "stored"}};

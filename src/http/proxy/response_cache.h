@@ -54,7 +54,7 @@ typedef struct ls_freshness {
     int64_t refresh_ms;  /* stale-while-revalidate (RFC 5861): so long after it */
     int64_t error_ms;    /* stale-if-error */
     bool strict;         /* never stale: must-revalidate and its like */
-    bool for_all;        /* also for requests with Authorization (RFC 9111 section 3.5) */
+    bool for_all;        /* also for requests with credentials (RFC 9111 section 3.5) */
 } ls_freshness;
 
 typedef struct ls_stored {
@@ -109,6 +109,10 @@ typedef struct ls_selecting {
  * value. Writes at most `room` bytes; returns the length, which may be larger: so it is for a field that the proxy
  * writes for each client, such as X-Forwarded-For. Its X-Forwarded-Proto and X-Forwarded-Host are parts of the key. */
 size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, char *out, size_t room);
+
+/* The name of a field by which the request may get a response of its own, and whose value does not `select` it:
+ * Authorization, another credential of the client, or one that the site adds. {NULL, 0}: it has no such field. */
+ls_text ls_select_personal(const ls_selecting *by, ls_text select);
 
 /* Make an entry, with copies of the texts; takes the reference of *body. lines: valid lines. NULL: out of memory,
  * *body is dropped. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/io/log.h"
 #include "codec/http_text.h"
 #include "net/sock/addr.h"
 #include "net/sock/sockaddr.h"
@@ -152,6 +153,21 @@ char *ls_addr_text(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
     default: (void)snprintf(out, LS_ADDR_TEXT_BYTES, "%s", host); break;
     }
     return out;
+}
+
+void ls_addr_mask(ls_addr *addr)
+{
+    ls_addr_unmap(addr);
+    if (addr->family == LS_ADDR_IP4) addr->bytes[3] = 0;
+    if (addr->family == LS_ADDR_IP6) memset(addr->bytes + 6, 0, 10);
+    addr->scope = 0;
+}
+
+char *ls_addr_logged(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES])
+{
+    ls_addr logged = *addr;
+    if (ls_log_masks_addresses()) ls_addr_mask(&logged);
+    return ls_addr_host(&logged, out);
 }
 
 void ls_addr_unmap(ls_addr *addr)

@@ -38,6 +38,11 @@ char *ls_addr_host(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
 /* Turn an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) into the IPv4 address; others stay. */
 void ls_addr_unmap(ls_addr *addr);
 
+/* Leave out what names a single client: the last byte of IPv4, the last 80 bits of IPv6. */
+void ls_addr_mask(ls_addr *addr);
+/* ls_addr_host for a line of the log: ls_log_masks_addresses. */
+char *ls_addr_logged(const ls_addr *addr, char out[LS_ADDR_TEXT_BYTES]);
+
 bool ls_addr_same(const ls_addr *a, const ls_addr *b); /* the port included */
 
 /* Whether it is the address of all interfaces: 0.0.0.0 or ::. */

@@ -20,7 +20,7 @@ typedef struct ls_path_id {
     uint64_t device, inode;
 } ls_path_id;
 
-/* Open a listening stream socket at `at`; port 0 picks a free port. *bound receives the actual address. A Unix path
+/* Open a listening stream socket at `at`, or take the inherited one (inherited.h); port 0 picks a free port. *bound receives the actual address. A Unix path
  * abandoned by a process that has ended is replaced; a path to which a socket is bound is not, whether or not that
  * process has called listen(2). `access` (NULL: none) applies to a Unix path before the first connection. LS_OK;
  * LS_EADDRINUSE, LS_EADDRNOTAVAIL, LS_EACCES, LS_EMFILE, ...; LS_EPROTOTYPE: a datagram or seqpacket socket is bound
@@ -56,6 +56,10 @@ int64_t ls_sock_receive_now(ls_fd fd, void *to, size_t len, bool peek);
 
 /* TCP keep-alive: probe a peer that was silent for idle_s. LS_OK or an error; LS_ENOTSUP: a Unix socket. */
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s);
+
+/* The system takes further bytes only while fewer than this number are not sent yet: bytes that are more urgent need not
+ * follow megabytes. It is a wish: TCP on Linux knows it. */
+void ls_sock_unsent_max(ls_fd fd, uint32_t bytes);
 
 void ls_sock_discard(ls_fd fd); /* closes a socket that was never attached */
 

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "net/sock/inherited.h"
 #include "net/sock/rawsock.h"
 
 /* The path of a Unix address, or NULL for an abstract name and for other families. */
@@ -114,10 +115,24 @@ static int bind_to(int fd, const ls_addr *at, const ls_path_access *access)
     return err;
 }
 
+/* Listen with an inherited socket: what can be set of one that is bound. On failure its path stays. */
+static int adopt(ls_fd fd, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound)
+{
+    int err = listen(fd, (int)backlog) < 0 ? ls_err_from_errno(errno) : ls_sock_local(fd, bound);
+    if (err == LS_OK && bound->family != LS_ADDR_UNIX) err = ls_rawsock_set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    if (err == LS_OK && access != NULL) err = ls_sock_set_access(bound, access);
+    if (err == LS_OK)
+        *out = fd;
+    else
+        close(fd);
+    return err;
+}
+
 int ls_sock_listen(const ls_addr *at, uint32_t backlog, const ls_path_access *access, ls_fd *out, ls_addr *bound)
 {
     ls_path_id id;
     ls_fd fd;
+    if (ls_inherited_take(true, at, &fd)) return adopt(fd, backlog, access, out, bound);
     int err = ls_rawsock_open(true, at->family, &fd);
     if (err < 0) return err;
     if ((err = ls_sock_set_up_listener(fd, at)) < 0) goto fail;
@@ -167,6 +182,12 @@ int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
     if (on && setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds) < 0)
         return errno == EOPNOTSUPP || errno == ENOPROTOOPT ? LS_ENOTSUP : ls_err_from_errno(errno);
     return LS_OK;
+}
+
+void ls_sock_unsent_max(ls_fd fd, uint32_t bytes)
+{
+    const int wanted = (int)bytes;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &wanted, sizeof wanted);
 }
 
 int ls_sock_peer_user(ls_fd fd, uint32_t *user)

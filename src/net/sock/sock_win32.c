@@ -106,6 +106,11 @@ int ls_sock_peer_user(ls_fd fd, uint32_t *user)
     return LS_ENOTSUP;
 }
 
+void ls_sock_unsent_max(ls_fd fd, uint32_t bytes)
+{
+    /* No option of Windows limits them: it takes a send at a time, and we send 64 KiB at most. */
+}
+
 int ls_sock_keepalive(ls_fd fd, bool on, uint32_t idle_s)
 {
     WSAPROTOCOL_INFOW about;

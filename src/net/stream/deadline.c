@@ -18,6 +18,7 @@ enum { TICK_BATCH = 64 }; /* deadlines that a tick handles before it lets other 
 struct ls_deadlines {
     ls_port *port;
     ls_deadline_fn *run;
+    ls_peers peers;
     ls_timer timer;
     ls_mutex mutex; /* protects everything below, and the entries */
     bool ticking;
@@ -120,6 +121,7 @@ int ls_deadlines_open(ls_port *port, ls_deadline_fn *due, ls_deadlines **out)
     ls_deadlines *d = calloc(1, sizeof *d);
     if (d == NULL) return LS_ENOMEM;
     ls_mutex_open(&d->mutex);
+    ls_peers_open(&d->peers);
     d->port = port;
     d->run = due;
     d->timer.op.done = tick;
@@ -134,8 +136,14 @@ ls_port *ls_deadlines_port(const ls_deadlines *d)
     return d->port;
 }
 
+ls_peers *ls_deadlines_peers(ls_deadlines *d)
+{
+    return &d->peers;
+}
+
 void ls_deadlines_close(ls_deadlines *d)
 {
+    ls_peers_close(&d->peers);
     ls_mutex_close(&d->mutex);
     free(d);
 }

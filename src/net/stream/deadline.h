@@ -1,9 +1,10 @@
-/* deadline.h - the deadlines of all streams of a port, with one timer of the port. A tick runs as a packet, on any
+/* deadline.h - the deadlines of all streams of a port, with one timer of the port; and their peers. A tick runs as a packet, on any
  * thread, beside the owners of the streams. */
 #ifndef LS_NET_DEADLINE_H
 #define LS_NET_DEADLINE_H
 
 #include "base/wheel.h"
+#include "net/stream/peers.h"
 #include "port/port.h"
 
 typedef struct ls_deadlines ls_deadlines;
@@ -20,6 +21,7 @@ struct ls_deadline {
 typedef uint32_t ls_deadline_fn(ls_deadline *deadline, uint32_t now_ms);
 
 ls_port *ls_deadlines_port(const ls_deadlines *deadlines);
+ls_peers *ls_deadlines_peers(ls_deadlines *deadlines); /* of all streams; opened and closed with the deadlines */
 
 /* LS_OK or LS_ENOMEM. `due` is the function of every deadline. */
 int ls_deadlines_open(ls_port *port, ls_deadline_fn *due, ls_deadlines **out);

@@ -32,22 +32,41 @@ static void deliver(ls_stream *s, ls_block *block, char *ptr, size_t len)
 
 /* ---- open --------------------------------------------------------------------------------------------------- */
 
+static ls_stream *make(ls_deadlines *deadlines, const ls_addr *peer, const ls_stream_handler *handler,
+                       size_t user_bytes)
+{
+    ls_stream *s = calloc(1, sizeof *s + user_bytes);
+    if (s == NULL) return NULL;
+    atomic_init(&s->handler, handler);
+    s->deadlines = deadlines;
+    s->rx.done = received;
+    ls_node_init(&s->deadline.entry.node);
+    if (peer != NULL) ls_stream_set_peer(s, peer);
+    return s;
+}
+
 int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accepted, const ls_addr *peer,
                    const ls_stream_handler *handler, size_t user_bytes, ls_stream **out)
 {
-    ls_stream *s = calloc(1, sizeof *s + user_bytes);
+    ls_stream *s = make(deadlines, peer, handler, user_bytes);
     int err = LS_ENOMEM;
     if (s == NULL || (err = ls_sock_attach(port, fd, accepted, &s->sock)) < 0) {
         free(s);
         ls_sock_discard(fd);
         return err;
     }
-    atomic_init(&s->handler, handler);
-    s->deadlines = deadlines;
     s->generation = ls_sock_generation(s->sock);
-    s->rx.done = received;
-    ls_node_init(&s->deadline.entry.node);
-    if (peer != NULL) ls_stream_set_peer(s, peer);
+    *out = s;
+    return LS_OK;
+}
+
+int ls_stream_open_carried(ls_deadlines *deadlines, ls_carrier *carrier, const ls_addr *peer,
+                           const ls_stream_handler *handler, size_t user_bytes, ls_stream **out)
+{
+    ls_stream *s = make(deadlines, peer, handler, user_bytes);
+    if (s == NULL) return LS_ENOMEM;
+    s->carrier = carrier;
+    atomic_store_explicit(&s->flags, LS_STREAM_CARRIED, memory_order_relaxed);
     *out = s;
     return LS_OK;
 }
@@ -58,6 +77,11 @@ int ls_stream_open_unconnected(ls_port *port, ls_deadlines *deadlines, uint8_t f
     ls_fd fd;
     const int err = ls_sock_open(family, &fd);
     return err < 0 ? err : ls_stream_open(port, deadlines, fd, false, NULL, handler, user_bytes, out);
+}
+
+ls_deadlines *ls_stream_deadlines(const ls_stream *s)
+{
+    return s->deadlines;
 }
 
 void *ls_stream_user(ls_stream *s)
@@ -111,6 +135,12 @@ ls_filter *ls_stream_filter(const ls_stream *s)
     return ls_stream_filter_of(s);
 }
 
+const struct ls_tls_peer *ls_stream_carried_peer(const ls_stream *s)
+{
+    const ls_carrier *c = ls_stream_carrier(s);
+    return c != NULL ? c->type->peer(c) : NULL;
+}
+
 /* ---- addresses and the socket ------------------------------------------------------------------------------- */
 
 void ls_stream_set_peer(ls_stream *s, const ls_addr *peer)
@@ -119,6 +149,11 @@ void ls_stream_set_peer(ls_stream *s, const ls_addr *peer)
     s->peer_port = peer->port;
     s->peer_scope = peer->scope;
     memcpy(s->peer, peer->bytes, sizeof s->peer); /* clients of a Unix socket usually have no name */
+}
+
+void ls_stream_set_counted(ls_stream *s)
+{
+    atomic_fetch_or(&s->flags, LS_STREAM_COUNTED);
 }
 
 void ls_stream_peer(const ls_stream *s, ls_addr *out)
@@ -139,22 +174,29 @@ char *ls_stream_peer_text(const ls_stream *s, char out[LS_ADDR_TEXT_BYTES])
 
 int ls_stream_local(const ls_stream *s, ls_addr *out)
 {
-    return ls_sock_local(ls_sock_fd(s->sock), out);
+    const ls_carrier *c = ls_stream_carrier(s);
+    return c == NULL ? ls_sock_local(ls_sock_fd(s->sock), out) : c->type->local(c, out);
 }
 
 int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s)
 {
-    return ls_sock_keepalive(ls_sock_fd(s->sock), on, idle_s);
+    return ls_stream_carrier(s) == NULL ? ls_sock_keepalive(ls_sock_fd(s->sock), on, idle_s) : LS_ENOTSUP;
+}
+
+void ls_stream_unsent_max(ls_stream *s, uint32_t bytes)
+{
+    if (ls_stream_carrier(s) == NULL) ls_sock_unsent_max(ls_sock_fd(s->sock), bytes);
 }
 
 int ls_stream_peer_user(const ls_stream *s, uint32_t *user)
 {
-    return ls_sock_peer_user(ls_sock_fd(s->sock), user);
+    return ls_stream_carrier(s) == NULL ? ls_sock_peer_user(ls_sock_fd(s->sock), user) : LS_ENOTSUP;
 }
 
 bool ls_stream_has_unread(const ls_stream *s)
 {
-    return s->unread || (s->filtered && s->filter->type->has_input(s->filter)) || ls_sock_unread(ls_sock_fd(s->sock));
+    return s->unread || (s->filtered && s->filter->type->has_input(s->filter)) ||
+           (ls_stream_carrier(s) == NULL && ls_sock_unread(ls_sock_fd(s->sock)));
 }
 
 bool ls_stream_receiving(const ls_stream *s)
@@ -208,6 +250,13 @@ void ls_stream_recv_within(ls_stream *s, uint32_t ms)
     tick_by(s, at);
 }
 
+uint32_t ls_stream_recv_ms_left(const ls_stream *s)
+{
+    const uint32_t at = atomic_load_explicit(&s->recv_at, memory_order_relaxed),
+                   now = ls_deadline_time(ls_clock_coarse_ms());
+    return at != 0 && ls_deadline_before(now, at) ? at - now : 0;
+}
+
 void ls_stream_send_within(ls_stream *s, uint32_t stall_ms)
 {
     atomic_store_explicit(&s->stall_ms, stall_ms, memory_order_relaxed);
@@ -226,6 +275,16 @@ void ls_stream_send_begins(ls_stream *s)
     tick_by(s, at);
 }
 
+/* Cancel the operations `what` (enum ls_cancel). Any thread. */
+static void cancel(ls_stream *s, unsigned what)
+{
+    ls_carrier *c = ls_stream_carrier(s);
+    if (c == NULL)
+        ls_sock_cancel(ls_deadlines_port(s->deadlines), s->sock, s->generation, what);
+    else
+        c->type->cancel(c, what);
+}
+
 /* A send has made progress, which would move its deadline to `moved`. Returns the deadline that lets the rate be
  * measured over stall_ms from the first such call on; `now`: the rate is below the minimum. */
 static uint32_t pace(ls_stream *s, uint32_t now, uint32_t moved, uint32_t stall_ms)
@@ -235,7 +294,8 @@ static uint32_t pace(ls_stream *s, uint32_t now, uint32_t moved, uint32_t stall_
     const bool continues = atomic_fetch_or(&s->flags, LS_STREAM_PACED) & LS_STREAM_PACED;
     const uint32_t elapsed_ms = continues ? now - s->paced_from : 0;
     if (!continues || elapsed_ms >= stall_ms) {
-        const uint64_t bytes = ls_sock_progress_take(s->sock);
+        ls_carrier *c = ls_stream_carrier(s);
+        const uint64_t bytes = c == NULL ? ls_sock_progress_take(s->sock) : c->type->progress_take(c);
         s->paced_from = now;
         if (continues && bytes * 1000 / rate_min < elapsed_ms) return now;
     }
@@ -246,7 +306,8 @@ static uint32_t pace(ls_stream *s, uint32_t now, uint32_t moved, uint32_t stall_
 /* The deadline of the pending send after its progress; `now` or earlier: it has expired. */
 static uint32_t send_deadline(ls_stream *s, uint32_t now, uint32_t at)
 {
-    const uint32_t progress_ms = ls_sock_progress_ms(s->sock);
+    const ls_carrier *c = ls_stream_carrier(s);
+    const uint32_t progress_ms = c == NULL ? ls_sock_progress_ms(s->sock) : c->type->progress_ms(c);
     const uint32_t stall_ms = atomic_load_explicit(&s->stall_ms, memory_order_relaxed);
     const uint32_t moved = ls_deadline_time(progress_ms + stall_ms);
     if (progress_ms == 0 || !ls_deadline_before(now, moved)) return at;
@@ -278,7 +339,7 @@ static uint32_t due(ls_deadline *deadline, uint32_t now)
     }
     if (what & LS_CANCEL_RECV) atomic_fetch_or(&s->flags, LS_STREAM_RECV_EXPIRED);
     if (what & LS_CANCEL_SEND) atomic_fetch_or(&s->flags, LS_STREAM_SEND_EXPIRED);
-    if (what != 0) ls_sock_cancel(ls_deadlines_port(s->deadlines), s->sock, s->generation, what);
+    if (what != 0) cancel(s, what);
     return earlier(recv_at, send_at);
 }
 
@@ -310,7 +371,7 @@ int ls_stream_move(ls_stream *s, const ls_stream_handler *handler, size_t user_b
     if (n == NULL) return LS_ENOMEM;
     atomic_init(&n->handler, handler);
     n->deadlines = s->deadlines;
-    n->sock = s->sock;
+    n->sock = s->sock; /* or the carrier */
     n->generation = s->generation;
     n->filtered = s->filtered;
     n->out = s->out; /* or the filter */
@@ -344,6 +405,13 @@ void ls_stream_end_close(ls_thread_ctx *ctx, ls_stream *s)
 {
     if (*ls_stream_outq(s) != NULL) ls_stream_drop_queue(s);
     ls_deadline_disarm(s->deadlines, &s->deadline);
+    ls_carrier *c = ls_stream_carrier(s);
+    if (c != NULL) c->type->release(ctx, c);
+    if (ls_stream_is(s, LS_STREAM_COUNTED)) {
+        ls_addr peer;
+        ls_stream_peer(s, &peer);
+        ls_peers_leave(ls_deadlines_peers(s->deadlines), &peer, LS_PEERS_CONNECTIONS);
+    }
     atomic_load(&s->handler)->closed(ctx, s);
 }
 
@@ -366,6 +434,7 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
 {
     assert(!ls_stream_is(s, LS_STREAM_CLOSING));
     ls_sock *const sock = s->sock;
+    ls_carrier *const c = ls_stream_carrier(s);
     /* Else the packet of the last operation ends the close, perhaps on another thread before this returns. */
     bool idle = !s->rx_pending && !s->tx_pending;
     atomic_fetch_or(&s->flags, LS_STREAM_CLOSING);
@@ -374,7 +443,10 @@ void ls_stream_close(ls_thread_ctx *ctx, ls_stream *s)
         if (*ls_stream_outq(s) != NULL) ls_stream_drop_queue(s);
         if (ls_stream_send_end(ctx, s) == LS_PENDING) idle = false;
     }
-    ls_sock_close(ctx, sock);
+    if (c == NULL)
+        ls_sock_close(ctx, sock);
+    else
+        c->type->close(ctx, c);
     if (idle) ls_stream_end_close(ctx, s);
 }
 
@@ -388,7 +460,7 @@ static int shut_down(ls_thread_ctx *ctx, ls_stream *s)
         const int err = ls_stream_send_end(ctx, s);
         if (err != LS_DONE) return err;
     }
-    return ls_sock_shutdown(s->sock);
+    return ls_stream_shut_down(ctx, s);
 }
 
 int ls_stream_shutdown(ls_thread_ctx *ctx, ls_stream *s)
@@ -400,15 +472,24 @@ int ls_stream_shutdown(ls_thread_ctx *ctx, ls_stream *s)
 void ls_stream_cork_fin(ls_stream *s)
 {
     s->corked = true;
-    ls_sock_cork_fin(s->sock);
+    if (ls_stream_carrier(s) == NULL) ls_sock_cork_fin(s->sock);
 }
 
-/* Receive and discard. Needs no memory: a client that is refused for lack of it reads the response. */
+static void drop_received(const ls_op *op)
+{
+    if (op->result > 0 && op->recv.block != NULL) ls_block_drop(op->recv.block);
+}
+
+/* Receive and discard. From a socket it needs no memory: a client that is refused for lack of it reads the
+ * response. */
 static int discard(ls_thread_ctx *ctx, ls_stream *s)
 {
+    ls_carrier *c = ls_stream_carrier(s);
     s->rx_pending = true;
-    const int err = ls_op_discard(ctx, s->sock, &s->rx);
+    const int err =
+        c == NULL ? ls_op_discard(ctx, s->sock, &s->rx) : c->type->recv(ctx, c, &s->rx, NULL, LS_BLOCK_SMALL);
     if (err != LS_PENDING) s->rx_pending = false;
+    if (err == LS_DONE) drop_received(&s->rx);
     return err;
 }
 
@@ -447,7 +528,8 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
 static int post_recv(ls_thread_ctx *ctx, ls_stream *s, void *ptr, uint32_t len)
 {
     s->rx_pending = true; /* before posting: afterwards another thread may hold the packet */
-    const int err = ls_op_recv(ctx, s->sock, &s->rx, ptr, len);
+    ls_carrier *c = ls_stream_carrier(s);
+    const int err = c == NULL ? ls_op_recv(ctx, s->sock, &s->rx, ptr, len) : c->type->recv(ctx, c, &s->rx, ptr, len);
     if (err != LS_PENDING) s->rx_pending = false;
     return err;
 }
@@ -525,11 +607,18 @@ static int feed_now(ls_thread_ctx *ctx, ls_stream *s)
     return len > 0 ? LS_OK : LS_ECLOSED;
 }
 
+bool ls_stream_is_silent(const ls_stream *s)
+{
+    const ls_filter *f = ls_stream_filter_of(s);
+    return !s->unread && ls_stream_carrier(s) == NULL && (f == NULL || !f->type->has_input(f)) &&
+           ls_sock_is_silent(s->sock);
+}
+
 bool ls_stream_is_idle(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_filter *f = ls_stream_filter_of(s);
     char byte;
-    if (s->unread) return false;
+    if (s->unread || ls_stream_carrier(s) != NULL) return false;
     for (int n = 0; n < IDLE_RECORDS_MAX; n++) {
         if (f == NULL || !f->type->has_input(f)) {
             const int64_t waiting = ls_sock_receive_now(ls_sock_fd(s->sock), &byte, 1, true);
@@ -607,9 +696,10 @@ static void received(ls_thread_ctx *ctx, ls_op *op)
     int64_t result = op->result;
     s->rx_pending = false;
     if (ls_stream_is(s, LS_STREAM_CLOSING)) {
-        if (result > 0 && op->recv.block != NULL) ls_block_drop(op->recv.block);
+        drop_received(op);
         if (!s->tx_pending) ls_stream_end_close(ctx, s);
     } else if (s->lingering) {
+        drop_received(op);
         if (result > 0)
             ls_stream_linger_on(ctx, s);
         else
@@ -635,17 +725,20 @@ void ls_stream_requeue(ls_stream *s)
 
 void ls_stream_cancel_recv(ls_stream *s)
 {
-    ls_op_cancel(ls_deadlines_port(s->deadlines), s->sock, &s->rx);
+    if (ls_stream_carrier(s) == NULL)
+        ls_op_cancel(ls_deadlines_port(s->deadlines), s->sock, &s->rx);
+    else
+        cancel(s, LS_CANCEL_RECV);
 }
 
 void ls_stream_cancel(ls_stream *s)
 {
-    ls_sock_cancel(ls_deadlines_port(s->deadlines), s->sock, s->generation, LS_CANCEL_RECV | LS_CANCEL_SEND);
+    cancel(s, LS_CANCEL_RECV | LS_CANCEL_SEND);
 }
 
 int ls_stream_connect(ls_thread_ctx *ctx, ls_stream *s, const ls_sockaddr *to)
 {
-    assert(!s->rx_pending && !s->tx_pending);
+    assert(!s->rx_pending && !s->tx_pending && ls_stream_carrier(s) == NULL);
     s->rx_pending = true;
     const int err = ls_op_connect(ctx, s->sock, &s->rx, to);
     if (err != LS_PENDING) s->rx_pending = false;
@@ -665,10 +758,12 @@ int ls_stream_watch_begin(ls_thread_ctx *ctx, ls_stream *s, ls_stream_watch *wat
     watch->stream = s;
     watch->op.done = lost;
     watch->op.actor = s->rx.actor;
-    return ls_op_watch(ctx, s->sock, &watch->op);
+    ls_carrier *c = ls_stream_carrier(s);
+    return c == NULL ? ls_op_watch(ctx, s->sock, &watch->op) : c->type->watch(ctx, c, &watch->op);
 }
 
 bool ls_stream_unwatch(ls_stream *s, ls_stream_watch *watch)
 {
-    return ls_op_unwatch(s->sock, &watch->op);
+    ls_carrier *c = ls_stream_carrier(s);
+    return c == NULL ? ls_op_unwatch(s->sock, &watch->op) : c->type->unwatch(c, &watch->op);
 }

@@ -22,6 +22,8 @@
 typedef struct ls_stream ls_stream;
 typedef struct ls_deadlines ls_deadlines; /* net/stream/deadline.h */
 typedef struct ls_filter ls_filter;       /* net/stream/filter.h */
+typedef struct ls_carrier ls_carrier;     /* net/stream/carrier.h */
+struct ls_tls_peer;                       /* net/tls/tls.h */
 
 typedef struct ls_stream_handler {
     /* A pending receive completed: bytes (see ls_stream_take), 0 at the end of the stream, or LS_E*: LS_ETIMEDOUT, the
@@ -48,6 +50,14 @@ int ls_stream_open(ls_port *port, ls_deadlines *deadlines, ls_fd fd, bool accept
  * LS_ENOTSUP. */
 int ls_stream_open_unconnected(ls_port *port, ls_deadlines *deadlines, uint8_t family,
                                const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
+
+/* The same with a carrier in place of a socket, which is released when the stream is closed, before the handler's
+ * `closed`. Such a stream cannot connect and has no keep-alive; it is never idle in the sense of ls_stream_is_idle.
+ * LS_OK or LS_ENOMEM: nothing was called. */
+int ls_stream_open_carried(ls_deadlines *deadlines, ls_carrier *carrier, const ls_addr *peer,
+                           const ls_stream_handler *handler, size_t user_bytes, ls_stream **out);
+
+ls_deadlines *ls_stream_deadlines(const ls_stream *s); /* for a stream that it carries */
 
 /* The room of the user, and back. */
 void *ls_stream_user(ls_stream *s);
@@ -77,6 +87,8 @@ ls_actor *ls_stream_actor(const ls_stream *s);
  * and nothing is queued. Bytes that were unread are its first input. */
 void ls_stream_set_filter(ls_stream *s, ls_filter *filter);
 ls_filter *ls_stream_filter(const ls_stream *s); /* NULL: none */
+/* What TLS has negotiated below the carrier; NULL: no TLS, or no carrier. */
+const struct ls_tls_peer *ls_stream_carried_peer(const ls_stream *s);
 
 /* ---- addresses and the socket ------------------------------------------------------------------------------- */
 
@@ -84,10 +96,13 @@ ls_filter *ls_stream_filter(const ls_stream *s); /* NULL: none */
 void ls_stream_peer(const ls_stream *s, ls_addr *out);
 char *ls_stream_peer_text(const ls_stream *s, char out[LS_ADDR_TEXT_BYTES]); /* its ls_addr_text */
 void ls_stream_set_peer(ls_stream *s, const ls_addr *peer);
+/* It is counted among the connections of its peer (ls_peers_enter): its close ends that. Before other threads know it. */
+void ls_stream_set_counted(ls_stream *s);
 /* The local address, also of a listener on all addresses. LS_OK or an error. */
 int ls_stream_local(const ls_stream *s, ls_addr *out);
 /* TCP keep-alive: probe a peer that was silent for idle_s. LS_OK or an error; LS_ENOTSUP: a Unix socket. */
 int ls_stream_keepalive(ls_stream *s, bool on, uint32_t idle_s);
+void ls_stream_unsent_max(ls_stream *s, uint32_t bytes); /* see ls_sock_unsent_max */
 /* The user of the process at the other end of a Unix socket; see ls_sock_peer_user. */
 int ls_stream_peer_user(const ls_stream *s, uint32_t *user);
 /* Whether the system or the filter holds received bytes that were not read. */
@@ -95,6 +110,8 @@ bool ls_stream_has_unread(const ls_stream *s);
 /* Whether the connection is open and silent: neither bytes nor the end of the stream can be received. A filter takes
  * in what is no data, such as a session ticket of TLS. No receive is pending. */
 bool ls_stream_is_idle(ls_thread_ctx *ctx, ls_stream *s);
+/* The same without a call of the system, see ls_sock_is_silent. false: not known. */
+bool ls_stream_is_silent(const ls_stream *s);
 
 /* ---- close -------------------------------------------------------------------------------------------------- */
 
@@ -201,6 +218,8 @@ void ls_stream_discard(ls_stream *s);
  * set again. A later deadline than the one before costs one store. Below a second the time is exact, else a few ms
  * late. More than 12 days are 12 days. */
 void ls_stream_recv_within(ls_stream *s, uint32_t ms);
+/* The time until this deadline in ms; 0: it has passed, or was not set. Any thread, while the stream is open. */
+uint32_t ls_stream_recv_ms_left(const ls_stream *s);
 
 /* A pending send ends with LS_ETIMEDOUT after stall_ms without progress (0: never), and, measured over stall_ms, below
  * the send_rate_min of the handler. Of a send that is pending already, the time starts again. */

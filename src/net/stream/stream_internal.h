@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "net/stream/carrier.h"
 #include "net/stream/deadline.h"
 #include "net/stream/filter.h"
 #include "net/stream/stream.h"
@@ -20,12 +21,17 @@ enum {
     LS_STREAM_SEND_EXPIRED = 2,
     LS_STREAM_PACED = 4, /* the measurement belongs to the pending send */
     LS_STREAM_CLOSING = 8,
+    LS_STREAM_CARRIED = 16, /* has a carrier; set when it is opened */
+    LS_STREAM_COUNTED = 32, /* among the connections of its peer */
 };
 
 struct ls_stream {
     _Atomic(const ls_stream_handler *) handler; /* a tick reads it beside the owner */
     ls_deadlines *deadlines;
-    ls_sock *sock;
+    union {
+        ls_sock *sock;
+        ls_carrier *carrier; /* LS_STREAM_CARRIED */
+    };
     union {
         ls_outq *out;      /* NULL while nothing is queued */
         ls_filter *filter; /* of a stream that is `filtered`: has the queue in its `out` */
@@ -73,6 +79,19 @@ static inline bool ls_stream_is(const ls_stream *s, uint8_t flag)
 static inline void ls_stream_clear(ls_stream *s, uint8_t flags)
 {
     if (ls_stream_is(s, flags)) atomic_fetch_and(&s->flags, (uint8_t)~flags);
+}
+
+/* The carrier; NULL: there is a socket. */
+static inline ls_carrier *ls_stream_carrier(const ls_stream *s)
+{
+    return ls_stream_is(s, LS_STREAM_CARRIED) ? s->carrier : NULL;
+}
+
+/* Shut down the sending side of the socket or the carrier. */
+static inline int ls_stream_shut_down(ls_thread_ctx *ctx, ls_stream *s)
+{
+    ls_carrier *c = ls_stream_carrier(s);
+    return c == NULL ? ls_sock_shutdown(s->sock) : c->type->end_send(ctx, c);
 }
 
 /* The result of an operation; `expired` is LS_STREAM_RECV_EXPIRED or LS_STREAM_SEND_EXPIRED. */

@@ -243,14 +243,14 @@ static pooled *take_any(ls_stream_pool *pool, uint64_t hash, const char *key, si
     return p;
 }
 
-ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len)
+ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len, bool repeats)
 {
     const uint64_t hash = ls_text_hash(key, key_len);
     pooled *p;
     while ((p = take_any(pool, hash, key, key_len)) != NULL) {
         ls_stream *s = p->stream;
         free(p);
-        if (ls_stream_is_idle(ctx, s)) return s;
+        if ((repeats && ls_stream_is_silent(s)) || ls_stream_is_idle(ctx, s)) return s;
         ls_stream_close(ctx, s);
     }
     return NULL;

@@ -4,8 +4,9 @@
  * The key of an origin is a text of the caller with everything that makes two connections differ: scheme, host, port,
  * the options of TLS. The youngest stream of an origin is taken first, so that those that are too many grow old.
  *
- * Nothing is posted to an idle stream, so any thread may take it at once. ls_stream_pool_take asks the system whether
- * the peer has sent or closed meanwhile, and does not return such a stream. While streams are idle, a timer does the
+ * Nothing is posted to an idle stream, so any thread may take it at once. ls_stream_pool_take does not return a stream
+ * on which the peer has sent or closed meanwhile; for a request that may be repeated, as far as the port has reported
+ * it, for others it asks the system. While streams are idle, a timer does the
  * same every LS_STREAM_POOL_TICK_MS and closes them, as it closes those that have been idle for
  * LS_STREAM_POOL_IDLE_MS. It looks at one stream at a time, which cannot be taken meanwhile; the others can.
  *
@@ -40,8 +41,10 @@ void ls_stream_pool_close(ls_stream_pool *pool);
 void ls_stream_pool_put(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len, ls_stream *s);
 
 /* Take a stream of the origin, without an actor; the caller hands it over to its own handler (ls_stream_handover). The
- * room of the user has the bytes of the user that gave it. NULL: none. */
-ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len);
+ * room of the user has the bytes of the user that gave it. `repeats`: the caller uses a new connection if the peer turns
+ * out to have closed this one. NULL: none. */
+ls_stream *ls_stream_pool_take(ls_thread_ctx *ctx, ls_stream_pool *pool, const char *key, size_t key_len,
+                               bool repeats);
 
 /* The number of idle streams. */
 int ls_stream_pool_check(ls_stream_pool *pool); /* the number of streams; LS_EINVAL: its table is damaged */

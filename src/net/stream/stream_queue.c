@@ -194,13 +194,13 @@ int ls_stream_push(ls_thread_ctx *ctx, ls_stream *s, const ls_slice *slice)
 size_t ls_stream_try_send(ls_stream *s, const void *bytes, size_t len)
 {
     if (s->out != NULL) return 0; /* something is queued, or there is a filter */
-    return ls_sock_try_send(s->sock, bytes, len);
+    return ls_stream_carrier(s) == NULL ? ls_sock_try_send(s->sock, bytes, len) : 0;
 }
 
 void ls_stream_send_answer(ls_stream *s)
 {
     ls_filter *f = s->filter;
-    if (f->answer_len == 0 || f->out != NULL || s->ended) return;
+    if (f->answer_len == 0 || f->out != NULL || s->ended || ls_stream_carrier(s) != NULL) return;
     const size_t n = ls_sock_try_send(s->sock, f->answer, f->answer_len);
     f->answer_len -= (uint32_t)n;
     memmove(f->answer, f->answer + n, f->answer_len);
@@ -283,7 +283,7 @@ static void gather(ls_outq *q)
         q->piece = slice->len <= FILE_WHOLE_MAX           ? slice->len
                    : slice->len - FILE_LAST <= FILE_PIECE ? slice->len - FILE_LAST
                                                           : FILE_PIECE;
-        q->range = (ls_file_range){file->fd, ls_slice_offset(slice), q->piece, file};
+        q->range = (ls_file_range){file->fd, file->at + ls_slice_offset(slice), q->piece, file};
     }
     q->sending = (uint16_t)n;
     q->open_end = false; /* a slice that is being sent keeps its length */
@@ -309,23 +309,29 @@ static int encrypt(ls_thread_ctx *ctx, ls_stream *s)
     return f->type->end(f, &q->cipher);
 }
 
+/* Post the send of slices and a range of a file (NULL: none). */
+static int post_slices(ls_thread_ctx *ctx, ls_stream *s, ls_slice *slices, uint16_t count, const ls_file_range *file)
+{
+    ls_op *tx = &(*ls_stream_outq(s))->tx;
+    ls_carrier *c = ls_stream_carrier(s);
+    s->tx_pending = true;
+    const int err =
+        c == NULL ? ls_op_send(ctx, s->sock, tx, slices, count, file) : c->type->send(ctx, c, tx, slices, count, file);
+    if (err != LS_PENDING) s->tx_pending = false;
+    return err;
+}
+
 static int post_send(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_outq *q = *ls_stream_outq(s);
-    int err;
     q->tx.actor = s->rx.actor;
     if (!s->filtered) {
         gather(q);
         const bool file = q->piece > 0;
-        s->tx_pending = true;
-        err = ls_op_send(ctx, s->sock, &q->tx, q->slices, (uint16_t)(q->sending - file), file ? &q->range : NULL);
-    } else {
-        if ((err = encrypt(ctx, s)) < 0) return err;
-        s->tx_pending = true;
-        err = ls_op_send(ctx, s->sock, &q->tx, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
+        return post_slices(ctx, s, q->slices, (uint16_t)(q->sending - file), file ? &q->range : NULL);
     }
-    if (err != LS_PENDING) s->tx_pending = false;
-    return err;
+    const int err = encrypt(ctx, s);
+    return err < 0 ? err : post_slices(ctx, s, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
 }
 
 /* A send has succeeded. true: the queue is empty. */
@@ -403,10 +409,10 @@ int ls_stream_send_end(ls_thread_ctx *ctx, ls_stream *s)
     int err = s->filter->type->end(s->filter, &q->cipher);
     if (err == LS_OK && q->cipher.count > 0) {
         ls_stream_send_begins(s);
-        s->tx_pending = s->ending = true;
-        err = ls_op_send(ctx, s->sock, &q->tx, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
+        s->ending = true;
+        err = post_slices(ctx, s, q->cipher.slices, (uint16_t)q->cipher.count, NULL);
         if (err == LS_PENDING) return LS_PENDING; /* another thread may own the stream now */
-        s->tx_pending = s->ending = false;
+        s->ending = false;
         atomic_store_explicit(&s->send_at, 0, memory_order_relaxed);
     }
     ls_stream_drop_queue(s);
@@ -417,7 +423,11 @@ void ls_stream_abort(ls_stream *s)
 {
     if (!s->tx_pending || s->ending) return;
     s->aborted = true; /* its packet may be queued already, and more data after it */
-    ls_op_cancel(ls_deadlines_port(s->deadlines), s->sock, &(*ls_stream_outq(s))->tx);
+    ls_carrier *c = ls_stream_carrier(s);
+    if (c == NULL)
+        ls_op_cancel(ls_deadlines_port(s->deadlines), s->sock, &(*ls_stream_outq(s))->tx);
+    else
+        c->type->cancel(c, LS_CANCEL_SEND);
 }
 
 void ls_stream_discard(ls_stream *s)
@@ -438,7 +448,7 @@ static void end_sent(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     s->ending = false;
     ls_stream_drop_queue(s);
-    const int err = result < 0 ? (int)result : ls_sock_shutdown(s->sock);
+    const int err = result < 0 ? (int)result : ls_stream_shut_down(ctx, s);
     if (!s->lingering) return;
     if (err == LS_OK)
         ls_stream_linger_on(ctx, s);

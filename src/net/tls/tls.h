@@ -20,6 +20,7 @@ enum ls_tls_verify { LS_TLS_VERIFY_NONE, LS_TLS_VERIFY_OPTIONAL, LS_TLS_VERIFY_R
 typedef struct ls_tls_cert { /* PEM files; the certificate file may hold the chain, and the key */
     const char *cert, *key;  /* key NULL: in the certificate file */
     const char *password;    /* of an encrypted key; NULL: none */
+    const char *supplied;    /* a name of the supply, in place of files; NULL: none */
 } ls_tls_cert;
 
 typedef struct ls_tls_options {
@@ -36,6 +37,7 @@ typedef struct ls_tls_options {
     const char *alpn;    /* protocols in order of preference, separated by commas; NULL: none */
     const char *tickets; /* server: file with ticket keys, shared by machines; NULL: own keys, which rotate */
     struct ls_tls_keyring *keyring; /* server: ticket keys in place of own ones; NULL: none */
+    struct ls_tls_supply *supply;   /* server: where the certificates with `supplied` are, or will be; NULL: none */
     bool no_resumption;             /* client: full handshakes only */
     const char *names;              /* server: that the site has, one per line; NULL: none. For ls_tls_check_names */
 } ls_tls_options;
@@ -54,6 +56,20 @@ void ls_tls_keyring_drop(ls_tls_keyring *ring); /* contexts have references of t
 /* Keys of 80 bytes as those of a file; the first encrypts from now on, the one that did until now still decrypts.
  * Without another call own keys follow after LS_TLS_TICKET_ROTATE_S. LS_OK or LS_EINVAL. */
 int ls_tls_keyring_set(ls_tls_keyring *ring, const char *bytes, size_t len);
+
+/* Certificates that are given while the server runs (RFC 8555), and those that prove a name to an authority (RFC 8737).
+ * Contexts have references of their own, and use a certificate for the handshakes that begin after the call; one
+ * whose certificate is missing refuses handshakes with the alert unrecognized_name. Any thread. */
+typedef struct ls_tls_supply ls_tls_supply;
+int ls_tls_supply_open(ls_tls_supply **out); /* LS_ENOMEM, LS_ENOTSUP */
+void ls_tls_supply_drop(ls_tls_supply *supply);
+/* The certificate of this name, from a PEM text with its chain and key. LS_OK; LS_EINVAL with the reason in `why`;
+ * LS_ENOMEM. */
+int ls_tls_supply_set(ls_tls_supply *supply, const char *name, const char *pem, size_t len, char *why,
+                      size_t why_bytes);
+/* Prove `host` with this digest to who offers only the protocol "acme-tls/1"; NULL: no longer. LS_OK, LS_ENOMEM. */
+enum { LS_TLS_PROOF_BYTES = 32 };
+int ls_tls_supply_prove(ls_tls_supply *supply, const char *host, const uint8_t digest[LS_TLS_PROOF_BYTES]);
 
 const char *ls_tls_library(void); /* "OpenSSL 3.0.15", for --version; NULL: not built in */
 
@@ -98,5 +114,6 @@ typedef struct ls_tls_peer {
     char subject[256], issuer[256], fingerprint[96]; /* of the peer's certificate */
 } ls_tls_peer;
 void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out);
+bool ls_tls_speaks(const ls_filter *session, const char *protocol); /* whether ALPN has negotiated it */
 
 #endif

@@ -61,17 +61,12 @@ static int parse_certs(const char *path, BIO *bio, STACK_OF(X509) * certs, const
     return LS_OK;
 }
 
-int ls_tls_read_certs(const char *path, STACK_OF(X509) * *out, const ls_tls_text *why)
+static int certs_of(const char *path, const char *bytes, size_t len, STACK_OF(X509) * *out, const ls_tls_text *why)
 {
-    char *bytes;
-    size_t len;
-    int err = ls_tls_read_file(path, &bytes, &len, why);
-    if (err < 0) return err;
     BIO *bio = BIO_new_mem_buf(bytes, (int)len);
     STACK_OF(X509) *certs = sk_X509_new_null();
-    err = bio == NULL || certs == NULL ? no_memory(why) : parse_certs(path, bio, certs, why);
+    const int err = bio == NULL || certs == NULL ? no_memory(why) : parse_certs(path, bio, certs, why);
     BIO_free(bio);
-    OPENSSL_clear_free(bytes, len + 1); /* the file may hold a key */
     if (err == LS_OK)
         *out = certs;
     else
@@ -79,14 +74,23 @@ int ls_tls_read_certs(const char *path, STACK_OF(X509) * *out, const ls_tls_text
     return err;
 }
 
-static int read_key(const char *path, const char *text, EVP_PKEY **out, const ls_tls_text *why)
+int ls_tls_read_certs(const char *path, STACK_OF(X509) * *out, const ls_tls_text *why)
 {
     char *bytes;
     size_t len;
-    char room[LS_TLS_REASON_BYTES];
-    password p = {text, false};
     int err = ls_tls_read_file(path, &bytes, &len, why);
     if (err < 0) return err;
+    err = certs_of(path, bytes, len, out, why);
+    OPENSSL_clear_free(bytes, len + 1); /* the file may hold a key */
+    return err;
+}
+
+static int key_of(const char *path, const char *bytes, size_t len, const char *text, EVP_PKEY **out,
+                  const ls_tls_text *why)
+{
+    char room[LS_TLS_REASON_BYTES];
+    password p = {text, false};
+    int err = LS_OK;
     BIO *bio = BIO_new_mem_buf(bytes, (int)len);
     ERR_clear_error();
     EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, give_password, &p) : NULL;
@@ -104,7 +108,31 @@ static int read_key(const char *path, const char *text, EVP_PKEY **out, const ls
         err = ls_tls_fail(why, LS_EINVAL, "'%s' holds an invalid private key: %s", path, ls_tls_reason(room));
     ERR_clear_error();
     BIO_free(bio);
+    return err;
+}
+
+static int read_key(const char *path, const char *text, EVP_PKEY **out, const ls_tls_text *why)
+{
+    char *bytes;
+    size_t len;
+    int err = ls_tls_read_file(path, &bytes, &len, why);
+    if (err < 0) return err;
+    err = key_of(path, bytes, len, text, out, why);
     OPENSSL_clear_free(bytes, len + 1);
+    return err;
+}
+
+/* Make a pair of what was read, `err` being the result of that. */
+static int join(int err, ls_tls_pair *pair, const char *key, const char *cert, ls_tls_pair *out,
+                const ls_tls_text *why)
+{
+    if (err == LS_OK && X509_check_private_key(pair->cert, pair->key) != 1)
+        err = ls_tls_fail(why, LS_EINVAL, "the key in '%s' does not belong to the certificate in '%s'", key, cert);
+    ERR_clear_error();
+    if (err == LS_OK)
+        *out = *pair;
+    else
+        ls_tls_pair_drop(pair);
     return err;
 }
 
@@ -116,15 +144,27 @@ int ls_tls_pair_read(const ls_tls_cert *files, ls_tls_pair *out, const ls_tls_te
     pair.cert = sk_X509_shift(pair.chain);
     const char *key = files->key != NULL ? files->key : files->cert;
     err = read_key(key, files->password, &pair.key, why);
-    if (err == LS_OK && X509_check_private_key(pair.cert, pair.key) != 1)
-        err = ls_tls_fail(why, LS_EINVAL, "the key in '%s' does not belong to the certificate in '%s'", key,
-                          files->cert);
-    ERR_clear_error();
-    if (err == LS_OK)
-        *out = pair;
-    else
-        ls_tls_pair_drop(&pair);
-    return err;
+    return join(err, &pair, key, files->cert, out, why);
+}
+
+int ls_tls_pair_parse(const char *name, const char *pem, size_t len, ls_tls_pair *out, const ls_tls_text *why)
+{
+    ls_tls_pair pair = {NULL, NULL, NULL};
+    int err = certs_of(name, pem, len, &pair.chain, why);
+    if (err < 0) return err;
+    pair.cert = sk_X509_shift(pair.chain);
+    err = key_of(name, pem, len, NULL, &pair.key, why);
+    return join(err, &pair, name, name, out, why);
+}
+
+int ls_tls_pair_copy(const ls_tls_pair *from, ls_tls_pair *out)
+{
+    STACK_OF(X509) *chain = X509_chain_up_ref(from->chain);
+    if (chain == NULL) return LS_ENOMEM;
+    *out = (ls_tls_pair){from->cert, chain, from->key};
+    (void)X509_up_ref(out->cert);
+    (void)EVP_PKEY_up_ref(out->key);
+    return LS_OK;
 }
 
 void ls_tls_pair_drop(ls_tls_pair *pair)
@@ -176,26 +216,44 @@ static bool set_serial(X509 *cert)
     return ASN1_INTEGER_set_uint64(X509_get_serialNumber(cert), serial >> 1 | 1) == 1; /* positive */
 }
 
-static bool fill(X509 *cert, EVP_PKEY *key)
+/* The extension acmeIdentifier (RFC 8737 section 3): an octet string in an octet string. */
+static bool add_proof(X509 *cert, const uint8_t *proof)
+{
+    enum { OCTET_STRING = 4 };
+    uint8_t der[2 + LS_TLS_PROOF_BYTES] = {OCTET_STRING, LS_TLS_PROOF_BYTES};
+    ASN1_OBJECT *id = OBJ_txt2obj("1.3.6.1.5.5.7.1.31", 1);
+    ASN1_OCTET_STRING *value = ASN1_OCTET_STRING_new();
+    X509_EXTENSION *extension = NULL;
+    memcpy(der + 2, proof, LS_TLS_PROOF_BYTES);
+    if (id != NULL && value != NULL && ASN1_OCTET_STRING_set(value, der, sizeof der) == 1)
+        extension = X509_EXTENSION_create_by_OBJ(NULL, id, 1, value);
+    const bool ok = extension != NULL && X509_add_ext(cert, extension, -1) == 1;
+    X509_EXTENSION_free(extension);
+    ASN1_OCTET_STRING_free(value);
+    ASN1_OBJECT_free(id);
+    return ok;
+}
+
+static bool fill(X509 *cert, EVP_PKEY *key, const char *common_name, const char *names, const uint8_t *proof)
 {
     enum { DAY = 24 * 3600 };
     X509_NAME *name = X509_get_subject_name(cert);
     return X509_set_version(cert, X509_VERSION_3) == 1 && set_serial(cert) &&
            X509_gmtime_adj(X509_getm_notBefore(cert), -DAY) != NULL && /* clocks differ */
            X509_gmtime_adj(X509_getm_notAfter(cert), (long)SELF_SIGNED_DAYS * DAY) != NULL &&
-           X509_NAME_add_entry_by_NID(name, NID_commonName, MBSTRING_ASC, (const unsigned char *)"localhost", -1, -1,
+           X509_NAME_add_entry_by_NID(name, NID_commonName, MBSTRING_ASC, (const unsigned char *)common_name, -1, -1,
                                       0) == 1 &&
            X509_set_issuer_name(cert, name) == 1 && X509_set_pubkey(cert, key) == 1 &&
            add_extension(cert, NID_basic_constraints, "critical,CA:FALSE") &&
-           add_extension(cert, NID_ext_key_usage, "serverAuth") &&
-           add_extension(cert, NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1,IP:::1") &&
-           X509_sign(cert, key, EVP_sha256()) > 0;
+           add_extension(cert, NID_ext_key_usage, "serverAuth") && add_extension(cert, NID_subject_alt_name, names) &&
+           (proof == NULL || add_proof(cert, proof)) && X509_sign(cert, key, EVP_sha256()) > 0;
 }
 
-int ls_tls_pair_make(ls_tls_pair *out)
+int ls_tls_pair_make(const char *common_name, const char *names, const uint8_t *proof, ls_tls_pair *out)
 {
     ls_tls_pair pair = {X509_new(), sk_X509_new_null(), EVP_EC_gen("P-256")};
-    if (pair.cert == NULL || pair.chain == NULL || pair.key == NULL || !fill(pair.cert, pair.key)) {
+    if (pair.cert == NULL || pair.chain == NULL || pair.key == NULL ||
+        !fill(pair.cert, pair.key, common_name, names, proof)) {
         ls_tls_pair_drop(&pair);
         ERR_clear_error();
         return LS_ENOMEM;

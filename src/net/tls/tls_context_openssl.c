@@ -105,16 +105,38 @@ static int refuse_name(SSL *ssl, const char *host, int *alert)
 {
     ls_tls_conn *s = BIO_get_data(SSL_get_rbio(ssl));
     char why[NAME_WHY_BYTES];
-    snprintf(why, sizeof why, "no certificate has the name '%s', which the client asks for", host);
+    if (SSL_CTX_get0_certificate(SSL_get_SSL_CTX(ssl)) == NULL)
+        snprintf(why, sizeof why, "there is no certificate yet");
+    else
+        snprintf(why, sizeof why, "no certificate has the name '%s', which the client asks for", host);
     if (s->why == NULL) s->why = OPENSSL_strdup(why);
     *alert = SSL_AD_UNRECOGNIZED_NAME;
     return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static const unsigned char proof_protocol[] = {0, 11, 10, 'a', 'c', 'm', 'e', '-', 't', 'l', 's', '/', '1'};
+
+/* An SSL_client_hello_cb_fn: an authority that checks a name offers this protocol alone (RFC 8737 section 3). */
+static int look_for_proof(SSL *ssl, int *alert, void *arg)
+{
+    const unsigned char *list;
+    size_t len;
+    ls_tls_conn *s = BIO_get_data(SSL_get_rbio(ssl));
+    s->proves = SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_application_layer_protocol_negotiation, &list, &len) == 1 &&
+                len == sizeof proof_protocol && memcmp(list, proof_protocol, len) == 0;
+    return SSL_CLIENT_HELLO_SUCCESS;
 }
 
 static int choose_site(SSL *ssl, int *alert, void *arg)
 {
     const ls_tls_gen *gen = arg;
     const char *host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    const ls_tls_conn *s = BIO_get_data(SSL_get_rbio(ssl));
+    if (s->proves) {
+        if (host != NULL && ls_tls_supply_answer(gen->tls->config.supply, ssl, host)) return SSL_TLSEXT_ERR_OK;
+        return refuse_name(ssl, host != NULL ? host : "", alert);
+    }
+    if (SSL_CTX_get0_certificate(gen->sites[0].ctx) == NULL) return refuse_name(ssl, "", alert);
     if (host == NULL || gen->site_count == 1) return SSL_TLSEXT_ERR_OK;
     const ls_tls_site *site = site_of(gen, host);
     if (site == NULL) return refuse_name(ssl, host, alert);
@@ -127,6 +149,12 @@ static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_l
                        unsigned offered_len, void *arg)
 {
     const ls_tls_config *config = arg;
+    if (((const ls_tls_conn *)BIO_get_data(SSL_get_rbio(ssl)))->proves) {
+        *out = offered + 1;
+        *out_len = offered[0];
+        return SSL_TLSEXT_ERR_OK;
+    }
+    if (config->alpn == NULL) return SSL_TLSEXT_ERR_NOACK;
     for (char **own = config->alpn; *own != NULL; own++) {
         const size_t len = strlen(*own);
         for (unsigned at = 0; at < offered_len; at += 1u + offered[at])
@@ -251,7 +279,9 @@ static int open_ctx(ls_tls_gen *gen, const ls_tls_config *config, SSL_CTX **out,
         if (config->server) {
             (void)SSL_CTX_set_tlsext_servername_callback(ctx, choose_site);
             (void)SSL_CTX_set_tlsext_servername_arg(ctx, gen);
-            if (config->alpn != NULL) SSL_CTX_set_alpn_select_cb(ctx, choose_alpn, (void *)(uintptr_t)config);
+            if (config->supply != NULL) SSL_CTX_set_client_hello_cb(ctx, look_for_proof, NULL);
+            if (config->alpn != NULL || config->supply != NULL)
+                SSL_CTX_set_alpn_select_cb(ctx, choose_alpn, (void *)(uintptr_t)config);
         } else if (config->alpn != NULL &&
                    SSL_CTX_set_alpn_protos(ctx, config->alpn_wire, config->alpn_wire_bytes) != 0) {
             err = LS_ENOMEM;
@@ -324,9 +354,10 @@ static int add_file(ls_tls_gen *gen, const ls_tls_config *config, const ls_tls_c
                     const ls_tls_text *why)
 {
     ls_tls_pair pair;
-    int err = ls_tls_pair_read(files, &pair, why);
-    if (err < 0) return err;
-    err = add_pair(gen, config, &pair, files->cert, why);
+    int err = files->supplied != NULL ? ls_tls_supply_get(config->supply, files->supplied, &pair)
+                                      : ls_tls_pair_read(files, &pair, why);
+    if (err < 0 || pair.cert == NULL) return err;
+    err = add_pair(gen, config, &pair, files->supplied != NULL ? files->supplied : files->cert, why);
     if (err == LS_OK)
         *out = pair;
     else
@@ -340,10 +371,7 @@ static int keep_pair(ls_tls_gen *gen, const ls_tls_config *config, const ls_tls_
 {
     const int err = add_pair(gen, config, used, files->cert, why);
     if (err < 0) return err;
-    *out = (ls_tls_pair){used->cert, X509_chain_up_ref(used->chain), used->key};
-    (void)X509_up_ref(out->cert);
-    (void)EVP_PKEY_up_ref(out->key);
-    return out->chain != NULL ? LS_OK : LS_ENOMEM;
+    return ls_tls_pair_copy(used, out);
 }
 
 static int add_files(ls_tls_gen *gen, ls_tls *tls, bool keep, ls_tls_pair *pairs, int *broken, const ls_tls_text *why)
@@ -364,7 +392,7 @@ static int add_files(ls_tls_gen *gen, ls_tls *tls, bool keep, ls_tls_pair *pairs
     }
     if (used > 0 && err == LS_OK) why->text[used - 2] = '\0'; /* the last separator */
     for (unsigned i = 0; i < config->cert_count && err == LS_OK; i++)
-        ls_tls_pair_warn(pairs[i].cert, config->certs[i].cert, why);
+        if (config->certs[i].supplied == NULL) ls_tls_pair_warn(pairs[i].cert, config->certs[i].cert, why);
     return err;
 }
 
@@ -380,7 +408,7 @@ int ls_tls_gen_build(ls_tls *tls, bool keep, ls_tls_pair *pairs, ls_tls_gen **ou
     err = gen->sites == NULL ? LS_ENOMEM : add_files(gen, tls, keep, pairs, &broken, why);
     if (err == LS_OK && config->self_signed.cert != NULL)
         err = add_pair(gen, config, &config->self_signed, "(self-signed)", why);
-    if (err == LS_OK && gen->site_count == 0) { /* a client without a certificate */
+    if (err == LS_OK && gen->site_count == 0) { /* a client without a certificate, a server that has none yet */
         err = open_ctx(gen, config, &gen->sites[0].ctx, why);
         if (err == LS_OK) gen->site_count = 1;
     }

@@ -3,6 +3,7 @@
  *     tls_openssl.c           ls_tls: options, the files that it watches, reload
  *     tls_context_openssl.c   ls_tls_gen: one SSL_CTX for each certificate, and the settings of all
  *     tls_cert_openssl.c      certificates and keys from files or made in memory; names, dates, fingerprints
+ *     tls_supply_openssl.c    certificates that are given while the server runs
  *     tls_resume_openssl.c    keys of session tickets (server), newest ticket of each server (client)
  *     tls_session_openssl.c   one connection: the handshake and the filter
  *     tls_peer_openssl.c      what was negotiated, and the reason of a failure, as text
@@ -53,7 +54,12 @@ typedef struct ls_tls_pair { /* a certificate with its chain and key */
 } ls_tls_pair;
 
 int ls_tls_pair_read(const ls_tls_cert *files, ls_tls_pair *out, const ls_tls_text *why);
-int ls_tls_pair_make(ls_tls_pair *out); /* P-256, for localhost; LS_ENOMEM */
+/* The same from a text that has all, of the file or certificate `name`. */
+int ls_tls_pair_parse(const char *name, const char *pem, size_t len, ls_tls_pair *out, const ls_tls_text *why);
+/* A self-signed one with a key for P-256, for these subjectAltNames; `proof`, or NULL: see ls_tls_supply_prove.
+ * LS_ENOMEM */
+int ls_tls_pair_make(const char *common_name, const char *names, const uint8_t *proof, ls_tls_pair *out);
+int ls_tls_pair_copy(const ls_tls_pair *from, ls_tls_pair *out); /* with references; LS_ENOMEM */
 void ls_tls_pair_drop(ls_tls_pair *pair);
 const char *ls_tls_day_of(const ASN1_TIME *time, char to[16]);                     /* "2026-01-31" */
 void ls_tls_pair_warn(const X509 *cert, const char *path, const ls_tls_text *why); /* expired, not yet valid */
@@ -72,6 +78,14 @@ int ls_tls_names_match(const ls_tls_names *names, const char *host);
 /* All certificates of a PEM file. LS_EINVAL: it holds no certificate. */
 int ls_tls_read_certs(const char *path, STACK_OF(X509) * *out, const ls_tls_text *why);
 void ls_tls_hex(const X509 *cert, char out[96]); /* its fingerprint; "" without memory */
+
+/* ---- certificates that are given ---------------------------------------------------------------------------- */
+
+ls_tls_supply *ls_tls_supply_hold(ls_tls_supply *supply);
+uint64_t ls_tls_supply_version(const ls_tls_supply *supply); /* changes with each ls_tls_supply_set */
+int ls_tls_supply_get(ls_tls_supply *supply, const char *name, ls_tls_pair *out); /* an empty pair: not given yet */
+/* Use the certificate that proves `host`, if there is one. */
+bool ls_tls_supply_answer(ls_tls_supply *supply, SSL *ssl, const char *host);
 
 /* ---- resumption --------------------------------------------------------------------------------------------- */
 
@@ -149,6 +163,7 @@ typedef struct ls_tls_config {
     ls_tls_pair self_signed; /* cert NULL: none */
     char *ca, *tickets;
     ls_tls_keyring *keyring;
+    ls_tls_supply *supply;
     char *ciphers12, *ciphers13;
     int min;     /* TLS1_2_VERSION, TLS1_3_VERSION */
     char **alpn; /* NULL: none */
@@ -162,7 +177,8 @@ struct ls_tls {
     BIO_METHOD *bio;
     EVP_CIPHER *aes128, *aes256; /* of tickets: a fetch for each would take longer than the encryption */
     ls_mutex reload_lock;
-    struct ls_tls_seen *seen; /* the watched files at the last build; guarded by reload_lock */
+    _Atomic uint64_t supply_seen; /* the version at the last build */
+    struct ls_tls_seen *seen;     /* the watched files at the last build; guarded by reload_lock */
     unsigned seen_count;
     ls_tls_pair *pairs; /* those in use, cert_count; guarded by reload_lock */
     char *names;        /* ls_tls_expect_names; guarded by reload_lock */
@@ -206,6 +222,7 @@ typedef struct ls_tls_conn {
     bool no_memory;   /* in a callback */
     bool begun;       /* the first byte was received */
     bool not_tls;     /* it does not begin a record */
+    bool proves;      /* the client is an authority, which looks at the certificate alone (RFC 8737) */
 } ls_tls_conn;
 
 BIO_METHOD *ls_tls_bio_make(void);

@@ -33,6 +33,26 @@ int ls_tls_keyring_set(ls_tls_keyring *ring, const char *bytes, size_t len)
     return LS_EINVAL;
 }
 
+int ls_tls_supply_open(ls_tls_supply **out)
+{
+    return LS_ENOTSUP;
+}
+
+void ls_tls_supply_drop(ls_tls_supply *supply)
+{
+}
+
+int ls_tls_supply_set(ls_tls_supply *supply, const char *name, const char *pem, size_t len, char *why,
+                      size_t why_bytes)
+{
+    return LS_ENOTSUP;
+}
+
+int ls_tls_supply_prove(ls_tls_supply *supply, const char *host, const uint8_t digest[LS_TLS_PROOF_BYTES])
+{
+    return LS_ENOTSUP;
+}
+
 const char *ls_tls_library(void)
 {
     return NULL;
@@ -80,6 +100,11 @@ bool ls_tls_resumed(const ls_filter *session)
 const char *ls_tls_why(const ls_filter *session)
 {
     return "built without TLS";
+}
+
+bool ls_tls_speaks(const ls_filter *session, const char *protocol)
+{
+    return false;
 }
 
 void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out)

@@ -113,6 +113,7 @@ static void drop_config(ls_tls_config *config)
     for (unsigned i = 0; i < config->cert_count && config->certs != NULL; i++) {
         OPENSSL_free((void *)(uintptr_t)config->certs[i].cert);
         OPENSSL_free((void *)(uintptr_t)config->certs[i].key);
+        OPENSSL_free((void *)(uintptr_t)config->certs[i].supplied);
         char *password = (char *)(uintptr_t)config->certs[i].password;
         if (password != NULL) OPENSSL_clear_free(password, strlen(password));
     }
@@ -121,6 +122,7 @@ static void drop_config(ls_tls_config *config)
     OPENSSL_free(config->ca);
     OPENSSL_free(config->tickets);
     if (config->keyring != NULL) ls_tls_keyring_drop(config->keyring);
+    if (config->supply != NULL) ls_tls_supply_drop(config->supply);
     OPENSSL_free(config->ciphers12);
     OPENSSL_free(config->ciphers13);
     for (char **p = config->alpn; p != NULL && *p != NULL; p++) OPENSSL_free(*p);
@@ -180,22 +182,25 @@ static int copy_options(ls_tls_config *config, const ls_tls_options *options, co
         if (config->certs == NULL) return LS_ENOMEM;
     }
     for (unsigned i = 0; i < config->cert_count; i++) {
-        if (options->certs[i].cert == NULL)
+        if (options->certs[i].cert == NULL && (options->certs[i].supplied == NULL || options->supply == NULL))
             return ls_tls_fail(why, LS_EINVAL, "a certificate lacks the name of its file");
         config->certs[i].cert = copy(options->certs[i].cert, &failed);
         config->certs[i].key = copy(options->certs[i].key, &failed);
         config->certs[i].password = copy(options->certs[i].password, &failed);
+        config->certs[i].supplied = copy(options->certs[i].supplied, &failed);
     }
     config->ca = copy(options->ca, &failed);
     config->keyring = options->keyring;
     if (config->keyring != NULL) atomic_fetch_add(&config->keyring->refs, 1);
+    if (options->supply != NULL) config->supply = ls_tls_supply_hold(options->supply);
     config->tickets = options->server ? copy(options->tickets, &failed) : NULL;
     config->ciphers12 = copy(CIPHERS_12, &failed);
     if (failed) return LS_ENOMEM;
     int err = LS_OK;
     if (options->ciphers != NULL) err = ls_tls_ciphers_parse(config, options->ciphers, why);
     if (err == LS_OK && options->alpn != NULL) err = parse_alpn(config, options->alpn, why);
-    if (err == LS_OK && options->self_signed && options->server) err = ls_tls_pair_make(&config->self_signed);
+    if (err == LS_OK && options->self_signed && options->server)
+        err = ls_tls_pair_make("localhost", "DNS:localhost,IP:127.0.0.1,IP:::1", NULL, &config->self_signed);
     return err;
 }
 
@@ -207,7 +212,7 @@ static int list_files(ls_tls *tls)
     tls->seen = OPENSSL_zalloc((config->cert_count * 2 + 2) * sizeof *tls->seen);
     if (tls->seen == NULL) return LS_ENOMEM;
     for (unsigned i = 0; i < config->cert_count; i++) {
-        tls->seen[tls->seen_count++].path = config->certs[i].cert;
+        if (config->certs[i].cert != NULL) tls->seen[tls->seen_count++].path = config->certs[i].cert;
         if (config->certs[i].key != NULL) tls->seen[tls->seen_count++].path = config->certs[i].key;
     }
     if (config->ca != NULL) tls->seen[tls->seen_count++].path = config->ca;
@@ -215,10 +220,14 @@ static int list_files(ls_tls *tls)
     return LS_OK;
 }
 
-/* Note the state of all files. Returns whether one changed. */
+/* Note the state of all files, and of what is supplied. Returns whether one changed. */
 static bool look_at_files(ls_tls *tls)
 {
     bool changed = false;
+    if (tls->config.supply != NULL) {
+        const uint64_t version = ls_tls_supply_version(tls->config.supply);
+        changed = atomic_exchange(&tls->supply_seen, version) != version;
+    }
     for (unsigned i = 0; i < tls->seen_count; i++) {
         struct ls_tls_seen now = {.path = tls->seen[i].path};
         look(&now);
@@ -263,10 +272,12 @@ static void log_renewal(const ls_tls *tls, const ls_tls_pair *before, bool names
     char day[16];
     bool renewed = false;
     for (unsigned i = 0; before != NULL && i < tls->config.cert_count; i++) {
-        if (X509_cmp(before[i].cert, tls->pairs[i].cert) == 0) continue;
+        const X509 *old = before[i].cert, *new = tls->pairs[i].cert;
+        const ls_tls_cert *of = &tls->config.certs[i];
+        if (new == NULL || (old != NULL && X509_cmp(old, new) == 0)) continue;
         renewed = true;
-        ls_log(LS_LOG_INFO, "a new certificate is in use: '%s', valid until %s", tls->config.certs[i].cert,
-               ls_tls_day_of(X509_get0_notAfter(tls->pairs[i].cert), day));
+        ls_log(LS_LOG_INFO, "a new certificate is in use: '%s', valid until %s",
+               of->supplied ? of->supplied : of->cert, ls_tls_day_of(X509_get0_notAfter(tls->pairs[i].cert), day));
     }
     if (renewed && names) ls_tls_check_names(tls, tls->names, "");
 }
@@ -351,8 +362,10 @@ int ls_tls_reload(ls_tls *tls, bool force, char *why_text, size_t why_bytes)
     if (changed || force) err = build(tls, force, &why);
     if (err < 0 && why_bytes > 0 && why_text[0] == '\0') (void)ls_tls_fail(&why, err, "%s", ls_err_text(err));
     /* A lack of memory or descriptors is not the fault of the files: the next reload tries again. */
-    if (err == LS_ENOMEM || err == LS_EMFILE)
+    if (err == LS_ENOMEM || err == LS_EMFILE) {
         for (unsigned i = 0; i < tls->seen_count; i++) tls->seen[i].err = 1;
+        atomic_store(&tls->supply_seen, UINT64_MAX);
+    }
     ls_mutex_unlock(&tls->reload_lock);
     return err;
 }

@@ -5,14 +5,14 @@
 
 #include "net/tls/tls.h"
 
-enum { TEXTS = 5, CERT_TEXTS = 3, LENGTH_CHARS = 24 };
+enum { TEXTS = 5, CERT_TEXTS = 4, LENGTH_CHARS = 24 };
 
 static const char *text_at(const ls_tls_options *o, unsigned i)
 {
     const char *const texts[TEXTS] = {o->ca, o->min, o->ciphers, o->alpn, o->tickets};
     if (i < TEXTS) return texts[i];
     const ls_tls_cert *cert = &o->certs[(i - TEXTS) / CERT_TEXTS];
-    const char *const of_cert[CERT_TEXTS] = {cert->cert, cert->key, cert->password};
+    const char *const of_cert[CERT_TEXTS] = {cert->cert, cert->key, cert->password, cert->supplied};
     return of_cert[(i - TEXTS) % CERT_TEXTS];
 }
 

@@ -33,6 +33,13 @@ static const char *alpn_of(const ls_tls_conn *s)
     return NULL;
 }
 
+bool ls_tls_speaks(const ls_filter *session, const char *protocol)
+{
+    const ls_tls_conn *s = (const ls_tls_conn *)(const void *)session;
+    const char *alpn = s->ssl != NULL ? alpn_of(s) : NULL;
+    return alpn != NULL && strcmp(alpn, protocol) == 0;
+}
+
 void ls_tls_peer_of(const ls_filter *session, ls_tls_peer *out)
 {
     const ls_tls_conn *s = (const ls_tls_conn *)(const void *)session;

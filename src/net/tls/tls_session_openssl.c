@@ -214,6 +214,9 @@ static int fail_with(ls_tls_conn *s, int err, const char *why)
 static int open_ssl(ls_tls_conn *s)
 {
     ls_tls *tls = s->tls;
+    char why[256];
+    if (tls->config.supply != NULL && ls_tls_supply_version(tls->config.supply) != atomic_load(&tls->supply_seen))
+        (void)ls_tls_reload(tls, false, why, sizeof why); /* what is supplied was checked; files that fail stay */
     ls_mutex_lock(&tls->lock);
     s->gen = tls->gen;
     atomic_fetch_add_explicit(&s->gen->refs, 1, memory_order_relaxed);
@@ -332,6 +335,7 @@ int ls_tls_handshake(ls_filter *session, ls_filter_out *out)
     bool ok = begin_out(s, out);
     const int result = ok ? SSL_do_handshake(s->ssl) : -1;
     end_out(s);
+    if (result == 1 && s->proves) return fail_with(s, LS_EPROTO, "an authority has checked the name (acme-tls/1)");
     if (result == 1) {
         s->complete = true;
         erase_exchanged_keys(s->ssl);

@@ -412,6 +412,7 @@ static int open_any(ls_port *port, const ls_udp_setup *setup, const ls_addr *at,
     if ((err = ls_udp_sock_open(setup, at, to, &fd, &udp->addr)) < 0) goto fail_mutex;
     /* `fresh` is false, so the first receive is pending before receives and sends are posted concurrently. */
     if ((err = ls_sock_attach(port, fd, false, &udp->sock)) < 0) goto fail_fd;
+    if (at != NULL) ls_sock_share(udp->sock);
     *out = udp;
     return LS_OK;
 
@@ -477,6 +478,11 @@ void ls_udp_replace(ls_udp *udp, const ls_udp_setup *setup, void *user)
     atomic_store_explicit(&udp->in_order, setup->in_order, memory_order_relaxed);
     atomic_store_explicit(&udp->drops_own, setup->group_count == 0, memory_order_relaxed);
     atomic_store(&udp->user, user);
+}
+
+ls_fd ls_udp_fd(const ls_udp *udp)
+{
+    return ls_sock_fd(udp->sock);
 }
 
 const ls_addr *ls_udp_addr(const ls_udp *udp)

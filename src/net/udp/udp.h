@@ -40,7 +40,7 @@ typedef struct ls_udp_setup {
 
 void ls_udp_setup_defaults(ls_udp_setup *setup);
 
-/* Open a descriptor bound to `at` (port 0 picks a port), or connected to `to` if `at` is NULL. *local receives its
+/* Open a descriptor bound to `at` (port 0 picks a port; or the inherited one, see net/sock/inherited.h), or connected to `to` if `at` is NULL. *local receives its
  * address. LS_OK; LS_EADDRINUSE, LS_EADDRNOTAVAIL, LS_ENOTSUP, LS_EACCES, LS_ENOENT (unknown interface), ...
  * udp_posix.c or udp_win32.c implements it. */
 int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr *to, ls_fd *out, ls_addr *local);
@@ -73,6 +73,7 @@ typedef struct ls_udp_stats {
 int ls_udp_open(ls_port *port, const ls_udp_setup *setup, const ls_addr *at, ls_udp_batch_fn *batch, void *user,
                 ls_udp **out);
 void ls_udp_start(ls_thread_ctx *ctx, ls_udp *udp);
+ls_fd ls_udp_fd(const ls_udp *udp); /* of a socket that is open */
 
 /* Change the options of the socket from those of `before` to those of `setup`, see ls_udp_sock_change. It must be
  * open. */

@@ -17,7 +17,7 @@ uint32_t ls_udp_interface_number(const char *name);
 int ls_udp_join4(ls_fd fd, const ls_addr *group, const ls_udp_interface *through, bool leave);
 int ls_udp_set_interface4(ls_fd fd, const ls_udp_interface *through); /* through which multicast of IPv4 is sent */
 
-/* Bind the socket, exclusively unless `setup` shares the address. LS_OK or an error. */
+/* Bind the socket, exclusively unless `setup` shares the address; `at` NULL: it is bound. LS_OK or an error. */
 int ls_udp_bind(ls_fd fd, const ls_udp_setup *setup, const ls_addr *at);
 
 #endif

@@ -43,7 +43,7 @@ int ls_udp_bind(ls_fd fd, const ls_udp_setup *setup, const ls_addr *at)
     if (setup->reuse_port && ((err = ls_rawsock_set(fd, SOL_SOCKET, SO_REUSEADDR, setup->group_count > 0)) < 0 ||
                               (err = ls_rawsock_set(fd, SOL_SOCKET, SO_REUSEPORT, 1)) < 0))
         return err;
-    return ls_rawsock_bind(fd, false, at);
+    return at != NULL ? ls_rawsock_bind(fd, false, at) : LS_OK;
 }
 
 /* sock_diag(7): the array of SK_MEMINFO_*, of which the last one is SK_MEMINFO_DROPS. */

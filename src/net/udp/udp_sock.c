@@ -1,6 +1,7 @@
 /* udp_sock.c - opens UDP sockets, as far as that is the same on all systems: see ls_udp_sock_open in udp.h. */
 #include <string.h>
 
+#include "net/sock/inherited.h"
 #include "net/sock/rawsock.h"
 #include "net/sock/sock.h"
 #include "net/sock/sockaddr.h"
@@ -49,7 +50,10 @@ static int change_groups(ls_fd fd, const ls_udp_setup *before, const ls_udp_setu
         for (unsigned i = 0; i < before->group_count; i++)
             if (!same || !has_group(setup, &before->groups[i])) (void)join(fd, &before->groups[i], &earlier, true);
     for (unsigned i = 0; i < setup->group_count && err == LS_OK; i++)
-        if (!same || !has_group(before, &setup->groups[i])) err = join(fd, &setup->groups[i], through, false);
+        if (!same || !has_group(before, &setup->groups[i])) {
+            err = join(fd, &setup->groups[i], through, false);
+            if (err == LS_EADDRINUSE) err = LS_OK; /* an inherited socket has joined it */
+        }
     return err;
 }
 
@@ -82,12 +86,13 @@ int ls_udp_sock_open(const ls_udp_setup *setup, const ls_addr *at, const ls_addr
 {
     const bool ip6 = (at != NULL ? at : to)->family == LS_ADDR_IP6;
     ls_fd fd;
-    int err = ls_rawsock_open(false, (at != NULL ? at : to)->family, &fd);
+    const bool inherited = at != NULL && ls_inherited_take(false, at, &fd);
+    int err = inherited ? LS_OK : ls_rawsock_open(false, (at != NULL ? at : to)->family, &fd);
     if (err < 0) return err;
     /* The wildcard address accepts IPv4 as well; a specific address does not. */
-    if (ip6 && at != NULL) err = ls_rawsock_set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !ls_addr_is_any(at));
+    if (ip6 && at != NULL && !inherited) err = ls_rawsock_set(fd, IPPROTO_IPV6, IPV6_V6ONLY, !ls_addr_is_any(at));
     if (err == LS_OK) err = set_options(fd, setup);
-    if (err == LS_OK) err = at != NULL ? ls_udp_bind(fd, setup, at) : ls_rawsock_connect(fd, to);
+    if (err == LS_OK) err = at != NULL ? ls_udp_bind(fd, setup, inherited ? NULL : at) : ls_rawsock_connect(fd, to);
     if (err == LS_OK) err = set_multicast(fd, ip6, NULL, setup); /* Windows: only a bound socket can join a group */
     if (err == LS_OK) err = ls_sock_local(fd, local);
     if (err < 0) {

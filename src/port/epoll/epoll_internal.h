@@ -60,6 +60,7 @@ enum { /* the lower half of ls_sock.word */
        IN_SET = 1u << 14,     /* in the epoll set */
        IN_SET_OUT = 1u << 15, /* in it with EPOLLOUT */
        CORKED = 1u << 16,     /* ls_sock_cork_fin was called, and ls_sock_shutdown not since then */
+       SHARED = 1u << 18,     /* ls_sock_share was called */
        LISTED = 1u << 17,     /* changed under port->base.mutex: on port->rescan or port->emfile_waiting */
 };
 

@@ -39,9 +39,19 @@ int ls_sock_attach(ls_port *port, ls_fd fd, bool maybe_readable, ls_sock **out)
     return LS_OK;
 }
 
+void ls_sock_share(ls_sock *sock)
+{
+    atomic_fetch_or(&sock->word, SHARED);
+}
+
 uint32_t ls_sock_generation(const ls_sock *sock)
 {
     return WORD_GENERATION(atomic_load_explicit(&sock->word, memory_order_relaxed));
+}
+
+bool ls_sock_is_silent(const ls_sock *sock)
+{
+    return (atomic_load_explicit(&sock->word, memory_order_relaxed) & (IN_SET | RX_READY | ENDED)) == IN_SET;
 }
 
 /* Add the socket to the epoll set when an operation has to wait for the first time; with EPOLLOUT only when a
@@ -70,6 +80,7 @@ static void close_now(ls_port *port, ls_sock *sock)
     const uint64_t word = atomic_load(&sock->word);
     const uint64_t next_generation = (uint64_t)WORD_GENERATION(word) + 1;
     if (word & CORKED) (void)ls_sock_shutdown(sock); /* sends corked bytes, which a reset would drop */
+    if ((word & SHARED) && (word & IN_SET)) (void)epoll_ctl(port->epoll, EPOLL_CTL_DEL, sock->base.fd, NULL);
     close(sock->base.fd);
     atomic_store(&sock->word, next_generation << 32);
     ls_slots_give(port->socks, sock->number);

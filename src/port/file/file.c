@@ -8,6 +8,7 @@
 #include "base/crypto/random.h"
 #include "base/err.h"
 #include "port/file/file_internal.h"
+#include "port/file/image.h"
 
 void ls_file_names_free(ls_file_names *names)
 {
@@ -54,7 +55,11 @@ static char *path_beside(const char *path)
 
 static int save_beside(const char *target, bool exists, const ls_slice *slices, unsigned count, unsigned flags)
 {
-    const unsigned how = LS_FILE_WRITE | LS_FILE_CREATE | LS_FILE_EXCLUSIVE | (exists ? LS_FILE_PRIVATE : 0);
+    const bool private = exists || (flags & LS_SAVE_PRIVATE);
+    const unsigned how = LS_FILE_WRITE | LS_FILE_CREATE | LS_FILE_EXCLUSIVE |
+                         (private                   ? LS_FILE_PRIVATE
+                          : flags & LS_SAVE_PROGRAM ? LS_FILE_PROGRAM
+                                                    : 0);
     const bool sync = flags & LS_SAVE_SYNC;
     ls_fd fd;
     int err = LS_ENOMEM;
@@ -81,6 +86,7 @@ int ls_file_save(const char *path, const ls_slice *slices, unsigned count, unsig
 {
     ls_file_info old;
     char *target;
+    if (ls_image_has(path)) return LS_EACCES;
     int err = ls_file_stat(path, &old);
     const bool exists = err == LS_OK;
     if (flags & LS_SAVE_NEW) return save_in_place(path, slices, count, flags);
@@ -91,7 +97,7 @@ int ls_file_save(const char *path, const ls_slice *slices, unsigned count, unsig
     err = ls_file_resolve(path, &target);
     if (err == LS_ENOENT) return save_in_place(path, slices, count, flags); /* there is no content to keep */
     if (err < 0) return err;
-    err = save_beside(target, exists, slices, count, flags);
+    err = save_beside(target, exists && !(flags & LS_SAVE_PROGRAM), slices, count, flags);
     free(target);
     return err;
 }

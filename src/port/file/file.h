@@ -1,6 +1,9 @@
 /* file.h - calls on files by their paths. They are made on the calling thread and may wait for a device: a worker has
  * them made by the threads of the port (work.h). shared_file.h reads files.
  *
+ * Those that read look first inside the program, if it is packed (image.h); those that write return LS_EACCES for a path
+ * that is inside.
+ *
  * Paths are UTF-8 on Windows, else bytes; a relative path starts at the working directory.
  *
  * The functions return LS_OK or an error:
@@ -23,6 +26,8 @@ typedef struct ls_file_info {
     int64_t modified_s; /* seconds since 1970-01-01 00:00 UTC, and nanoseconds into that second */
     uint32_t modified_ns;
     uint64_t volume, file; /* together they identify the file on this machine as long as it exists */
+    uint64_t tag;          /* of the content, for a file inside the program (image.h), which has no time; else 0 */
+    bool coded;            /* inside the program, and with compressed forms */
 } ls_file_info;
 
 /* Whether the content of a file is that of before, as far as size and time tell. */
@@ -57,6 +62,8 @@ enum ls_file_save_flags {
     LS_SAVE_SYNC = 4,     /* return when the bytes are on the device */
     LS_SAVE_EXISTING = 8, /* with the first two: LS_ENOENT unless the file exists */
     LS_SAVE_NEW = 16,     /* make the file: LS_EEXIST if it exists */
+    LS_SAVE_PROGRAM = 32, /* without the first two: the file can be run, and gets nothing of an old one */
+    LS_SAVE_PRIVATE = 64, /* without the first two: a new file is for its owner alone, as the system knows it */
 };
 
 /* Make the bytes of the slices the content of a file. Without a flag, they are written to a new file ".luaserve-*"

@@ -13,12 +13,17 @@ enum ls_file_flags {
     LS_FILE_TRUNCATE = 16, /* with WRITE: to 0 bytes */
     LS_FILE_APPEND = 32,   /* with WRITE: each write goes to the end */
     LS_FILE_PRIVATE = 64,  /* with CREATE: mode 0600 */
+    LS_FILE_PROGRAM = 128, /* with CREATE: mode 0777 less the umask */
 };
 
 /* Other programs do not inherit the file. A directory can be opened for reading, for ls_file_stat_open; a read of it
  * fails with LS_EISDIR, as does opening it for writing. Opening a FIFO does not wait for its other end. */
 int ls_file_open(const char *path, unsigned flags, ls_fd *out);
 void ls_file_close(ls_fd fd);
+
+/* ls_file_stat and ls_file_list, of what is not inside the program (image.h). */
+int ls_file_stat_on_disk(const char *path, ls_file_info *info);
+int ls_file_list_on_disk(const char *path, const char *beneath, unsigned most, ls_file_names **out);
 
 int ls_file_stat_open(ls_fd fd, ls_file_info *info);
 

@@ -61,7 +61,7 @@ static int add(ls_file_names **names, unsigned *room, int dir, const char *name,
     return LS_OK;
 }
 
-int ls_file_list(const char *path, const char *beneath, unsigned most, ls_file_names **out)
+int ls_file_list_on_disk(const char *path, const char *beneath, unsigned most, ls_file_names **out)
 {
     unsigned room = 32;
     int err = LS_OK;

@@ -10,7 +10,7 @@
 #include "base/err_win32.h"
 #include "base/io/path.h"
 #include "base/os/wide_win32.h"
-#include "port/file/file.h"
+#include "port/file/file_internal.h"
 
 /* "path\*" in UTF-16; the caller frees it. NULL with errno set. */
 static wchar_t *pattern_of(const char *path)
@@ -44,13 +44,13 @@ static bool examine(const char *path, const char *name, const WIN32_FIND_DATAW *
     (void)snprintf(whole, bytes, "%s/%s", path, name);
     const bool link = found->dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT;
     const bool stays = !link || beneath == NULL || ls_path_check_beneath(beneath, whole) == LS_OK;
-    const bool examined = stays && ls_file_stat(whole, info) == LS_OK;
+    const bool examined = stays && ls_file_stat_on_disk(whole, info) == LS_OK;
     free(whole);
     if (!examined) *info = (ls_file_info){.type = LS_FILE_OTHER};
     return examined || beneath == NULL;
 }
 
-int ls_file_list(const char *path, const char *beneath, unsigned most, ls_file_names **out)
+int ls_file_list_on_disk(const char *path, const char *beneath, unsigned most, ls_file_names **out)
 {
     unsigned room = 32;
     int err = LS_OK;
@@ -63,7 +63,7 @@ int ls_file_list(const char *path, const char *beneath, unsigned most, ls_file_n
     free(pattern);
     if (search == INVALID_HANDLE_VALUE) {
         ls_file_info info;
-        const bool is_file = ls_file_stat(path, &info) == LS_OK && info.type != LS_FILE_DIRECTORY;
+        const bool is_file = ls_file_stat_on_disk(path, &info) == LS_OK && info.type != LS_FILE_DIRECTORY;
         return is_file ? LS_ENOTDIR : ls_err_from_win32(error);
     }
     ls_file_names *names = malloc(sizeof *names + room * sizeof names->names[0]);

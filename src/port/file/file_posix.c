@@ -35,7 +35,7 @@ int ls_file_open(const char *path, unsigned flags, ls_fd *out)
     if (flags & LS_FILE_EXCLUSIVE) oflag |= O_EXCL;
     if (flags & LS_FILE_TRUNCATE) oflag |= O_TRUNC;
     if (flags & LS_FILE_APPEND) oflag |= O_APPEND;
-    do fd = open(path, oflag, flags & LS_FILE_PRIVATE ? 0600 : 0666);
+    do fd = open(path, oflag, flags & LS_FILE_PRIVATE ? 0600 : flags & LS_FILE_PROGRAM ? 0777 : 0666);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return ls_err_from_errno(errno);
     *out = fd;
@@ -54,10 +54,12 @@ void ls_file_fill_info(ls_file_info *info, const struct stat *st)
     info->modified_s = st->st_mtim.tv_sec;
     info->modified_ns = (uint32_t)st->st_mtim.tv_nsec;
     info->volume = st->st_dev;
+    info->tag = 0;
+    info->coded = false;
     info->file = st->st_ino;
 }
 
-int ls_file_stat(const char *path, ls_file_info *info)
+int ls_file_stat_on_disk(const char *path, ls_file_info *info)
 {
     struct stat st;
     if (stat(path, &st) < 0) return ls_err_from_errno(errno);

@@ -110,7 +110,7 @@ void ls_file_close(ls_fd fd)
     CloseHandle(handle_of(fd));
 }
 
-int ls_file_stat(const char *path, ls_file_info *info)
+int ls_file_stat_on_disk(const char *path, ls_file_info *info)
 {
     int err = LS_OK;
     wchar_t *wide = wide_of(path, &err);

@@ -10,6 +10,7 @@
 typedef struct ls_shared_file {
     ls_external external; /* first */
     ls_fd fd;
+    uint64_t at;       /* where its bytes begin in the file of the descriptor: not 0 inside the program (image.h) */
     ls_file_info info; /* when it was opened: size and time of change */
 } ls_shared_file;
 
@@ -24,6 +25,10 @@ static inline int ls_shared_file_open(const char *path, ls_shared_file **out)
 {
     return ls_shared_file_open_beneath(path, NULL, out);
 }
+
+/* A file inside the program (image.h). LS_OK or LS_ENOMEM. */
+struct ls_image_file;
+int ls_shared_file_inside(const struct ls_image_file *inside, ls_shared_file **out);
 
 static inline ls_shared_file *ls_shared_file_hold(ls_shared_file *file)
 {

@@ -18,7 +18,7 @@
  *     disk          sim_disk.c     files below /sim: what was not synced is lost in a crash
  *                   sim_file.c     open, pread, stat, rename, fopen ...
  *
- * Not simulated: processes, signals to the process, inotify, terminals, files outside /sim (they are those of the
+ * Not simulated: processes, signals, inotify, terminals, folders below /sim, files outside it (they are those of the
  * system; a test should only read them). */
 #ifndef LS_PORT_SIM_SIM_H
 #define LS_PORT_SIM_SIM_H
@@ -46,6 +46,7 @@ typedef struct ls_sim_faults {
 } ls_sim_faults;
 
 extern ls_sim_faults ls_sim_faults_now; /* may be changed at any time */
+void ls_sim_calm(void);                 /* no faults from now on but latency and preemption; slow links become fast */
 
 /* Begin: the calling thread becomes the first one of the world, and has the turn. Once per process, before other
  * threads exist. */
@@ -77,7 +78,7 @@ void ls_sim_move_to(uint64_t ns);
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
 /* Each call of the world begins with this: time passes, events that are due run, another thread may get the turn. */
-void ls_sim_call(const char *name, int64_t a);
+void ls_sim_call(void);
 
 /* Wait for ls_sim_wake of `object`, or until `until_ns`; UINT64_MAX: without an end. false: the time was over. */
 bool ls_sim_wait(const void *object, uint64_t until_ns);
@@ -93,13 +94,15 @@ uint64_t ls_sim_cpu_ns(unsigned number); /* that this thread has computed */
 unsigned ls_sim_threads(void);           /* that have not ended */
 void ls_sim_threads_open(void);
 
+unsigned ls_sim_blocks(void); /* of malloc, that are in use */
+
 /* ---- descriptors ------------------------------------------------------------------------------------------------ */
 
 enum { LS_SIM_FD_FIRST = 2000, LS_SIM_FDS_MAX = 60000 }; /* lower ones are the system's */
 
 typedef struct ls_sim_file ls_sim_file;
 
-typedef struct ls_sim_kind { /* of a descriptor; NULL: EINVAL */
+typedef struct ls_sim_kind { /* of a descriptor; NULL: EINVAL, and nothing to close */
     const char *name;
     unsigned (*poll)(ls_sim_file *file); /* EPOLL* that hold now */
     ssize_t (*read)(ls_sim_file *file, void *to, size_t len);
@@ -122,9 +125,8 @@ ls_sim_file *ls_sim_file_of(int fd, const ls_sim_kind *kind); /* NULL: not of th
 bool ls_sim_fd_is(int fd);
 unsigned ls_sim_fds_open(void); /* their number */
 
-/* The state of the file has changed: `events` of EPOLL* may hold now. */
+/* The state of the file has changed: `events` of EPOLL* may hold now. Wakes those who wait for the file. */
 void ls_sim_changed(ls_sim_file *file, unsigned events);
-bool ls_sim_wait_for(ls_sim_file *file, uint64_t until_ns); /* the next change */
 
 /* ---- what others answer ----------------------------------------------------------------------------------------- */
 
@@ -143,5 +145,6 @@ void ls_sim_disk_crash_after(uint64_t changes, void (*fn)(void));
 void *ls_sim_real(const char *name);
 long ls_sim_syscall(long number, long a, long b, long c, long d, long e, long f); /* -errno */
 long ls_sim_result(long result); /* of ls_sim_syscall: errno is set, as the C library does */
+int ls_sim_failed(int error);    /* -1, and errno */
 
 #endif

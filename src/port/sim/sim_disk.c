@@ -123,7 +123,7 @@ int ls_sim_disk_write(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t 
 
 int ls_sim_disk_truncate(ls_sim_inode *f, uint64_t size)
 {
-    if (size < LS_SIM_MAPPED_BYTES) memset(f->mapped + size, 0, LS_SIM_MAPPED_BYTES - size);
+    if (size < f->mapped_size) memset(f->mapped + size, 0, f->mapped_size - size);
     return note(f, NULL, size, 0);
 }
 
@@ -186,15 +186,6 @@ ls_sim_inode *ls_sim_disk_find(const char *path)
     return NULL;
 }
 
-bool ls_sim_disk_is_empty(const char *folder)
-{
-    const names *const in = seen();
-    const size_t len = strlen(folder);
-    for (unsigned n = 0; n < in->count; n++)
-        if (strncmp(in->rows[n].path, folder, len) == 0 && in->rows[n].path[len] == '/') return false;
-    return true;
-}
-
 static bool is_named(const names *in, const ls_sim_inode *f)
 {
     for (unsigned n = 0; n < in->count; n++)
@@ -215,7 +206,7 @@ ls_sim_inode *ls_sim_disk_new(bool is_folder, unsigned mode)
         if (!is_free) continue;
         memset(f->now, 0, f->size);
         memset(f->kept, 0, f->kept_size);
-        if (f->is_used) memset(f->mapped, 0, sizeof f->mapped);
+        memset(f->mapped, 0, f->mapped_size);
         f->size = f->kept_size = f->log_first = f->log_end = 0;
         f->is_used = true;
         f->is_folder = is_folder;
@@ -283,7 +274,7 @@ void ls_sim_disk_begin(void *memory, unsigned life)
         if (!f->is_used) continue;
         f->opens = 0;
         if (f->named > disk->first_moment) f->named = disk->first_moment;
-        memset(f->mapped, 0, sizeof f->mapped);
+        memset(f->mapped, 0, f->mapped_size);
         if (f->log_first < f->log_end) crash_file(f);
     }
 }
@@ -294,10 +285,10 @@ void ls_sim_disk_crash_after(uint64_t changes, void (*fn)(void))
     crash_fn = fn;
 }
 
-void ls_sim_disk_call(const char *what, bool changes)
+void ls_sim_disk_call(bool changes)
 {
     const int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
-    ls_sim_call(what, 0);
+    ls_sim_call();
     if (disk == NULL) ls_sim_disk_begin(mmap(NULL, sizeof *disk, PROT_READ | PROT_WRITE, flags, -1, 0), 1);
     if (changes && crash_after > 0 && --crash_after == 0) crash_fn();
 }

@@ -1,5 +1,5 @@
 /* sim_file.c - the calls that look at files: those of paths and descriptors below /sim are answered by sim_disk.c,
- * others by the system. See sim.h. Links, "..", folders that are renamed and lists of folders there are none. */
+ * others by the system. See sim.h. /sim is the only folder; links, ".", "..", lists of it and streams there are none. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,17 +24,11 @@ typedef struct opened {
     bool appends;
 } opened;
 
-static long failed(int error)
-{
-    errno = error;
-    return -1;
-}
-
 /* ---- descriptors ------------------------------------------------------------------------------------------------ */
 
 static ssize_t read_at(const inode *f, void *to, size_t len, uint64_t at)
 {
-    if (f->is_folder) return failed(EISDIR);
+    if (f->is_folder) return ls_sim_failed(EISDIR);
     if (at >= f->size) return 0;
     if (len > f->size - at) len = f->size - at;
     memcpy(to, f->now + at, len);
@@ -45,7 +39,7 @@ static ssize_t write_at(inode *f, const void *from, size_t len, uint64_t at)
 {
     if (len == 0) return 0;
     if (at + len > f->size && ls_sim_disk_is_full()) {
-        if (at >= f->size) return failed(ENOSPC);
+        if (at >= f->size) return ls_sim_failed(ENOSPC);
         len = f->size - at;
     } else if (len > 1 && ls_sim_chance(ls_sim_faults_now.write_short)) {
         len = 1 + ls_sim_below(len - 1);
@@ -58,17 +52,10 @@ static opened *opened_of(ls_sim_file *file)
     return (opened *)(void *)file;
 }
 
-static ssize_t disk_read(ls_sim_file *file, void *to, size_t len)
-{
-    const ssize_t n = read_at(opened_of(file)->of, to, len, opened_of(file)->at);
-    if (n > 0) opened_of(file)->at += (uint64_t)n;
-    return n;
-}
-
 static ssize_t disk_write(ls_sim_file *file, const void *from, size_t len)
 {
     opened *const o = opened_of(file);
-    ls_sim_disk_call("write", true);
+    ls_sim_disk_call(true);
     if (o->appends) o->at = o->of->size;
     const ssize_t n = write_at(o->of, from, len, o->at);
     if (n > 0) o->at += (uint64_t)n;
@@ -100,7 +87,7 @@ static void disk_stat(ls_sim_file *file, struct stat *out)
 }
 
 static const ls_sim_kind disk_kind = {
-    .name = "file", .read = disk_read, .write = disk_write, .close = disk_close, .stat = disk_stat};
+    .name = "file", .write = disk_write, .close = disk_close, .stat = disk_stat};
 
 static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
 {
@@ -108,12 +95,7 @@ static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
     return getrandom(to, len, 0);
 }
 
-static void random_close(ls_sim_file *file)
-{
-    free(file);
-}
-
-static const ls_sim_kind random_kind = {.name = "random", .read = random_read, .close = random_close};
+static const ls_sim_kind random_kind = {.name = "random", .read = random_read};
 
 /* The inode of a descriptor below /sim; NULL: not one. */
 static inode *inode_of(int fd)
@@ -126,7 +108,7 @@ static inode *inode_of(int fd)
 ssize_t pread(int fd, void *to, size_t len, off_t at)
 {
     if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_pread64, fd, (long)to, (long)len, at, 0, 0));
-    ls_sim_disk_call("pread", false);
+    ls_sim_disk_call(false);
     const inode *const f = inode_of(fd);
     return f != NULL ? read_at(f, to, len, (uint64_t)at) : -1;
 }
@@ -134,7 +116,7 @@ ssize_t pread(int fd, void *to, size_t len, off_t at)
 ssize_t pwrite(int fd, const void *from, size_t len, off_t at)
 {
     if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_pwrite64, fd, (long)from, (long)len, at, 0, 0));
-    ls_sim_disk_call("pwrite", true);
+    ls_sim_disk_call(true);
     inode *const f = inode_of(fd);
     return f != NULL ? write_at(f, from, len, (uint64_t)at) : -1;
 }
@@ -142,7 +124,7 @@ ssize_t pwrite(int fd, const void *from, size_t len, off_t at)
 int ftruncate(int fd, off_t size)
 {
     if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_ftruncate, fd, size, 0, 0, 0, 0));
-    ls_sim_disk_call("truncate", true);
+    ls_sim_disk_call(true);
     inode *const f = inode_of(fd);
     if (f == NULL) return -1;
     return ls_sim_disk_truncate(f, (uint64_t)size);
@@ -151,20 +133,12 @@ int ftruncate(int fd, off_t size)
 int fsync(int fd)
 {
     if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_fsync, fd, 0, 0, 0, 0, 0));
-    ls_sim_disk_call("fsync", true);
+    ls_sim_disk_call(true);
     inode *const f = inode_of(fd);
     if (f == NULL) return -1;
     ls_sim_disk_sync(f);
-    ls_sim_disk_call("synced", true);
+    ls_sim_disk_call(true);
     return 0;
-}
-
-int fchmod(int fd, mode_t mode)
-{
-    if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_fchmod, fd, mode, 0, 0, 0, 0));
-    inode *const f = inode_of(fd);
-    if (f != NULL) f->mode = mode & 07777;
-    return f != NULL ? 0 : -1;
 }
 
 int fchown(int fd, uid_t user, gid_t group)
@@ -179,6 +153,7 @@ void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t of
     inode *const f = inode_of(fd);
     if (f == NULL) return MAP_FAILED;
     if ((uint64_t)offset + bytes > LS_SIM_MAPPED_BYTES) ls_sim_fail("mmap of too many bytes of a file");
+    if (f->mapped_size < (uint64_t)offset + bytes) f->mapped_size = (uint64_t)offset + bytes;
     return f->mapped + offset;
 }
 
@@ -200,11 +175,7 @@ static int plain(const char *path, char out[LS_SIM_PATH_BYTES])
     size_t len = 0;
     for (; *path != '\0'; path++) {
         if (*path == '/' && (path[1] == '/' || path[1] == '\0')) continue;
-        if (*path == '/' && path[1] == '.' && (path[2] == '/' || path[2] == '\0')) {
-            path++;
-            continue;
-        }
-        if (len == LS_SIM_PATH_BYTES - 1) return (int)failed(ENAMETOOLONG);
+        if (len == LS_SIM_PATH_BYTES - 1) return ls_sim_failed(ENAMETOOLONG);
         out[len++] = *path;
     }
     out[len] = '\0';
@@ -220,20 +191,20 @@ static int look_up(const char *path, char out[LS_SIM_PATH_BYTES], inode **of)
     (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(out, '/') - out), out);
     const inode *const parent = ls_sim_disk_find(folder);
     if (parent != NULL && parent->is_folder) return 0;
-    return (int)failed(parent != NULL ? ENOTDIR : ENOENT);
+    return ls_sim_failed(parent != NULL ? ENOTDIR : ENOENT);
 }
 
 int ls_sim_disk_open(const char *path, int flags, unsigned mode)
 {
     char at[LS_SIM_PATH_BYTES];
     inode *f;
-    ls_sim_disk_call("open", (flags & (O_CREAT | O_TRUNC)) != 0);
+    ls_sim_disk_call((flags & (O_CREAT | O_TRUNC)) != 0);
     if (look_up(path, at, &f) < 0) return -1;
-    if (f == NULL && !(flags & O_CREAT)) return (int)failed(ENOENT);
-    if (f != NULL && (flags & O_CREAT) && (flags & O_EXCL)) return (int)failed(EEXIST);
-    if (f != NULL && f->is_folder && (flags & (O_WRONLY | O_RDWR))) return (int)failed(EISDIR);
-    if (f != NULL && !f->is_folder && (flags & O_DIRECTORY)) return (int)failed(ENOTDIR);
-    if (f == NULL && ls_sim_disk_is_full()) return (int)failed(ENOSPC);
+    if (f == NULL && !(flags & O_CREAT)) return ls_sim_failed(ENOENT);
+    if (f != NULL && (flags & O_CREAT) && (flags & O_EXCL)) return ls_sim_failed(EEXIST);
+    if (f != NULL && f->is_folder && (flags & (O_WRONLY | O_RDWR))) return ls_sim_failed(EISDIR);
+    if (f != NULL && !f->is_folder && (flags & O_DIRECTORY)) return ls_sim_failed(ENOTDIR);
+    if (f == NULL && ls_sim_disk_is_full()) return ls_sim_failed(ENOSPC);
     opened *const o = calloc(1, sizeof *o);
     const int fd = ls_sim_fd_open(&o->file, &disk_kind, false);
     if (fd < 0) {
@@ -258,10 +229,8 @@ int open(const char *path, int flags, ...)
     if (ls_sim_path_is(path)) return ls_sim_disk_open(path, flags, mode);
     if (strcmp(path, "/dev/urandom") != 0)
         return (int)ls_sim_result(ls_sim_syscall(SYS_openat, AT_FDCWD, (long)path, flags, mode, 0, 0));
-    ls_sim_file *const file = calloc(1, sizeof *file);
-    const int fd = ls_sim_fd_open(file, &random_kind, false);
-    if (fd < 0) free(file);
-    return fd;
+    static ls_sim_file random;
+    return ls_sim_fd_open(&random, &random_kind, false);
 }
 
 static int stat_of(const char *path, struct stat *out, int flags)
@@ -270,9 +239,9 @@ static int stat_of(const char *path, struct stat *out, int flags)
     inode *f;
     if (!ls_sim_path_is(path))
         return (int)ls_sim_result(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
-    ls_sim_disk_call("stat", false);
+    ls_sim_disk_call(false);
     if (look_up(path, at, &f) < 0) return -1;
-    if (f == NULL) return (int)failed(ENOENT);
+    if (f == NULL) return ls_sim_failed(ENOENT);
     fill(f, out);
     return 0;
 }
@@ -285,21 +254,6 @@ int stat(const char *restrict path, struct stat *restrict out)
 int lstat(const char *restrict path, struct stat *restrict out)
 {
     return stat_of(path, out, AT_SYMLINK_NOFOLLOW);
-}
-
-int access(const char *path, int how)
-{
-    struct stat st;
-    if (ls_sim_path_is(path)) return stat(path, &st);
-    return (int)ls_sim_result(ls_sim_syscall(SYS_faccessat, AT_FDCWD, (long)path, how, 0, 0, 0));
-}
-
-ssize_t readlink(const char *restrict path, char *restrict out, size_t len)
-{
-    struct stat st;
-    if (!ls_sim_path_is(path))
-        return ls_sim_result(ls_sim_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)len, 0, 0));
-    return stat(path, &st) < 0 ? -1 : failed(EINVAL);
 }
 
 char *realpath(const char *restrict path, char *restrict out)
@@ -315,49 +269,17 @@ char *realpath(const char *restrict path, char *restrict out)
     return out != NULL ? strcpy(out, at) : strdup(at);
 }
 
-int mkdir(const char *path, mode_t mode)
+int unlink(const char *path)
 {
     char at[LS_SIM_PATH_BYTES];
     inode *f;
-    if (!ls_sim_path_is(path)) return (int)ls_sim_result(ls_sim_syscall(SYS_mkdirat, AT_FDCWD, (long)path, mode, 0, 0, 0));
-    ls_sim_disk_call("mkdir", true);
+    if (!ls_sim_path_is(path)) return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
+    ls_sim_disk_call(true);
     if (look_up(path, at, &f) < 0) return -1;
-    if (f != NULL || ls_sim_disk_is_full()) return (int)failed(f != NULL ? EEXIST : ENOSPC);
-    ls_sim_disk_name(at, ls_sim_disk_new(true, mode & 0777));
-    return 0;
-}
-
-static int remove_one(const char *path, bool folders, bool files)
-{
-    char at[LS_SIM_PATH_BYTES];
-    inode *f;
-    ls_sim_disk_call("remove", true);
-    if (look_up(path, at, &f) < 0) return -1;
-    if (f == NULL) return (int)failed(ENOENT);
-    if (f->is_folder ? !folders : !files) return (int)failed(f->is_folder ? EISDIR : ENOTDIR);
-    if (!ls_sim_disk_is_empty(at)) return (int)failed(ENOTEMPTY);
+    if (f == NULL) return ls_sim_failed(ENOENT);
     ls_sim_step("disk remove", ls_sim_disk_number(f), 0);
     ls_sim_disk_name(at, NULL);
     return 0;
-}
-
-int unlink(const char *path)
-{
-    if (ls_sim_path_is(path)) return remove_one(path, false, true);
-    return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
-}
-
-int rmdir(const char *path)
-{
-    if (ls_sim_path_is(path)) return remove_one(path, true, false);
-    return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, AT_REMOVEDIR, 0, 0, 0));
-}
-
-int remove(const char *path)
-{
-    if (ls_sim_path_is(path)) return remove_one(path, true, true);
-    if (unlink(path) == 0) return 0;
-    return errno == EISDIR ? rmdir(path) : -1;
 }
 
 int rename(const char *from, const char *to)
@@ -366,63 +288,26 @@ int rename(const char *from, const char *to)
     inode *f, *old;
     if (!ls_sim_path_is(from) && !ls_sim_path_is(to))
         return (int)ls_sim_result(ls_sim_syscall(SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to, 0, 0));
-    if (!ls_sim_path_is(from) || !ls_sim_path_is(to)) return (int)failed(EXDEV);
-    ls_sim_disk_call("rename", true);
+    if (!ls_sim_path_is(from) || !ls_sim_path_is(to)) return ls_sim_failed(EXDEV);
+    ls_sim_disk_call(true);
     if (look_up(from, at, &f) < 0 || look_up(to, new_at, &old) < 0) return -1;
-    if (f == NULL) return (int)failed(ENOENT);
-    if (f->is_folder || (old != NULL && old->is_folder)) return (int)failed(f->is_folder ? EXDEV : EISDIR);
+    if (f == NULL) return ls_sim_failed(ENOENT);
     ls_sim_step("disk rename", ls_sim_disk_number(f), 0);
     if (old != f) ls_sim_disk_rename(at, new_at);
     return 0;
 }
 
-/* ---- streams ---------------------------------------------------------------------------------------------------- */
-
-static ssize_t stream_read(void *fd, char *to, size_t len)
-{
-    return read((int)(intptr_t)fd, to, len);
-}
-
-static ssize_t stream_write(void *fd, const char *from, size_t len)
-{
-    const ssize_t n = write((int)(intptr_t)fd, from, len);
-    return n < 0 ? 0 : n; /* fopencookie(3): 0 is an error */
-}
-
-static int stream_seek(void *fd, off64_t *offset, int whence)
-{
-    opened *const o = opened_of(ls_sim_file_of((int)(intptr_t)fd, &disk_kind));
-    if (o == NULL) return -1;
-    const int64_t at = (whence == SEEK_SET ? 0 : whence == SEEK_CUR ? (int64_t)o->at : (int64_t)o->of->size) + *offset;
-    if (at < 0) return (int)failed(EINVAL);
-    o->at = (uint64_t)at;
-    *offset = at;
-    return 0;
-}
-
-static int stream_close(void *fd)
-{
-    return close((int)(intptr_t)fd);
-}
-
 FILE *fopen(const char *restrict path, const char *restrict mode)
 {
     static FILE *(*real)(const char *, const char *);
-    if (!ls_sim_path_is(path)) {
-        errno = ENOENT; /* the times of processors are those of another world */
-        if (strncmp(path, "/proc/", 6) == 0) return NULL;
-        if (real == NULL) real = (FILE *(*)(const char *, const char *))ls_sim_real("fopen");
-        return real(path, mode);
-    }
-    const int flags = mode[0] == 'r' ? 0 : O_CREAT | (mode[0] == 'a' ? O_APPEND : O_TRUNC);
-    const int how = strchr(mode, '+') != NULL ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
-    const int fd = ls_sim_disk_open(path, flags | how, 0666);
-    if (fd < 0) return NULL;
-    return fopencookie((void *)(intptr_t)fd, mode,
-                       (cookie_io_functions_t){stream_read, stream_write, stream_seek, stream_close});
+    errno = ENOENT; /* the times of processors are those of another world */
+    if (strncmp(path, "/proc/", 6) == 0) return NULL;
+    if (ls_sim_path_is(path)) ls_sim_fail("fopen of %s: streams are not simulated", path);
+    if (real == NULL) real = (FILE *(*)(const char *, const char *))ls_sim_real("fopen");
+    return real(path, mode);
 }
 
-/* ---- the names with 64 ------------------------------------------------------------------------------------------ */
+/* ---- other names ------------------------------------------------------------------------------------------------ */
 
 #define SAME(new, old) __asm__(".globl " #new "\n.type " #new ", @function\n.set " #new ", " #old)
 SAME(open64, open);
@@ -433,6 +318,7 @@ SAME(fdatasync, fsync);
 SAME(fopen64, fopen);
 SAME(stat64, stat);
 SAME(lstat64, lstat);
+SAME(remove, unlink);
 
 int fstat64(int fd, struct stat64 *out)
 {

@@ -32,6 +32,7 @@ typedef struct free_block {
 static struct {
     uintptr_t next, end, pages; /* the free part of the latest chunk; the first page that was never used */
     free_block *lists[CLASSES];
+    unsigned blocks;  /* that are in use */
     atomic_flag busy; /* a thread of the system that ends may free beside the one that has the turn */
 } arena;
 
@@ -99,8 +100,14 @@ static void *allocate(size_t size)
             result = (void *)(at + HEAD_BYTES);
         }
     }
+    arena.blocks += result != NULL;
     atomic_flag_clear(&arena.busy);
     return result;
+}
+
+unsigned ls_sim_blocks(void)
+{
+    return arena.blocks;
 }
 
 static head *head_of(const void *block)
@@ -125,6 +132,7 @@ void free(void *block)
     memset(f, FREED, h->size < PAGE_BYTES ? h->size : PAGE_BYTES);
     f->next = arena.lists[h->class];
     arena.lists[h->class] = f;
+    arena.blocks--;
     atomic_flag_clear(&arena.busy);
 }
 
@@ -172,23 +180,7 @@ int posix_memalign(void **out, size_t alignment, size_t size)
     return block != NULL ? 0 : ENOMEM;
 }
 
-void *aligned_alloc(size_t alignment, size_t size)
-{
-    return memalign(alignment, size);
-}
-
-int mallopt(int name, int value)
-{
-    (void)name;
-    (void)value;
-    return 1;
-}
-
-int malloc_trim(size_t pad)
-{
-    (void)pad;
-    return 0;
-}
+void *aligned_alloc(size_t alignment, size_t size) __attribute__((alias("memalign")));
 
 /* Stacks of threads, and other memory without a file; files are those of the system. */
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
@@ -198,12 +190,8 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
         at = (void *)take_pages(bytes);
         atomic_flag_clear(&arena.busy);
         if (at != NULL && protection == PROT_NONE) (void)mprotect(at, bytes, protection);
-        if (at != NULL) return at;
-        errno = ENOMEM;
-        return MAP_FAILED;
+        return at != NULL ? at : (void *)(intptr_t)ls_sim_failed(ENOMEM);
     }
     const long result = ls_sim_syscall(SYS_mmap, (long)at, (long)bytes, protection, flags, fd, offset);
-    if (result >= 0 || result < -PAGE_BYTES) return (void *)result;
-    errno = (int)-result;
-    return MAP_FAILED;
+    return result >= 0 || result < -PAGE_BYTES ? (void *)result : (void *)(intptr_t)ls_sim_failed((int)-result);
 }

@@ -11,6 +11,7 @@
  * reported once; a close with unread data is a reset; data for a closed socket are answered by a reset. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -103,17 +104,11 @@ static sock *sock_of(int fd)
     return (sock *)(void *)ls_sim_file_of(fd, &sock_kind);
 }
 
-static int failed(int error)
-{
-    errno = error;
-    return -1;
-}
-
 static int take_error(sock *s)
 {
     const int error = s->error;
     s->error = 0;
-    return failed(error);
+    return ls_sim_failed(error);
 }
 
 static uint16_t *port_of(struct sockaddr_storage *at)
@@ -162,13 +157,13 @@ static sock *find(int type, bool listens, const struct sockaddr_storage *to, soc
 int socket(int family, int type, int protocol)
 {
     (void)protocol;
-    ls_sim_call("socket", type);
-    if (family != AF_INET && family != AF_INET6 && family != AF_UNIX) return failed(EAFNOSUPPORT);
+    ls_sim_call();
+    if (family != AF_INET && family != AF_INET6 && family != AF_UNIX) return ls_sim_failed(EAFNOSUPPORT);
     sock *const s = new_sock(family, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC));
     const int fd = ls_sim_fd_open(&s->file, &sock_kind, !(type & SOCK_NONBLOCK));
     if (fd < 0) {
         drop(s);
-        return failed(EMFILE);
+        return ls_sim_failed(EMFILE);
     }
     ls_sim_step("socket", fd, type);
     return fd;
@@ -184,20 +179,20 @@ static void bind_free_port(sock *s)
 
 int bind(int fd, const struct sockaddr *at, socklen_t len)
 {
-    ls_sim_call("bind", fd);
+    ls_sim_call();
     sock *const s = sock_of(fd);
     struct sockaddr_storage to = {0};
     if (s == NULL) return -1;
-    if (s->is_bound || len > sizeof to) return failed(EINVAL);
+    if (s->is_bound || len > sizeof to) return ls_sim_failed(EINVAL);
     memcpy(&to, at, len);
-    if (to.ss_family != s->family) return failed(EAFNOSUPPORT);
+    if (to.ss_family != s->family) return ls_sim_failed(EAFNOSUPPORT);
     const bool is_free_port = s->family != AF_UNIX && *port_of(&to) == 0;
     for (const sock *other = all; other != NULL && !is_free_port; other = other->next)
         if (other->type == s->type && other->is_bound && !other->is_closed && other->state != CONNECTED &&
             other->state != BROKEN && other->family == s->family && !(other->reuses_port && s->reuses_port) &&
             (is_at(other, &to, len) || (s->family != AF_UNIX && is_any(&to) &&
                                         *port_of((struct sockaddr_storage *)&other->local) == *port_of(&to))))
-            return failed(EADDRINUSE);
+            return ls_sim_failed(EADDRINUSE);
     s->local = to;
     s->local_len = len;
     s->is_bound = !is_free_port;
@@ -207,10 +202,10 @@ int bind(int fd, const struct sockaddr *at, socklen_t len)
 
 int listen(int fd, int backlog)
 {
-    ls_sim_call("listen", fd);
+    ls_sim_call();
     sock *const s = sock_of(fd);
     if (s == NULL) return -1;
-    if (s->type == SOCK_DGRAM) return failed(EOPNOTSUPP);
+    if (s->type == SOCK_DGRAM) return ls_sim_failed(EOPNOTSUPP);
     if (!s->is_bound) bind_free_port(s);
     s->state = LISTENS;
     s->waiting_max = (unsigned)backlog + 1;
@@ -235,9 +230,16 @@ static void set_link(sock *a, sock *b)
         ends[i]->latency_ns = latency_ns;
         ends[i]->bytes_per_s = rate;
         ends[i]->queue_bytes = (size_t)QUEUE_FEWEST
-                               << (latency_ns == 0 ? QUEUE_DOUBLINGS - 1 : ls_sim_below(QUEUE_DOUBLINGS));
+                               << (rate > 0 ? 0 : latency_ns == 0 ? QUEUE_DOUBLINGS - 1 : ls_sim_below(QUEUE_DOUBLINGS));
         ends[i]->queue = malloc(ends[i]->queue_bytes);
     }
+}
+
+void ls_sim_calm(void)
+{
+    ls_sim_faults_now =
+        (ls_sim_faults){.latency_us_max = ls_sim_faults_now.latency_us_max, .preempt = ls_sim_faults_now.preempt};
+    for (sock *s = all; s != NULL; s = s->next) s->bytes_per_s = 0;
 }
 
 /* Let fn(to, n) happen when what is sent now arrives, after all that was sent before. */
@@ -274,6 +276,7 @@ static void reset_arrives(void *arg, uint64_t unused)
         ls_sim_step("reset arrives", (int64_t)s->readable, 0);
         ls_sim_changed(&s->file, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     }
+    if (s->other != NULL && s->other->is_closed) separate(s->other); /* no end follows */
     separate(s);
     drop(s);
 }
@@ -347,9 +350,9 @@ static ssize_t stream_send(sock *s, const struct iovec *vector, size_t count)
 {
     size_t left, sent = 0;
     if (s->error != 0) return take_error(s);
-    if (s->state == CONNECTING) return failed(EAGAIN);
-    if (s->state == UNCONNECTED || s->state == LISTENS) return failed(ENOTCONN);
-    if (s->has_sent_end || s->state == BROKEN || s->other == NULL) return failed(EPIPE);
+    if (s->state == CONNECTING) return ls_sim_failed(EAGAIN);
+    if (s->state == UNCONNECTED || s->state == LISTENS) return ls_sim_failed(ENOTCONN);
+    if (s->has_sent_end || s->state == BROKEN || s->other == NULL) return ls_sim_failed(EPIPE);
     for (size_t i = 0; i < count && (left = room(s) - sent * s->other->is_closed) > 0; i++) {
         const size_t len = vector[i].iov_len < left ? vector[i].iov_len : left;
         if (!s->other->is_closed) put(s->other, vector[i].iov_base, len);
@@ -359,7 +362,7 @@ static ssize_t stream_send(sock *s, const struct iovec *vector, size_t count)
     size_t wanted = 0;
     for (size_t i = 0; i < count; i++) wanted += vector[i].iov_len;
     s->found_no_room = sent < wanted;
-    if (sent == 0 && wanted > 0) return failed(EAGAIN);
+    if (sent == 0 && wanted > 0) return ls_sim_failed(EAGAIN);
     send_pieces(s, sent);
     return (ssize_t)sent;
 }
@@ -369,9 +372,9 @@ static ssize_t stream_receive(sock *s, const struct iovec *vector, size_t count,
     size_t taken = 0;
     if (s->readable == 0) {
         if (s->error != 0) return take_error(s);
-        if (s->state == UNCONNECTED || s->state == LISTENS) return failed(ENOTCONN);
+        if (s->state == UNCONNECTED || s->state == LISTENS) return ls_sim_failed(ENOTCONN);
         if (s->has_received_end || s->state == BROKEN) return 0;
-        return failed(EAGAIN);
+        return ls_sim_failed(EAGAIN);
     }
     for (size_t i = 0; i < count && taken < s->readable; i++) {
         const size_t len = vector[i].iov_len < s->readable - taken ? vector[i].iov_len : s->readable - taken;
@@ -466,25 +469,17 @@ static int connect_datagram(sock *s, const struct sockaddr *to, socklen_t len)
 
 int connect(int fd, const struct sockaddr *to, socklen_t len)
 {
-    ls_sim_call("connect", fd);
+    ls_sim_call();
     sock *const s = sock_of(fd);
     if (s == NULL) return -1;
-    if (len > sizeof s->remote) return failed(EINVAL);
+    if (len > sizeof s->remote) return ls_sim_failed(EINVAL);
     if (s->type == SOCK_DGRAM) return connect_datagram(s, to, len);
-    if (s->state == CONNECTED) return failed(EISCONN);
-    if (s->state == CONNECTING) return failed(EALREADY);
+    if (s->state == CONNECTED) return ls_sim_failed(EISCONN);
+    if (s->state == CONNECTING) return ls_sim_failed(EALREADY);
     memset(&s->remote, 0, sizeof s->remote);
     memcpy(&s->remote, to, len);
     s->remote_len = len;
     ls_sim_step("connect", fd, 0);
-    if (s->family == AF_UNIX) {
-        sock *const listener = find(s->type, true, &s->remote, len);
-        if (listener == NULL) return failed(ECONNREFUSED);
-        if (listener->waiting_count == listener->waiting_max) return failed(EAGAIN);
-        s->state = CONNECTED;
-        (void)make_accepted(s, listener);
-        return 0;
-    }
     if (!s->is_bound) {
         ((struct sockaddr_storage *)&s->local)->ss_family = s->remote.ss_family;
         memcpy(&s->local, &s->remote, len);
@@ -500,8 +495,8 @@ int connect(int fd, const struct sockaddr *to, socklen_t len)
         ls_sim_at(ls_sim_now_ns() + lost_ns, connect_ends, s, ETIMEDOUT);
     else
         ls_sim_at(ls_sim_now_ns() + s->latency_ns, connect_arrives, s, 0);
-    if (!s->file.waits) return failed(EINPROGRESS);
-    while (s->state == CONNECTING) (void)ls_sim_wait_for(&s->file, UINT64_MAX);
+    if (!s->file.waits) return ls_sim_failed(EINPROGRESS);
+    while (s->state == CONNECTING) (void)ls_sim_wait(&s->file, UINT64_MAX);
     return s->error != 0 ? take_error(s) : 0;
 }
 
@@ -515,18 +510,18 @@ static void give_address(const struct sockaddr_storage *from, socklen_t from_len
 
 int accept4(int fd, struct sockaddr *from, socklen_t *from_len, int flags)
 {
-    ls_sim_call("accept", fd);
+    ls_sim_call();
     sock *const s = sock_of(fd);
     if (s == NULL) return -1;
-    if (s->state != LISTENS) return failed(EINVAL);
+    if (s->state != LISTENS) return ls_sim_failed(EINVAL);
     while (s->waiting_count == 0) {
-        if (!s->file.waits) return failed(EAGAIN);
-        (void)ls_sim_wait_for(&s->file, UINT64_MAX);
+        if (!s->file.waits) return ls_sim_failed(EAGAIN);
+        (void)ls_sim_wait(&s->file, UINT64_MAX);
     }
     sock *const accepted = s->waiting[0];
     const bool is_aborted = ls_sim_chance(ls_sim_faults_now.accept_error);
     const int new = is_aborted ? -1 : ls_sim_fd_open(&accepted->file, &sock_kind, !(flags & SOCK_NONBLOCK));
-    if (new < 0 && !is_aborted) return failed(EMFILE);
+    if (new < 0 && !is_aborted) return ls_sim_failed(EMFILE);
     memmove(s->waiting, s->waiting + 1, --s->waiting_count * sizeof(sock *));
     ls_sim_step("accept", new, s->waiting_count);
     if (is_aborted) {
@@ -534,7 +529,7 @@ int accept4(int fd, struct sockaddr *from, socklen_t *from_len, int flags)
         if (accepted->other != NULL) travel(accepted->other, reset_arrives, 0, 0);
         separate(accepted);
         drop(accepted);
-        return failed(ECONNABORTED);
+        return ls_sim_failed(ECONNABORTED);
     }
     give_address(&accepted->remote, accepted->remote_len, from, from_len);
     return new;
@@ -550,11 +545,15 @@ int socketpair(int family, int type, int protocol, int fds[2])
     sock *ends[2];
     const int plain = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
     (void)protocol;
-    ls_sim_call("socketpair", type);
+    ls_sim_call();
     for (int i = 0; i < 2; i++) {
         ends[i] = new_sock(family, plain);
         ends[i]->state = CONNECTED;
         fds[i] = ls_sim_fd_open(&ends[i]->file, &sock_kind, !(type & SOCK_NONBLOCK));
+    }
+    if (fds[0] < 0 || fds[1] < 0) {
+        for (int i = 0; i < 2; i++) fds[i] < 0 ? drop(ends[i]) : (void)close(fds[i]);
+        return ls_sim_failed(EMFILE);
     }
     set_link(ends[0], ends[1]);
     (ends[0]->other = ends[1])->refs++;
@@ -562,12 +561,21 @@ int socketpair(int family, int type, int protocol, int fds[2])
     return 0;
 }
 
+/* A pipe: a pair of which one end only reads, and breaks the other one when it is closed. */
+int pipe2(int fds[2], int flags)
+{
+    if (socketpair(AF_UNIX, SOCK_STREAM | (flags & O_NONBLOCK), 0, fds) < 0) return -1;
+    sock *const reads = sock_of(fds[0]);
+    reads->has_sent_end = reads->other->has_received_end = reads->resets_at_close = true;
+    return 0;
+}
+
 int shutdown(int fd, int how)
 {
-    ls_sim_call("shutdown", fd);
+    ls_sim_call();
     sock *const s = sock_of(fd);
     if (s == NULL) return -1;
-    if (s->state != CONNECTED) return failed(ENOTCONN);
+    if (s->state != CONNECTED) return ls_sim_failed(ENOTCONN);
     ls_sim_step("shutdown", fd, how);
     if (how != SHUT_RD) send_end(s);
     if (how != SHUT_WR) s->has_received_end = true;
@@ -587,7 +595,8 @@ static void sock_close(ls_sim_file *file)
         drop(w);
     }
     s->waiting_count = 0;
-    if (s->state == CONNECTED && s->type == SOCK_STREAM && (s->readable > 0 || s->resets_at_close)) {
+    if (s->type == SOCK_STREAM &&
+        (s->state == CONNECTING || (s->state == CONNECTED && (s->readable > 0 || s->resets_at_close)))) {
         if (s->other != NULL) travel(s->other, reset_arrives, 0, 0);
         separate(s);
     } else {
@@ -657,13 +666,13 @@ static ssize_t datagram_send(sock *s, const struct msghdr *m)
     size_t len = 0;
     const bool has_to = m->msg_name != NULL && m->msg_namelen > 0;
     if (s->error != 0) return take_error(s);
-    if (!has_to && s->state != CONNECTED) return failed(EDESTADDRREQ);
-    if (has_to && m->msg_namelen < sizeof(struct sockaddr_in)) return failed(EINVAL);
+    if (!has_to && s->state != CONNECTED) return ls_sim_failed(EDESTADDRREQ);
+    if (has_to && m->msg_namelen < sizeof(struct sockaddr_in)) return ls_sim_failed(EINVAL);
     for (size_t i = 0; i < m->msg_iovlen; i++) len += m->msg_iov[i].iov_len;
-    if (len > 65507) return failed(EMSGSIZE);
+    if (len > 65507) return ls_sim_failed(EMSGSIZE);
     if (is_full_pair(s)) {
         s->found_no_room = true;
-        return failed(EAGAIN);
+        return ls_sim_failed(EAGAIN);
     }
     if (!s->is_bound && s->family != AF_UNIX) bind_free_port(s);
     if (ls_sim_chance(ls_sim_faults_now.datagram_lost)) return (ssize_t)len;
@@ -701,7 +710,7 @@ static ssize_t datagram_receive(sock *s, struct msghdr *m, bool peek)
     datagram *const d = s->datagrams;
     size_t at = 0;
     if (s->error != 0) return take_error(s);
-    if (d == NULL) return failed(EAGAIN);
+    if (d == NULL) return ls_sim_failed(EAGAIN);
     for (size_t i = 0; i < m->msg_iovlen && at < d->len; i++) {
         const size_t len = m->msg_iov[i].iov_len < d->len - at ? m->msg_iov[i].iov_len : d->len - at;
         memcpy(m->msg_iov[i].iov_base, d->bytes + at, len);
@@ -730,7 +739,7 @@ static ssize_t send_one(int fd, const struct msghdr *m, int flags)
     const bool waits = s != NULL && s->file.waits && !(flags & MSG_DONTWAIT);
     if (s == NULL) return -1;
     do n = s->type == SOCK_DGRAM ? datagram_send(s, m) : stream_send(s, m->msg_iov, m->msg_iovlen);
-    while (n < 0 && errno == EAGAIN && waits && ls_sim_wait_for(&s->file, UINT64_MAX));
+    while (n < 0 && errno == EAGAIN && waits && ls_sim_wait(&s->file, UINT64_MAX));
     ls_sim_step("send", fd, n);
     return n;
 }
@@ -745,14 +754,14 @@ static ssize_t receive_one(int fd, struct msghdr *m, int flags)
     do
         n = s->type == SOCK_DGRAM ? datagram_receive(s, m, flags & MSG_PEEK)
                                   : stream_receive(s, m->msg_iov, m->msg_iovlen, flags & MSG_PEEK);
-    while (n < 0 && errno == EAGAIN && waits && ls_sim_wait_for(&s->file, UINT64_MAX));
+    while (n < 0 && errno == EAGAIN && waits && ls_sim_wait(&s->file, UINT64_MAX));
     ls_sim_step("receive", fd, n);
     return n;
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-    ls_sim_call("send", fd);
+    ls_sim_call();
     return send_one(fd, m, flags);
 }
 
@@ -760,27 +769,13 @@ ssize_t sendto(int fd, const void *from, size_t len, int flags, const struct soc
 {
     struct iovec vector = {(void *)from, len};
     const struct msghdr m = {.msg_name = (void *)to, .msg_namelen = to_len, .msg_iov = &vector, .msg_iovlen = 1};
-    ls_sim_call("send", fd);
-    ssize_t sum = send_one(fd, &m, flags);
-    const sock *const s = sock_of(fd);
-    while (s != NULL && s->file.waits && sum > 0 && (size_t)sum < len) { /* a call that waits sends all */
-        vector = (struct iovec){(char *)from + sum, len - (size_t)sum};
-        const ssize_t n = send_one(fd, &m, flags);
-        if (n <= 0) break;
-        sum += n;
-    }
-    return sum;
+    ls_sim_call();
+    return send_one(fd, &m, flags);
 }
 
 ssize_t send(int fd, const void *from, size_t len, int flags)
 {
     return sendto(fd, from, len, flags, NULL, 0);
-}
-
-ssize_t recvmsg(int fd, struct msghdr *m, int flags)
-{
-    ls_sim_call("receive", fd);
-    return receive_one(fd, m, flags);
 }
 
 ssize_t recvfrom(int fd, void *restrict to, size_t len, int flags, struct sockaddr *restrict from,
@@ -789,7 +784,7 @@ ssize_t recvfrom(int fd, void *restrict to, size_t len, int flags, struct sockad
     struct iovec vector = {to, len};
     struct msghdr m = {
         .msg_name = from, .msg_namelen = from_len != NULL ? *from_len : 0, .msg_iov = &vector, .msg_iovlen = 1};
-    ls_sim_call("receive", fd);
+    ls_sim_call();
     const ssize_t n = receive_one(fd, &m, flags);
     if (n >= 0 && from_len != NULL) *from_len = m.msg_namelen;
     return n;
@@ -803,7 +798,7 @@ ssize_t recv(int fd, void *to, size_t len, int flags)
 int sendmmsg(int fd, struct mmsghdr *m, unsigned count, int flags)
 {
     unsigned n = 0;
-    ls_sim_call("send", fd);
+    ls_sim_call();
     for (; n < count; n++) {
         const ssize_t len = send_one(fd, &m[n].msg_hdr, flags);
         if (len < 0) break;
@@ -816,7 +811,7 @@ int recvmmsg(int fd, struct mmsghdr *m, unsigned count, int flags, struct timesp
 {
     unsigned n = 0;
     (void)timeout;
-    ls_sim_call("receive", fd);
+    ls_sim_call();
     for (; n < count; n++) {
         const ssize_t len = receive_one(fd, &m[n].msg_hdr, n > 0 ? flags | MSG_DONTWAIT : flags);
         if (len < 0) break;
@@ -829,16 +824,14 @@ static ssize_t sock_read(ls_sim_file *file, void *to, size_t len)
 {
     sock *const s = (sock *)(void *)file;
     struct iovec vector = {to, len};
-    if (s->type != SOCK_DGRAM) return stream_receive(s, &vector, 1, false);
-    return datagram_receive(s, &(struct msghdr){.msg_iov = &vector, .msg_iovlen = 1}, false);
+    return stream_receive(s, &vector, 1, false);
 }
 
 static ssize_t sock_write(ls_sim_file *file, const void *from, size_t len)
 {
     sock *const s = (sock *)(void *)file;
     struct iovec vector = {(void *)from, len};
-    if (s->type != SOCK_DGRAM) return stream_send(s, &vector, 1);
-    return datagram_send(s, &(struct msghdr){.msg_iov = &vector, .msg_iovlen = 1});
+    return stream_send(s, &vector, 1);
 }
 
 static const ls_sim_kind sock_kind = {
@@ -848,12 +841,12 @@ ssize_t sendfile(int to, int from, off_t *offset, size_t count)
 {
     enum { PART = 16384 };
     char part[PART];
-    ls_sim_call("sendfile", to);
+    ls_sim_call();
     sock *const s = sock_of(to);
     if (s == NULL) return -1;
     if (s->state == CONNECTED && s->other != NULL && room(s) == 0) {
         s->found_no_room = true;
-        return failed(EAGAIN);
+        return ls_sim_failed(EAGAIN);
     }
     if (s->state == CONNECTED && s->other != NULL && room(s) < count) count = room(s);
     const ssize_t n = pread(from, part, count < PART ? count : PART, *offset);
@@ -878,7 +871,7 @@ int getpeername(int fd, struct sockaddr *restrict out, socklen_t *restrict len)
 {
     const sock *const s = sock_of(fd);
     if (s == NULL) return -1;
-    if (s->state != CONNECTED) return failed(ENOTCONN);
+    if (s->state != CONNECTED) return ls_sim_failed(ENOTCONN);
     give_address(&s->remote, s->remote_len, out, len);
     return 0;
 }
@@ -899,20 +892,12 @@ int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *res
     sock *const s = sock_of(fd);
     int result = 0;
     if (s == NULL) return -1;
-    if (level == IPPROTO_UDP) return failed(ENOPROTOOPT); /* no segments: UDP_SEGMENT of udp(7) */
+    if (level == IPPROTO_UDP) return ls_sim_failed(ENOPROTOOPT); /* no segments: UDP_SEGMENT of udp(7) */
     if (level == SOL_SOCKET && name == SO_ERROR) {
         result = s->error;
         s->error = 0;
     } else if (level == SOL_SOCKET && name == SO_TYPE) {
         result = s->type;
-    } else if (level == SOL_SOCKET && name == SO_DOMAIN) {
-        result = s->family;
-    } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
-        result = s->state == LISTENS;
-    } else if (level == SOL_SOCKET && name == SO_PEERCRED && s->family == AF_UNIX) {
-        const struct ucred me = {getpid(), 0, 0};
-        memcpy(value, &me, *len < sizeof me ? *len : sizeof me);
-        return 0;
     }
     memset(value, 0, *len);
     memcpy(value, &result, *len < sizeof result ? *len : sizeof result);
@@ -925,12 +910,9 @@ int ioctl(int fd, unsigned long request, ...)
     va_start(args, request);
     void *const value = va_arg(args, void *);
     va_end(args);
-    if (!ls_sim_fd_is(fd)) {
-        const long result = ls_sim_syscall(SYS_ioctl, fd, (long)request, (long)value, 0, 0, 0);
-        return result < 0 ? failed((int)-result) : (int)result;
-    }
+    if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_ioctl, fd, (long)request, (long)value, 0, 0, 0));
     const sock *const s = sock_of(fd);
-    if (s == NULL || request != FIONREAD) return failed(ENOTTY);
+    if (s == NULL || request != FIONREAD) return ls_sim_failed(ENOTTY);
     *(int *)value = s->type == SOCK_DGRAM ? (s->datagrams != NULL ? (int)s->datagrams->len : 0) : (int)s->readable;
     return 0;
 }
@@ -954,6 +936,5 @@ long syscall(long number, ...)
     case SYS_sched_setattr: return 0; /* one thread runs at a time */
     default: break;
     }
-    const long result = ls_sim_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    return result < 0 ? failed((int)-result) : result;
+    return ls_sim_result(ls_sim_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]));
 }

@@ -31,8 +31,6 @@ static struct {
     unsigned fds_max;      /* RLIMIT_NOFILE; 0: the most there are */
 } table;
 
-static const char any_change; /* poll(2) waits for a change of any file */
-
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
 bool ls_sim_fd_is(int fd)
@@ -53,10 +51,7 @@ int ls_sim_fd_open(ls_sim_file *file, const ls_sim_kind *kind, bool waits)
     const unsigned most = table.fds_max > 0 && table.fds_max < LS_SIM_FDS_MAX ? table.fds_max : LS_SIM_FDS_MAX;
     unsigned at = table.lowest;
     while (at < most && table.files[at] != NULL) at++;
-    if (at >= most || ls_sim_chance(ls_sim_faults_now.no_descriptors)) {
-        errno = EMFILE;
-        return -1;
-    }
+    if (at >= most || ls_sim_chance(ls_sim_faults_now.no_descriptors)) return ls_sim_failed(EMFILE);
     table.lowest = at + 1;
     file->kind = kind;
     file->waits = waits;
@@ -121,12 +116,6 @@ void ls_sim_changed(ls_sim_file *file, unsigned events)
         ls_sim_wake_one(w->set);
     }
     ls_sim_wake_all(file);
-    ls_sim_wake_all(&any_change);
-}
-
-bool ls_sim_wait_for(ls_sim_file *file, uint64_t until_ns)
-{
-    return ls_sim_wait(file, until_ns);
 }
 
 static unsigned holds(const struct ls_sim_watch *w)
@@ -137,7 +126,7 @@ static unsigned holds(const struct ls_sim_watch *w)
 int epoll_create1(int flags)
 {
     (void)flags;
-    ls_sim_call("epoll_create", 0);
+    ls_sim_call();
     epoll_set *const set = calloc(1, sizeof *set);
     set->ready_last = &set->ready;
     const int fd = ls_sim_fd_open(&set->file, &epoll_kind, true);
@@ -163,19 +152,13 @@ static void unlink_watch(struct ls_sim_watch *w)
 
 int epoll_ctl(int epfd, int operation, int fd, struct epoll_event *event)
 {
-    ls_sim_call("epoll_ctl", fd);
+    ls_sim_call();
     epoll_set *const set = (epoll_set *)(void *)ls_sim_file_of(epfd, &epoll_kind);
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     struct ls_sim_watch *w = NULL;
     const bool is_of_system = fd >= 0 && !ls_sim_fd_is(fd) && fcntl(fd, F_GETFD, 0L) >= 0;
-    if (set == NULL || (file == NULL && !is_of_system)) {
-        errno = EBADF;
-        return -1;
-    }
-    if (is_of_system || file->kind->poll == NULL) {
-        errno = EPERM;
-        return -1;
-    }
+    if (set == NULL || (file == NULL && !is_of_system)) return ls_sim_failed(EBADF);
+    if (is_of_system || file->kind->poll == NULL) return ls_sim_failed(EPERM);
     for (w = file->watches; w != NULL && (w->set != set || w->fd != fd);) w = w->next_of_file;
     if (operation == EPOLL_CTL_ADD ? w != NULL : w == NULL) {
         errno = operation == EPOLL_CTL_ADD ? EEXIST : ENOENT;
@@ -228,7 +211,7 @@ static uint64_t end_of(int timeout_ms)
 
 int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout_ms)
 {
-    ls_sim_call("epoll_wait", timeout_ms);
+    ls_sim_call();
     epoll_set *const set = (epoll_set *)(void *)ls_sim_file_of(epfd, &epoll_kind);
     const uint64_t until_ns = end_of(timeout_ms);
     if (set == NULL) return -1;
@@ -247,12 +230,7 @@ static void epoll_close(ls_sim_file *file)
     free(set);
 }
 
-static unsigned epoll_poll(ls_sim_file *file)
-{
-    return ((epoll_set *)(void *)file)->ready != NULL ? EPOLLIN : 0;
-}
-
-static const ls_sim_kind epoll_kind = {.name = "epoll", .poll = epoll_poll, .close = epoll_close};
+static const ls_sim_kind epoll_kind = {.name = "epoll", .close = epoll_close};
 
 /* ---- eventfd and timerfd: a counter ----------------------------------------------------------------------------- */
 
@@ -265,16 +243,6 @@ typedef struct counter {
 static unsigned counter_poll(ls_sim_file *file)
 {
     return (((counter *)(void *)file)->value > 0 ? EPOLLIN : 0) | EPOLLOUT;
-}
-
-static ssize_t counter_read(ls_sim_file *file, void *to, size_t len)
-{
-    counter *const c = (counter *)(void *)file;
-    errno = len < sizeof c->value ? EINVAL : EAGAIN;
-    if (len < sizeof c->value || c->value == 0) return -1;
-    memcpy(to, &c->value, sizeof c->value);
-    c->value = 0;
-    return sizeof c->value;
 }
 
 static ssize_t counter_write(ls_sim_file *file, const void *from, size_t len)
@@ -301,13 +269,12 @@ static void counter_close(ls_sim_file *file)
 }
 
 static const ls_sim_kind event_kind = {
-    .name = "eventfd", .poll = counter_poll, .read = counter_read, .write = counter_write, .close = counter_close};
-static const ls_sim_kind timer_kind = {
-    .name = "timerfd", .poll = counter_poll, .read = counter_read, .close = counter_close};
+    .name = "eventfd", .poll = counter_poll, .write = counter_write, .close = counter_close};
+static const ls_sim_kind timer_kind = {.name = "timerfd", .poll = counter_poll, .close = counter_close};
 
 static int open_counter(const ls_sim_kind *kind, unsigned value)
 {
-    ls_sim_call(kind->name, value);
+    ls_sim_call();
     counter *const c = calloc(1, sizeof *c);
     c->value = value;
     c->refs = 1;
@@ -342,7 +309,7 @@ static void timer_fired(void *arg, uint64_t setting)
 int timerfd_settime(int fd, int flags, const struct itimerspec *wanted, struct itimerspec *before)
 {
     (void)before;
-    ls_sim_call("timerfd_settime", fd);
+    ls_sim_call();
     counter *const c = (counter *)(void *)ls_sim_file_of(fd, &timer_kind);
     if (c == NULL) return -1;
     uint64_t ns = (uint64_t)wanted->it_value.tv_sec * 1000000000 + (uint64_t)wanted->it_value.tv_nsec;
@@ -355,125 +322,30 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *wanted, struct i
     return 0;
 }
 
-/* ---- pipes ------------------------------------------------------------------------------------------------------ */
-
-enum { PIPE_BYTES = 65536 };
-
-typedef struct pipe_ends {
-    ls_sim_file ends[2]; /* to read, to write */
-    bool is_closed[2];
-    size_t first, count;
-    char bytes[PIPE_BYTES];
-} pipe_ends;
-
-static const ls_sim_kind read_end, write_end;
-
-static pipe_ends *pipe_of(ls_sim_file *file)
-{
-    return (pipe_ends *)(void *)(file - (file->kind == &write_end));
-}
-
-static unsigned pipe_poll(ls_sim_file *file)
-{
-    const pipe_ends *const p = pipe_of(file);
-    if (file->kind == &read_end) return (p->count > 0 ? EPOLLIN : 0) | (p->is_closed[1] ? EPOLLHUP : 0);
-    return (p->count < PIPE_BYTES ? EPOLLOUT : 0) | (p->is_closed[0] ? EPOLLERR : 0);
-}
-
-static ssize_t pipe_read(ls_sim_file *file, void *to, size_t len)
-{
-    pipe_ends *const p = pipe_of(file);
-    errno = EAGAIN;
-    if (p->count == 0) return p->is_closed[1] ? 0 : -1;
-    if (len > p->count) len = p->count;
-    for (size_t i = 0; i < len; i++) ((char *)to)[i] = p->bytes[(p->first + i) % PIPE_BYTES];
-    p->first = (p->first + len) % PIPE_BYTES;
-    p->count -= len;
-    ls_sim_changed(&p->ends[1], EPOLLOUT);
-    return (ssize_t)len;
-}
-
-static ssize_t pipe_write(ls_sim_file *file, const void *from, size_t len)
-{
-    pipe_ends *const p = pipe_of(file);
-    errno = p->is_closed[0] ? EPIPE : EAGAIN;
-    if (p->is_closed[0] || p->count == PIPE_BYTES) return -1;
-    if (len > PIPE_BYTES - p->count) len = PIPE_BYTES - p->count;
-    for (size_t i = 0; i < len; i++) p->bytes[(p->first + p->count + i) % PIPE_BYTES] = ((const char *)from)[i];
-    p->count += len;
-    ls_sim_changed(&p->ends[0], EPOLLIN);
-    return (ssize_t)len;
-}
-
-static void pipe_close(ls_sim_file *file)
-{
-    pipe_ends *const p = pipe_of(file);
-    const bool writes = file->kind == &write_end;
-    p->is_closed[writes] = true;
-    if (p->is_closed[!writes])
-        free(p);
-    else
-        ls_sim_changed(&p->ends[!writes], EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLERR);
-}
-
-static const ls_sim_kind read_end = {.name = "pipe", .poll = pipe_poll, .read = pipe_read, .close = pipe_close};
-static const ls_sim_kind write_end = {.name = "pipe", .poll = pipe_poll, .write = pipe_write, .close = pipe_close};
-
-int pipe2(int fds[2], int flags)
-{
-    ls_sim_call("pipe", 0);
-    pipe_ends *const p = calloc(1, sizeof *p);
-    if ((fds[0] = ls_sim_fd_open(&p->ends[0], &read_end, !(flags & O_NONBLOCK))) < 0) {
-        free(p);
-        return -1;
-    }
-    if ((fds[1] = ls_sim_fd_open(&p->ends[1], &write_end, !(flags & O_NONBLOCK))) >= 0) return 0;
-    p->is_closed[1] = true;
-    close(fds[0]);
-    errno = EMFILE;
-    return -1;
-}
-
-int pipe(int fds[2])
-{
-    return pipe2(fds, 0);
-}
-
-static void system_close(ls_sim_file *file)
-{
-    (void)file;
-}
-
-static const ls_sim_kind system_kind = {.name = "system", .close = system_close};
+static const ls_sim_kind system_kind = {.name = "system"};
 
 /* ---- calls of all files ----------------------------------------------------------------------------------------- */
 
 ssize_t read(int fd, void *to, size_t len)
 {
     if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_read, fd, (long)to, (long)len, 0, 0, 0));
-    ls_sim_call("read", fd);
+    ls_sim_call();
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) return -1;
-    if (file->kind->read == NULL) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (file->kind->read == NULL) return ls_sim_failed(EINVAL);
     ssize_t n;
     while ((n = file->kind->read(file, to, len)) < 0 && errno == EAGAIN && file->waits)
-        (void)ls_sim_wait_for(file, UINT64_MAX);
+        (void)ls_sim_wait(file, UINT64_MAX);
     return n;
 }
 
 ssize_t write(int fd, const void *from, size_t len)
 {
     if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_write, fd, (long)from, (long)len, 0, 0, 0));
-    ls_sim_call("write", fd);
+    ls_sim_call();
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) return -1;
-    if (file->kind->write == NULL) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (file->kind->write == NULL) return ls_sim_failed(EINVAL);
     size_t sum = 0;
     for (ssize_t n; sum < len || len == 0;) { /* a call that waits writes all */
         if ((n = file->kind->write(file, (const char *)from + sum, len - sum)) >= 0) {
@@ -482,7 +354,7 @@ ssize_t write(int fd, const void *from, size_t len)
         } else if (errno != EAGAIN || !file->waits) {
             return sum > 0 ? (ssize_t)sum : -1;
         } else {
-            (void)ls_sim_wait_for(file, UINT64_MAX);
+            (void)ls_sim_wait(file, UINT64_MAX);
         }
     }
     return (ssize_t)sum;
@@ -504,7 +376,7 @@ ssize_t writev(int fd, const struct iovec *vector, int count)
 int close(int fd)
 {
     if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_close, fd, 0, 0, 0, 0, 0));
-    ls_sim_call("close", fd);
+    ls_sim_call();
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) ls_sim_fail("close(%d): it is not open", fd);
     const unsigned at = (unsigned)(fd - LS_SIM_FD_FIRST);
@@ -514,7 +386,7 @@ int close(int fd)
     if (at < table.lowest) table.lowest = at;
     if (--file->refs > 0) return 0;
     while (file->watches != NULL) unlink_watch(file->watches);
-    file->kind->close(file);
+    if (file->kind->close != NULL) file->kind->close(file);
     return 0;
 }
 
@@ -568,25 +440,21 @@ int fstat(int fd, struct stat *out)
 
 int poll(struct pollfd *wanted, nfds_t count, int timeout_ms)
 {
-    const uint64_t until_ns = end_of(timeout_ms);
-    ls_sim_call("poll", timeout_ms);
-    for (nfds_t i = 0; i < count; i++) /* a descriptor of the system, such as standard output, is always ready */
-        if (wanted[i].fd >= 0 && !ls_sim_fd_is(wanted[i].fd))
+    int n = 0;
+    ls_sim_call();
+    for (nfds_t i = 0; i < count; i++) {
+        const ls_sim_file *const file = ls_sim_file_of(wanted[i].fd, NULL);
+        wanted[i].revents = 0;
+        if (wanted[i].fd < 0) continue;
+        if (!ls_sim_fd_is(wanted[i].fd)) /* standard output, always ready */
             return (int)ls_sim_result(ls_sim_syscall(SYS_poll, (long)wanted, (long)count, 0, 0, 0, 0));
-    for (;;) {
-        int n = 0;
-        for (nfds_t i = 0; i < count; i++) {
-            const ls_sim_file *const file = wanted[i].fd < 0 ? NULL : ls_sim_file_of(wanted[i].fd, NULL);
-            wanted[i].revents = 0;
-            if (wanted[i].fd < 0) continue;
-            wanted[i].revents = file == NULL ? POLLNVAL
-                                             : (short)(file->kind->poll((ls_sim_file *)file) &
-                                                       ((unsigned)wanted[i].events | POLLHUP | POLLERR));
-            n += wanted[i].revents != 0;
-        }
-        if (n > 0 || timeout_ms == 0 || ls_sim_now_ns() >= until_ns) return n;
-        (void)ls_sim_wait(&any_change, until_ns);
+        wanted[i].revents = file == NULL ? POLLNVAL
+                                         : (short)(file->kind->poll((ls_sim_file *)file) &
+                                                   ((unsigned)wanted[i].events | POLLHUP | POLLERR));
+        n += wanted[i].revents != 0;
     }
+    if (n == 0 && timeout_ms != 0) ls_sim_fail("poll(2) does not wait here");
+    return n;
 }
 
 int getrlimit(__rlimit_resource_t which, struct rlimit *out)
@@ -606,6 +474,5 @@ int setrlimit(__rlimit_resource_t which, const struct rlimit *limit)
 int inotify_init1(int flags)
 {
     (void)flags;
-    errno = EMFILE;
-    return -1;
+    return ls_sim_failed(EMFILE);
 }

@@ -1,12 +1,17 @@
 /* sim_thread.c - threads of which one has the turn, mutexes and condition variables. See sim.h.
  *
  * A thread that waits gives the turn to a thread that can run, drawn from the seed; when none can, the time moves to
- * the next event. A thread that ends gives the turn away first, and the next thread waits for the system's thread to
- * end before it continues, so that destructors of thread-local data run alone as well.
+ * the next event.
+ *
+ * One thread of the system, the first, runs all of them: the turn is a change of its stack and of the register fs, by
+ * which code finds thread-local data, without the kernel. Each further thread of the system lends its stack and its
+ * thread-local data, and sleeps meanwhile. When its function has ended it is woken, and awaited, so that destructors of
+ * thread-local data run alone as well.
  *
  * A mutex is what its memory in the C library's layout says: the number of the thread that has locked it, how often,
  * and its kind. A condition variable is an address to wait for, and the clock of its waits. */
 #define _GNU_SOURCE
+#include <asm/prctl.h>
 #include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
@@ -16,27 +21,27 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "port/sim/sim.h"
 
-enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, SIGNALS_MAX = 4, FUNCTIONS_PER_TURN = 1000000 };
+enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, FUNCTIONS_PER_TURN = 1000000 };
+enum { LENT_BYTES = 4096, HAS_WRFSBASE = 2 /* AT_HWCAP2 */ };
 
 typedef struct sim_thread {
     enum { FREE, RUNS, WAITS, ENDED } state; /* RUNS: has the turn, or can get it */
     unsigned number;
-    _Atomic uint32_t turn; /* a futex: 1 when this thread has it */
+    void **stack;          /* while others have the turn: its registers are there */
+    _Atomic uint32_t step; /* a futex of the thread of the system: 1, its stack can be used; 2, it continues */
     const void *object;    /* waits for it */
     uint64_t until_ns;
-    bool woken, detached;
+    bool woken;
     pthread_t real;
     void *(*fn)(void *arg);
     void *arg, *result;
-    int signals[SIGNALS_MAX];
-    union sigval values[SIGNALS_MAX];
-    unsigned signal_count;
     uint64_t cpu_ns; /* computed so far */
 } sim_thread;
 
@@ -50,42 +55,64 @@ typedef struct cond {
     clockid_t clock; /* CLOCK_REALTIME is 0, which is also what a static initializer says */
 } cond;
 
-static sim_thread threads[THREADS_MAX];
+static sim_thread threads[THREADS_MAX], *threads_end = threads; /* all before it were used */
 static unsigned last_number;
 static sim_thread *ending; /* has given the turn away for the last time: must be joined */
 static _Thread_local sim_thread *self;
 
 /* ---- the turn --------------------------------------------------------------------------------------------------- */
 
-static void wait_for_turn(sim_thread *t)
+/* Save the registers that a function keeps, and the stack at *from; continue with those of `to`. */
+void ls_sim_switch(void ***from, void **to);
+__asm__(".text\n"
+        ".globl ls_sim_switch\n"
+        "ls_sim_switch:\n"
+        "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
+        "    mov %rsp, (%rdi)\n"
+        "    mov %rsi, %rsp\n"
+        "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
+        "    ret\n");
+enum { SAVED_REGISTERS = 6 };
+
+static void futex(_Atomic uint32_t *at, int operation, uint32_t value)
 {
-    while (atomic_load(&t->turn) == 0) (void)ls_sim_syscall(SYS_futex, (long)&t->turn, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
-    atomic_store(&t->turn, 0);
+    (void)ls_sim_syscall(SYS_futex, (long)at, operation, value, 0, 0, 0);
+}
+
+static void await_step(sim_thread *t, uint32_t step)
+{
+    for (uint32_t now; (now = atomic_load(&t->step)) < step;) futex(&t->step, FUTEX_WAIT_PRIVATE, now);
+}
+
+static void set_step(sim_thread *t, uint32_t step)
+{
+    atomic_store(&t->step, step);
+    futex(&t->step, FUTEX_WAKE_PRIVATE, 1);
+}
+
+static void give_turn(sim_thread *from, sim_thread *to)
+{
+    const pthread_t fs = to->real; /* in the C library of x86-64 */
+    if (getauxval(AT_HWCAP2) & HAS_WRFSBASE)
+        __asm__ volatile("wrfsbase %0" : : "r"(fs) : "memory");
+    else
+        (void)ls_sim_syscall(SYS_arch_prctl, ARCH_SET_FS, (long)fs, 0, 0, 0, 0);
+    ls_sim_switch(&from->stack, to->stack);
     if (ending != NULL) {
         static int (*real_join)(pthread_t, void **);
         if (real_join == NULL) real_join = (int (*)(pthread_t, void **))ls_sim_real("pthread_join");
         sim_thread *const ended = ending;
         ending = NULL;
+        set_step(ended, 2);
         (void)real_join(ended->real, NULL);
-        if (ended->detached) ended->state = FREE;
     }
 }
 
-static void send_signals(sim_thread *t)
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 {
-    static int (*real_send)(pthread_t, int, const union sigval);
-    if (real_send == NULL) real_send = (int (*)(pthread_t, int, const union sigval))ls_sim_real("pthread_sigqueue");
-    while (t->signal_count > 0) {
-        t->signal_count--;
-        (void)real_send(pthread_self(), t->signals[t->signal_count], t->values[t->signal_count]);
-    }
-}
-
-static void give_turn(sim_thread *to)
-{
-    if (to == self) return;
-    atomic_store(&to->turn, 1);
-    (void)ls_sim_syscall(SYS_futex, (long)&to->turn, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    (void)how;
+    (void)set;
+    return before != NULL ? sigemptyset(before) : 0;
 }
 
 /* A thread that can run. While all threads wait, the time moves to the next event. */
@@ -96,7 +123,7 @@ static sim_thread *pick(void)
         uint64_t earliest_ns;
         ls_sim_run_events();
         earliest_ns = ls_sim_next_event();
-        for (sim_thread *t = threads; t < threads + THREADS_MAX && t < threads + last_number; t++) {
+        for (sim_thread *t = threads; t < threads_end; t++) {
             if (t->state == WAITS && t->until_ns <= ls_sim_now_ns()) t->state = RUNS;
             if (t->state == WAITS && t->until_ns < earliest_ns) earliest_ns = t->until_ns;
             if (t->state == RUNS) count++;
@@ -117,10 +144,8 @@ static void yield(void)
     sim_thread *const next = pick();
     if (next != self) {
         ls_sim_step("turn", next->number, 0);
-        give_turn(next);
-        wait_for_turn(self);
+        give_turn(self, next);
     }
-    if (self->signal_count > 0) send_signals(self);
     errno = error;
 }
 
@@ -144,10 +169,8 @@ void __cyg_profile_func_exit(void *function, void *from)
     __cyg_profile_func_enter(function, from);
 }
 
-void ls_sim_call(const char *name, int64_t a)
+void ls_sim_call(void)
 {
-    (void)name;
-    (void)a;
     if (self == NULL) return;
     const uint64_t ns = 1 + ls_sim_below(CALL_NS_MAX);
     self->cpu_ns += ns;
@@ -180,29 +203,26 @@ void ls_sim_compute(uint64_t ns)
     self->cpu_ns += ns;
 }
 
-static unsigned wake(const void *object, bool all)
+void ls_sim_wake_all(const void *object)
 {
-    unsigned count = 0;
-    for (sim_thread *t = threads; t < threads + THREADS_MAX; t++) count += t->state == WAITS && t->object == object;
-    if (count == 0) return 0;
-    uint64_t left = all || count == 1 ? 0 : ls_sim_below(count);
-    for (sim_thread *t = threads; t < threads + THREADS_MAX; t++) {
-        if (t->state != WAITS || t->object != object || (!all && left-- > 0)) continue;
+    for (sim_thread *t = threads; t < threads_end; t++) {
+        if (t->state != WAITS || t->object != object) continue;
         t->woken = true;
         t->state = RUNS;
-        if (!all) break;
     }
-    return count;
 }
 
 void ls_sim_wake_one(const void *object)
 {
-    (void)wake(object, false);
-}
-
-void ls_sim_wake_all(const void *object)
-{
-    (void)wake(object, true);
+    unsigned count = 0;
+    for (const sim_thread *t = threads; t < threads_end; t++) count += t->state == WAITS && t->object == object;
+    uint64_t left = count > 1 ? ls_sim_below(count) : 0;
+    for (sim_thread *t = threads; t < threads_end; t++) {
+        if (t->state != WAITS || t->object != object || left-- > 0) continue;
+        t->woken = true;
+        t->state = RUNS;
+        return;
+    }
 }
 
 unsigned ls_sim_thread_number(void)
@@ -224,6 +244,7 @@ static sim_thread *new_thread(void)
     sim_thread *t = threads;
     while (t < threads + THREADS_MAX && t->state != FREE) t++;
     if (t == threads + THREADS_MAX) ls_sim_fail("more than %d threads", THREADS_MAX);
+    if (t == threads_end) threads_end++;
     *t = (sim_thread){.state = RUNS, .number = ++last_number};
     return t;
 }
@@ -235,19 +256,27 @@ void ls_sim_threads_open(void)
     self->real = pthread_self();
 }
 
-static void *thread_main(void *arg)
+static void run_thread(void) /* on the first thread of the system */
 {
-    sim_thread *const t = arg;
-    self = t;
-    wait_for_turn(t);
+    sim_thread *const t = self;
     t->result = t->fn(t->arg);
     ls_sim_step("thread ends", t->number, 0);
     t->state = ENDED;
     ls_sim_wake_all(t);
     ending = t;
+    give_turn(t, pick());
+}
+
+static void *lend(void *arg) /* on the thread of the system */
+{
+    sim_thread *const t = arg;
+    self = t;
+    t->stack = (void **)(((uintptr_t)__builtin_frame_address(0) - LENT_BYTES) & ~(uintptr_t)15) - 2 - SAVED_REGISTERS;
+    t->stack[SAVED_REGISTERS] = (void *)run_thread; /* where the first turn returns to */
+    set_step(t, 1);
+    await_step(t, 2);
     self = NULL; /* destructors find no world: their calls do not wait */
-    give_turn(pick());
-    return t->result;
+    return NULL;
 }
 
 int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
@@ -255,12 +284,15 @@ int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void 
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (real == NULL)
         real = (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))ls_sim_real("pthread_create");
-    ls_sim_call("create", 0);
+    ls_sim_call();
     sim_thread *const t = new_thread();
     t->fn = fn;
     t->arg = arg;
-    const int error = real(&t->real, attr, thread_main, t);
-    if (error != 0) t->state = FREE;
+    const int error = real(&t->real, attr, lend, t);
+    if (error != 0)
+        t->state = FREE;
+    else
+        await_step(t, 1);
     *out = t->real;
     ls_sim_step("thread starts", t->number, error);
     return error;
@@ -288,7 +320,7 @@ uint64_t ls_sim_cpu_ns(unsigned number)
 int pthread_join(pthread_t thread, void **result)
 {
     sim_thread *const t = thread_of(thread);
-    ls_sim_call("join", t->number);
+    ls_sim_call();
     while (t->state != ENDED) (void)ls_sim_wait(t, UINT64_MAX);
     if (result != NULL) *result = t->result;
     t->state = FREE;
@@ -298,35 +330,16 @@ int pthread_join(pthread_t thread, void **result)
 int pthread_tryjoin_np(pthread_t thread, void **result)
 {
     sim_thread *const t = thread_of(thread);
-    ls_sim_call("tryjoin", t->number);
+    ls_sim_call();
     return t->state == ENDED ? pthread_join(thread, result) : EBUSY;
 }
 
-int pthread_detach(pthread_t thread)
-{
-    sim_thread *const t = thread_of(thread);
-    if (t->state == ENDED)
-        t->state = FREE;
-    else
-        t->detached = true;
-    return 0;
-}
-
+/* Signals interrupt no thread. */
 int pthread_sigqueue(pthread_t thread, int number, const union sigval value)
 {
-    sim_thread *const t = thread_of(thread);
-    ls_sim_call("signal", number);
-    if (t->state == ENDED || t->signal_count == SIGNALS_MAX) return ESRCH;
-    t->signals[t->signal_count] = number;
-    t->values[t->signal_count++] = value;
-    if (t == self) send_signals(t);
-    return 0;
-}
-
-int sched_yield(void)
-{
-    ls_sim_call("yield", 0);
-    yield();
+    (void)thread;
+    (void)number;
+    (void)value;
     return 0;
 }
 
@@ -368,13 +381,13 @@ static int lock(mutex *m, bool waits)
 
 int pthread_mutex_lock(pthread_mutex_t *at)
 {
-    ls_sim_call("lock", 0);
+    ls_sim_call();
     return lock((mutex *)(void *)at, true);
 }
 
 int pthread_mutex_trylock(pthread_mutex_t *at)
 {
-    ls_sim_call("trylock", 0);
+    ls_sim_call();
     return lock((mutex *)(void *)at, false);
 }
 
@@ -392,7 +405,7 @@ static void unlock(mutex *m)
 int pthread_mutex_unlock(pthread_mutex_t *at)
 {
     unlock((mutex *)(void *)at);
-    ls_sim_call("unlock", 0);
+    ls_sim_call();
     return 0;
 }
 
@@ -423,14 +436,14 @@ static int wait_for_cond(pthread_cond_t *at, pthread_mutex_t *with, uint64_t unt
 
 int pthread_cond_wait(pthread_cond_t *at, pthread_mutex_t *with)
 {
-    ls_sim_call("cond wait", 0);
+    ls_sim_call();
     return wait_for_cond(at, with, UINT64_MAX);
 }
 
 int pthread_cond_timedwait(pthread_cond_t *at, pthread_mutex_t *with, const struct timespec *until)
 {
     struct timespec now = {0, 0};
-    ls_sim_call("cond wait", 0);
+    ls_sim_call();
     (void)clock_gettime(((cond *)(void *)at)->clock, &now);
     const int64_t left_ns = (int64_t)(until->tv_sec - now.tv_sec) * 1000000000 + (until->tv_nsec - now.tv_nsec);
     return wait_for_cond(at, with, ls_sim_now_ns() + (left_ns > 0 ? (uint64_t)left_ns : 0));
@@ -438,14 +451,14 @@ int pthread_cond_timedwait(pthread_cond_t *at, pthread_mutex_t *with, const stru
 
 int pthread_cond_signal(pthread_cond_t *at)
 {
-    ls_sim_call("cond signal", 0);
+    ls_sim_call();
     ls_sim_wake_one(at);
     return 0;
 }
 
 int pthread_cond_broadcast(pthread_cond_t *at)
 {
-    ls_sim_call("cond broadcast", 0);
+    ls_sim_call();
     ls_sim_wake_all(at);
     return 0;
 }
@@ -473,7 +486,11 @@ long ls_sim_syscall(long number, long a, long b, long c, long d, long e, long f)
 
 long ls_sim_result(long result)
 {
-    if (result >= 0) return result;
-    errno = (int)-result;
+    return result >= 0 ? result : ls_sim_failed((int)-result);
+}
+
+int ls_sim_failed(int error)
+{
+    errno = error;
     return -1;
 }

@@ -13,7 +13,7 @@
 
 #include "port/sim/sim.h"
 
-enum { EVENTS_FIRST = 1024, LAST_STEPS = 60 };
+enum { EVENTS_FIRST = 1024, LAST_STEPS = 60, TRACE_BYTES = 1 << 16 };
 enum { CPU_CLOCK_FIRST = 1 << 20 };                    /* the clock of the thread n is this + n */
 static const int64_t wall_first_us = 1767225600000000; /* 2026-01-01 */
 static const uint64_t start_ns = UINT64_C(1000000000); /* a monotonic clock of 0 means "never" in many programs */
@@ -44,6 +44,7 @@ static struct {
     uint64_t event_order;
     step last[LAST_STEPS];
     FILE *trace;
+    char trace_room[TRACE_BYTES];
     bool is_failing;
 } world;
 
@@ -76,12 +77,6 @@ ssize_t getrandom(void *to, size_t len, unsigned flags)
         memcpy((char *)to + at, &number, len - at < sizeof number ? len - at : sizeof number);
     }
     return (ssize_t)len;
-}
-
-int getentropy(void *to, size_t len)
-{
-    (void)getrandom(to, len, 0);
-    return 0;
 }
 
 /* ---- the history ------------------------------------------------------------------------------------------------ */
@@ -127,7 +122,7 @@ _Noreturn void ls_sim_fail(const char *format, ...)
     vfprintf(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
-    fflush(stderr);
+    fflush(NULL);
     _exit(3);
 }
 
@@ -148,7 +143,9 @@ void ls_sim_begin(uint64_t seed)
     world.draws = seed * 2 + 1;
     world.random = ~seed;
     world.now_ns = start_ns;
-    if (trace != NULL) world.trace = fopen(trace, "ae"); /* each life of a run adds its own */
+    FILE *const to = fopen(trace != NULL ? trace : "/dev/null", "ae"); /* each life of a run adds its own */
+    if (to != NULL) setvbuf(to, world.trace_room, _IOFBF, sizeof world.trace_room);
+    if (trace != NULL) world.trace = to; /* memory is the same with a trace and without */
     ls_sim_threads_open();
 }
 
@@ -229,7 +226,7 @@ static struct timespec timespec_of(uint64_t ns)
 
 int clock_gettime(clockid_t clock, struct timespec *out)
 {
-    ls_sim_call("clock", 0);
+    ls_sim_call();
     if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
         *out = timespec_of((uint64_t)wall_us() * 1000);
     else if (clock == CLOCK_THREAD_CPUTIME_ID || clock >= CPU_CLOCK_FIRST)
@@ -269,7 +266,7 @@ clock_t clock(void)
 int nanosleep(const struct timespec *wanted, struct timespec *left)
 {
     (void)left;
-    ls_sim_call("sleep", wanted->tv_nsec);
+    ls_sim_call();
     (void)ls_sim_wait(&world, world.now_ns + (uint64_t)wanted->tv_sec * 1000000000 + (uint64_t)wanted->tv_nsec);
     return 0;
 }

@@ -5,15 +5,27 @@
 #include "script/core/state.h"
 
 #define OPTION(field) LS_OPTION(ls_site_settings, field)
-static const ls_option options[] = {OPTION(threads),           OPTION(threads_max),
-                                    OPTION(states_max),        OPTION(connections_max),
-                                    OPTION(pool_bytes_max),    OPTION(lua_bytes_max),
-                                    OPTION(lua_all_bytes_max), OPTION(jobs_max),
-                                    OPTION(timers_max),        OPTION(handler_cpu_ms_max),
-                                    OPTION(load_ms_max),       OPTION(drain_ms_max),
-                                    OPTION(old_sites_max),     OPTION(old_site_ms_max),
-                                    OPTION(accepts_posted),    OPTION(backlog),
-                                    OPTION(nameservers),       LS_OPTIONS_END};
+static const ls_option options[] = {OPTION(threads),
+                                    OPTION(threads_max),
+                                    OPTION(states_max),
+                                    OPTION(connections_max),
+                                    OPTION(pool_bytes_max),
+                                    OPTION(lua_bytes_max),
+                                    OPTION(lua_all_bytes_max),
+                                    OPTION(jobs_max),
+                                    OPTION(timers_max),
+                                    OPTION(handler_cpu_ms_max),
+                                    OPTION(load_ms_max),
+                                    OPTION(drain_ms_max),
+                                    OPTION(drain_delay_ms),
+                                    OPTION(drain_ready),
+                                    OPTION(old_sites_max),
+                                    OPTION(old_site_ms_max),
+                                    OPTION(accepts_posted),
+                                    OPTION(backlog),
+                                    OPTION(nameservers),
+                                    OPTION(mask_addresses),
+                                    LS_OPTIONS_END};
 
 /* core.config{ threads=, ... }. Only the first state changes the site's settings. */
 static int core_config(lua_State *L)

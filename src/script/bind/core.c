@@ -7,6 +7,7 @@
 #include "base/io/log.h"
 #include "base/os/thread.h"
 #include "codec/http_text.h"
+#include "http/http2/h2.h"
 #include "http/httpsys/httpsys.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/modules.h"
@@ -66,17 +67,6 @@ static int core_received(lua_State *L)
 {
     ls_task *task = ls_state_of(L)->current;
     if (task != NULL) ls_task_received(task);
-    return 0;
-}
-
-/* core.log(level, text) */
-static int core_log(lua_State *L)
-{
-    enum ls_log_level level;
-    if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
-        return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
-    const ls_text text = ls_check_text(L, 2);
-    if (level >= ls_log_level_get() && !ls_mute_is(ls_state_of(L))) ls_log_text(level, text.ptr, text.len);
     return 0;
 }
 
@@ -153,6 +143,14 @@ static int core_stats(lua_State *L)
     return 1;
 }
 
+/* core.readiness() -> "ready", "unready" (by `luaserve unready`) or "draining" */
+static int core_readiness(lua_State *L)
+{
+    const unsigned unready = atomic_load(&ls_state_runtime(ls_state_of(L))->unready);
+    lua_pushstring(L, unready & LS_UNREADY_DRAINS ? "draining" : unready != 0 ? "unready" : "ready");
+    return 1;
+}
+
 /* ls.stop()
  * Begins to drain the server, as SIGTERM does. Not while the site loads. */
 static int core_stop(lua_State *L)
@@ -204,13 +202,14 @@ static int core_processors(lua_State *L)
     return ls_push_integer(L, (lua_Integer)ls_cpu_count());
 }
 
-/* The fields of the table `luaserve.core`: version, http_sys, backend. */
+/* The fields of the table `luaserve.core`: version, http_sys, http2, backend. */
 static void core_define(lua_State *L, ls_state *state)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, -1, "luaserve.core");
     ls_set_text(L, "version", LS_VERSION);
     ls_set_boolean(L, "http_sys", ls_httpsys_supported());
+    ls_set_boolean(L, "http2", ls_h2_library() != NULL);
     ls_set_text(L, "backend", ls_port_backend());
     lua_pop(L, 2);
 }
@@ -222,8 +221,8 @@ static const luaL_Reg functions[] = {{"now", core_now},
                                      {"remote_wait", core_remote_wait},
                                      {"lease_wait", core_lease_wait},
                                      {"received", core_received},
-                                     {"log", core_log},
                                      {"stats", core_stats},
+                                     {"readiness", core_readiness},
                                      {"stop", core_stop},
                                      {"can_wait", core_can_wait},
                                      {"failed", core_failed},

@@ -23,11 +23,17 @@
     X(middleware)      \
     X(upgrade)         \
     X(request_report)  \
+    X(look)            \
+    X(latency)         \
     X(response_coding) \
     X(text)            \
     X(crypto)          \
     X(path)            \
+    X(acme)            \
     X(listener)        \
+    X(records)         \
+    X(access)          \
+    X(metrics)         \
     X(job)             \
     X(timer)           \
     X(process)         \

@@ -30,6 +30,8 @@ typedef struct ls_cpu_watch {
     ls_thread thread;                          /* set before the first run is published */
 
     _Alignas(64) _Atomic uint64_t end_run; /* watchdog: the run that must end */
+    _Atomic uint64_t look_run;             /* watchdog: the run whose place was asked for */
+    unsigned looked;                       /* watchdog: the last look for which it has asked (runtime.h) */
     _Atomic uint64_t used_run,
         used_ns;                /* watchdog: time used by run `used_run` at the last check, earlier runs included */
     uint64_t seen_run, seen_ns; /* watchdog: the thread's processor time when it first saw run `seen_run` */
@@ -54,7 +56,7 @@ uint64_t ls_cpu_limit_cpu_ns(const ls_cpu_watch *cpu);
 /* Resolution of ls_cpu_limit_cpu_ns() in ns. */
 uint64_t ls_cpu_limit_cpu_step_ns(void);
 
-/* Set the hook in the run `end_run` of this CPU watch, if that run has not ended. Called by the watchdog. */
+/* Set the hook in the run `end_run` or `look_run` of this CPU watch, if that run has not ended. Called by the watchdog. */
 void ls_cpu_limit_send(ls_cpu_watch *cpu);
 
 /* Begin a run of the coroutine `running`, whose task has used `before_ns` in earlier runs. */

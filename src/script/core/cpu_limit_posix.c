@@ -38,6 +38,8 @@ static void interrupted(int signal_number, siginfo_t *info, void *context)
         if (run != 0 && L != NULL && run == atomic_load_explicit(&cpu->end_run, memory_order_acquire)) {
             atomic_store_explicit(&cpu->exceeded, 1, memory_order_relaxed);
             lua_sethook(L, atomic_load_explicit(&raise_hook, memory_order_relaxed), LUA_MASKCOUNT, 1);
+        } else if (run != 0 && L != NULL && run == atomic_load_explicit(&cpu->look_run, memory_order_acquire)) {
+            lua_sethook(L, atomic_load_explicit(&raise_hook, memory_order_relaxed), LUA_MASKCOUNT, 1);
         }
     } else {
         pass_on(signal_number, info, context);

@@ -66,6 +66,8 @@ void ls_cpu_limit_send(ls_cpu_watch *cpu)
         if (run != 0 && L != NULL && run == atomic_load(&cpu->end_run)) {
             atomic_store(&cpu->exceeded, 1);
             lua_sethook(L, atomic_load(&raise_hook), LUA_MASKCOUNT, 1);
+        } else if (run != 0 && L != NULL && run == atomic_load(&cpu->look_run)) {
+            lua_sethook(L, atomic_load(&raise_hook), LUA_MASKCOUNT, 1);
         }
     }
     (void)ResumeThread(cpu->thread);

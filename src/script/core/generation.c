@@ -236,16 +236,24 @@ static ls_state *enter_any(ls_generation *g, ls_thread_ctx *ctx, unsigned count,
     return NULL;
 }
 
-/* All states are in use. A handler may be about to leave its state: unless a search has failed shortly before, look
- * again for some time. */
+/* A handler may be about to leave its state: look again for some time, with `makes` only while as many states are being made as
+ * threads run. */
+static ls_state *enter_soon(ls_generation *g, ls_thread_ctx *ctx, bool makes)
+{
+    ls_state *state = NULL;
+    for (unsigned ms = 0; state == NULL && ms < FULL_WAIT_MS && (!makes || atomic_load(&g->loading) >= g->running_count); ms++) {
+        ls_clock_sleep_ms(1);
+        state = enter_any(g, ctx, atomic_load(&g->state_count), 1);
+    }
+    return state;
+}
+
+/* All states are in use. After a search that has failed the next ones do not wait. */
 static ls_state *enter_full(ls_generation *g, ls_thread_ctx *ctx)
 {
     ls_state *state = enter_any(g, ctx, g->states_max, PASSES_FULL);
-    const bool waits = ls_clock_coarse_ms() - atomic_load_explicit(&g->full_ms, memory_order_relaxed) > FULL_MS;
-    for (unsigned ms = 0; state == NULL && waits && ms < FULL_WAIT_MS; ms++) {
-        ls_clock_sleep_ms(1);
-        state = enter_any(g, ctx, g->states_max, 1);
-    }
+    if (state == NULL && ls_clock_coarse_ms() - atomic_load_explicit(&g->full_ms, memory_order_relaxed) > FULL_MS)
+        state = enter_soon(g, ctx, false);
     if (state == NULL) atomic_store_explicit(&g->full_ms, ls_clock_coarse_ms(), memory_order_relaxed);
     return state;
 }
@@ -258,6 +266,7 @@ ls_state *ls_generation_enter(ls_generation *g, ls_thread_ctx *ctx, ls_state_loa
     if (load_of != NULL) state = least_loaded(g, ctx, count, load_of);
     if (state != NULL && ls_state_try_enter(state, ctx)) return state;
     if ((state = enter_any(g, ctx, count, PASSES)) != NULL) return state;
+    if ((state = enter_soon(g, ctx, true)) != NULL) return state; /* a further one would delay those that are being made */
     if ((state = make_state(g, ctx)) != NULL || !ls_generation_is_full(g)) return state;
     return enter_full(g, ctx);
 }

@@ -3,9 +3,10 @@
  *
  * States are made when they are needed. The first one is made while the site loads; script/site makes one for each
  * running thread before the start. A thread that finds every state in use makes a further one and loads the site into
- * it, until there are states_max. When that limit is reached because that many handlers compute or block, requests are
- * refused if that lasts for a quarter of a second; other work, and all work of a site that sets `states`, waits for a
- * state: it is posted to the state's actor.
+ * it, until there are states_max. While as many are being made as threads run, a thread waits for a free one instead,
+ * up to a quarter of a second: more loads at a time would only delay each other. When states_max is reached because
+ * that many handlers compute or block, requests are refused if that lasts for a quarter of a second; other work, and
+ * all work of a site that sets `states`, waits for a state: it is posted to the state's actor.
  *
  * A state that nothing has used for some time, other than those made before the start, gives its memory back
  * (state.h).
@@ -47,10 +48,13 @@ typedef struct ls_site_settings { /* ls.config{...}; 0: not set, the default in 
     uint32_t handler_cpu_ms_max; /* 5,000 */
     uint32_t load_ms_max;        /* 60,000 */
     uint32_t drain_ms_max;       /* 15,000 */
+    uint32_t drain_delay_ms;     /* from the stop to the drain; 0 */
+    bool drain_ready;            /* the server says that it is ready during that time */
     unsigned old_sites_max;      /* with open WebSockets; 4 */
     uint32_t old_site_ms_max;    /* then its WebSockets are closed; 0: never */
     uint32_t accepts_posted;     /* per listener; 4 */
     uint32_t backlog;            /* of listen(2); 1024 */
+    bool mask_addresses;         /* of clients, in the log; false */
     char nameservers[256];       /* "": those of the system */
 } ls_site_settings;
 
@@ -90,11 +94,13 @@ struct ls_generation {
     bool refuses;           /* requests above states_max are refused; else they wait */
     unsigned running_count; /* number of threads that run at the same time: new connections go to this many states */
     _Atomic unsigned state_count;
-    _Atomic unsigned states_left;           /* without listeners: states that still have tasks or timers */
-    _Atomic bool load_failed;               /* a state could not be made on demand: no further one is tried */
-    _Atomic unsigned loading;               /* states that are being made on demand */
-    _Atomic uint64_t no_memory_ms;          /* coarse time at which one of them did not get enough memory; or 0 */
-    _Atomic bool started;                   /* states made from now on start at once */
+    _Atomic unsigned states_left;          /* without listeners: states that still have tasks or timers */
+    _Atomic bool load_failed;              /* a state could not be made on demand: no further one is tried */
+    _Atomic unsigned loading;              /* states that are being made on demand */
+    _Atomic uint64_t no_memory_ms;         /* coarse time at which one of them did not get enough memory; or 0 */
+    _Atomic bool started;                  /* states made from now on start at once */
+    const struct ls_log_target *status_to; /* set once: receives what the states do now, for each new number of: */
+    _Atomic unsigned status_turn;
     _Atomic uint8_t reporting;              /* LS_REPORT_*: each state reports once what it still does */
     _Atomic unsigned ending;                /* bits of enum ls_end_why */
     _Atomic unsigned unfinished[LS_SCOPES]; /* tasks by scope that were ended before they were done */

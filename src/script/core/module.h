@@ -45,6 +45,8 @@ typedef struct ls_module {
     void (*end)(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why);
     /* The drain takes long: log what the state still does. */
     void (*report)(ls_thread_ctx *ctx, ls_state *state);
+    /* A look at what the states do was asked for (ls_runtime.looks). */
+    void (*look)(ls_thread_ctx *ctx, ls_state *state);
     /* Cancel what waits, is open or is armed; a task must not be woken by it later. The tasks that
      * still exist end when they run next. Called several times. */
     void (*close)(ls_thread_ctx *ctx, ls_state *state);

@@ -177,7 +177,15 @@ uint64_t ls_runtime_on_stall(ls_thread_ctx *ctx, uint32_t ms, void *user)
 {
     ls_runtime *runtime = user;
     if (runtime->cpus == NULL) return 0;
-    return check(&runtime->cpus[ctx->index], atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed), false);
+    ls_cpu_watch *cpu = &runtime->cpus[ctx->index];
+    const unsigned looks = atomic_load_explicit(&runtime->looks, memory_order_relaxed);
+    const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_acquire);
+    if (cpu->looked != looks && run != 0) {
+        cpu->looked = looks;
+        atomic_store_explicit(&cpu->look_run, run, memory_order_release);
+        ls_cpu_limit_send(cpu);
+    }
+    return check(cpu, atomic_load_explicit(&runtime->cpu_ns_max, memory_order_relaxed), false);
 }
 
 void ls_runtime_on_thread_end(ls_thread_ctx *ctx, void *user)

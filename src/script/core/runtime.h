@@ -11,8 +11,10 @@
 
 #include <stdio.h>
 
+#include "base/io/log.h"
 #include "base/os/thread.h"
 #include "port/port.h"
+#include "sched/workers.h"
 #include "script/core/cpu_limit.h"
 #include "script/core/lua/bytecode.h"
 #include "script/core/module.h"
@@ -25,8 +27,12 @@ typedef struct ls_site_host {
     void *server;                                                 /* passed to the callbacks */
     bool check;                                                   /* sites are only checked: dicts lock no files */
     void (*stats)(void *server, ls_site_stat_fn *each, void *to); /* ls.stats(): calls each(to, ...) for every value */
-    void (*stop)(void *server);                                   /* starts the drain, as SIGTERM does */
+    bool (*file_busy)(void *server,
+                      const char *path); /* NULL, or another process uses the file: wait; true: try again */
+    void (*stop)(void *server);          /* starts the drain, as SIGTERM does */
     void (*init_ended)(void *server, const char *failure); /* see ls_site_init; failure NULL: all have returned */
+    unsigned (*threads)(void *server, ls_worker_look *out, unsigned max); /* ls_workers_look */
+    ls_log_kept *errors;                                                  /* of the server; NULL: none */
 } ls_site_host;
 
 /* What a module has once per server: `bytes` bytes of zeroed data, which ls_runtime_own() finds. Every function may be
@@ -38,12 +44,16 @@ struct ls_module_common {
     void (*stats)(ls_runtime *runtime, ls_site_stat_fn *each, void *to); /* its numbers of ls.stats() */
 };
 
+/* Why app:health says that the server is not ready: by `luaserve unready`, and by the drain. */
+enum { LS_UNREADY_ASKED = 1, LS_UNREADY_DRAINS = 2 };
+
 struct ls_runtime {
     ls_port *port;                  /* NULL before the server opens it */
     struct ls_deadlines *deadlines; /* the same; of all streams */
     struct ls_polls *polls;         /* the same; of ls.notify, ls.process and the resolvers */
     struct ls_stream_pool *streams; /* the same; idle ones of ls.fetch, proxies and ls.redis */
     const ls_site_host *host;       /* NULL: none */
+    _Atomic unsigned unready;       /* bits; 0: the server is ready */
     struct ls_shared *shared;       /* what the site shares by name: it outlives each generation */
 
     FILE *null;            /* the null device, for the output of additional states; NULL: it appears once per state */
@@ -54,6 +64,11 @@ struct ls_runtime {
     uint64_t load_from_ns; /* of ls_runtime_load_begin */
     _Atomic uint64_t load_ns_max, load_cpu_ns_max; /* from then, and processor time of one chunk */
     _Atomic uint64_t cpu_ns_max;                   /* the limit of the youngest generation that has started */
+
+    /* A look at what runs (bind/operating/look.c) adds 1 to `looks`: the watchdog then asks each stalled thread for its place,
+     * once, and the hook of ls_cpu_limit calls on_look there, which may not raise or allocate. */
+    _Atomic unsigned looks;
+    void (*on_look)(lua_State *L, struct ls_state *state, uint64_t run, unsigned thread); /* NULL: none */
 
     ls_mutex mutex; /* guards the list, and what the states grow by */
     ls_generation *generations;

@@ -12,8 +12,8 @@
     [LS_SCOPE_TIMER] = row, [LS_SCOPE_JOB] = row
 
 static const char table[LS_ENDS][LS_SCOPES][LS_WAITS + 1] = {
-    /* An idle wait continues: it ends soon, and the handler may have more to do than to answer. */
-    [LS_END_CLIENT_LEFT] = {[LS_SCOPE_REQUEST] = "--nnnn-----"},
+    /* A handler may have more to do than to answer: only a value that would be lost on it ends it. */
+    [LS_END_CLIENT_LEFT] = {[LS_SCOPE_REQUEST] = "--nn-n-----"},
     [LS_END_TIMEOUT] = {MOST("-nnnnnn----"), [LS_SCOPE_WEBSOCKET] = "-nnnnnn----"},
     /* The next site begins SITE and TIMER again. What a client waits for is completed. */
     [LS_END_REPLACED] = {[LS_SCOPE_REQUEST] = "---------nn",

@@ -38,8 +38,8 @@ enum ls_wait_for {
     LS_WAIT_MESSAGE, /* a value that would be lost on a task that ends */
     LS_WAIT_REMOTE,  /* the same of Redis, in a command that blocks */
     LS_WAIT_LEASE,   /* a permit of Redis, which the task does not have yet */
-    LS_WAIT_RESULT,  /* what only this task needs: a permit, rows, a response, a connection */
-    LS_WAIT_WRITE,   /* what completes in any case: room, bytes of a connection, statements that write */
+    LS_WAIT_RESULT,  /* the same in a command of Redis or a channel that a reload does not end */
+    LS_WAIT_WRITE,   /* what completes in any case: room, bytes of a connection, a permit, a statement, a response */
     LS_WAIT_HELD,    /* an operation that refers to the task and cannot be cancelled: only that one wakes it */
     LS_WAIT_ONCE,    /* a timer of ls.after */
     LS_WAIT_REPEAT,  /* a timer of ls.every */

@@ -102,9 +102,14 @@ static const char exceeded_text[] = "the handler used more processor time than m
 void ls_state_hook(lua_State *L, lua_Debug *ar)
 {
     ls_state *state = ls_state_of(L);
-    if (!ls_cpu_watch_exceeded(state->cpu)) {
-        lua_sethook(L, NULL, 0, 0); /* a hook of an earlier run: the coroutine has survived that run */
-        return;
+    ls_cpu_watch *cpu = state->cpu;
+    if (!ls_cpu_watch_exceeded(cpu)) { /* a look, or a hook of an earlier run: the coroutine has survived that run */
+        const ls_runtime *runtime = ls_state_runtime(state);
+        const uint64_t run = atomic_load_explicit(&cpu->run, memory_order_relaxed);
+        lua_sethook(L, NULL, 0, 0);
+        if (run == atomic_load_explicit(&cpu->look_run, memory_order_relaxed) && cpu != &runtime->load_cpu)
+            runtime->on_look(L, state, run, (unsigned)(cpu - runtime->cpus));
+        if (!ls_cpu_watch_exceeded(cpu)) return; /* else the limit has set the hook meanwhile */
     }
     ls_state_end_run(L);
 }
@@ -497,6 +502,25 @@ void ls_state_open_failed(ls_state *state, ls_thread_ctx *ctx)
     state_free_data(state);
 }
 
+/* Post the step of a state that is open, unless the generation closes. */
+static void post_open(ls_generation *g, ls_state *state)
+{
+    if (atomic_exchange(&state->step_posted, true)) return;
+    if (atomic_load(&g->closing) != LS_CLOSING_NOT) /* after the store: see ls_state_is_released */
+        atomic_store(&state->step_posted, false);
+    else
+        post_step(state, g->runtime->port);
+}
+
+void ls_states_look(ls_generation *g)
+{
+    const unsigned count = atomic_load(&g->state_count);
+    for (unsigned n = 0; n < count && atomic_load(&g->started); n++) {
+        ls_state *state = atomic_load(&g->states[n]);
+        if (state != NULL && !atomic_load(&state->closed)) post_open(g, state);
+    }
+}
+
 bool ls_states_on_tick(ls_generation *g)
 {
     const unsigned count = atomic_load(&g->state_count);
@@ -509,11 +533,7 @@ bool ls_states_on_tick(ls_generation *g)
         if (atomic_exchange(&state->used, false)) state->unused_ticks = 0;
         if (++state->unused_ticks % LS_STATE_UNUSED_TICKS != 0) continue;
         atomic_store(&state->gives_back, true);
-        if (atomic_exchange(&state->step_posted, true)) continue;
-        if (atomic_load(&g->closing) != LS_CLOSING_NOT) /* after the store: see ls_state_is_released */
-            atomic_store(&state->step_posted, false);
-        else
-            post_step(state, g->runtime->port);
+        post_open(g, state);
     }
     return more;
 }
@@ -539,6 +559,17 @@ static void end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
         if (modules[n]->end != NULL) modules[n]->end(ctx, state, why);
 }
 
+/* What it does now, for ls_site_ask_status. */
+static void tell_status(ls_thread_ctx *ctx, ls_state *state, unsigned turn)
+{
+    const ls_generation *generation = state->generation;
+    const ls_log_target *before = ls_log_use(generation->status_to);
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (generation->modules[n]->report != NULL) generation->modules[n]->report(ctx, state);
+    (void)ls_log_use(before);
+    atomic_store(&state->status_turn, turn);
+}
+
 static void advance(ls_thread_ctx *ctx, ls_state *state)
 {
     const ls_generation *generation = state->generation;
@@ -556,6 +587,13 @@ static void advance(ls_thread_ctx *ctx, ls_state *state)
     for (unsigned n = 0; n < generation->module_count && report; n++)
         if (modules[n]->report != NULL) modules[n]->report(ctx, state);
     if (report) atomic_store(&state->reported, reporting);
+    const unsigned turn = atomic_load(&generation->status_turn);
+    if (turn != atomic_load(&state->status_turn)) tell_status(ctx, state, turn);
+    const unsigned looks = atomic_load(&ls_state_runtime(state)->looks);
+    if (state->looked == looks) return;
+    state->looked = looks;
+    for (unsigned n = 0; n < generation->module_count; n++)
+        if (modules[n]->look != NULL) modules[n]->look(ctx, state);
 }
 
 void ls_state_start_now(ls_thread_ctx *ctx, ls_state *state)
@@ -595,9 +633,9 @@ void ls_state_step(ls_thread_ctx *ctx, ls_state *state)
 
 bool ls_state_is_released(ls_state *state)
 {
-    return atomic_load(&state->closed) && atomic_load(&state->actor.held) == 0 && atomic_load(&state->actor.pins) == 0 &&
-           atomic_load(&state->actor.wakeup_queued) == 0 && atomic_load(&state->actor.inbox) == NULL &&
-           !atomic_load(&state->step_posted);
+    return atomic_load(&state->closed) && atomic_load(&state->actor.held) == 0 &&
+           atomic_load(&state->actor.pins) == 0 && atomic_load(&state->actor.wakeup_queued) == 0 &&
+           atomic_load(&state->actor.inbox) == NULL && !atomic_load(&state->step_posted);
 }
 
 void ls_state_disconnect(ls_state *state)

@@ -51,6 +51,8 @@ struct ls_state {
     _Atomic unsigned ending;             /* bits of enum ls_end_why: the steps that were taken */
     _Atomic unsigned running[LS_SCOPES]; /* tasks by scope; written by the thread that holds the actor */
     _Atomic uint8_t reported;            /* LS_REPORT_* */
+    _Atomic unsigned status_turn;        /* of the generation, when the state has answered last */
+    unsigned looked;                     /* the last one of ls_runtime.looks that it has answered */
     bool ended;                          /* in a site without listeners: the last task and timer have ended */
     bool closing;                        /* lua_close runs */
 
@@ -74,6 +76,7 @@ struct ls_state {
      * later. */
     void (*expect_end)(ls_thread_ctx *ctx, ls_task *task);
 
+    unsigned works; /* of ls_task_await, on other threads */
     ls_node tasks_free, tasks_live;
     ls_node tasks_held; /* by their wait_node: jobs that have not begun */
     unsigned tasks_free_count;
@@ -208,6 +211,9 @@ void ls_state_open_failed(ls_state *state, ls_thread_ctx *ctx);
  * while a worker is busy, then as long as it returns true: a state may still give its memory back. */
 enum { LS_STATE_UNUSED_TICKS = 20 };
 bool ls_states_on_tick(ls_generation *generation);
+
+/* Post a step to each state that is open, for ls_runtime.looks. The caller holds the mutex of the runtime. */
+void ls_states_look(ls_generation *generation);
 
 /* The site has loaded: calls may use the port. */
 void ls_state_loaded(ls_state *state);

@@ -52,6 +52,7 @@ static ls_task *task_reuse(ls_state *state)
         LS_CONTAINER(state->tasks_free.prev, ls_task, node); /* the last one used: its stack is in the cache */
     ls_list_remove(&task->node);
     state->tasks_free_count--;
+    task->late = 0;
     return task;
 }
 
@@ -148,16 +149,28 @@ static int task_close(lua_State *L)
 
 static void task_free(ls_task *task)
 {
+    if (task->state->failed.task == task) task->state->failed.task = NULL; /* another one may get its address */
     luaL_unref(task->state->L, LUA_REGISTRYINDEX, task->ref);
     free(task);
 }
 
+static void end_add(ls_task_end **ends, ls_task_end *end)
+{
+    end->next = *ends;
+    end->at = ends;
+    if (end->next != NULL) end->next->at = &end->next;
+    *ends = end;
+}
+
 void ls_task_end_add(ls_task *task, ls_task_end *end)
 {
-    end->next = task->ends;
-    end->at = &task->ends;
-    if (end->next != NULL) end->next->at = &end->next;
-    task->ends = end;
+    end_add(&task->ends, end);
+}
+
+void ls_task_handler_end_add(ls_task *task, ls_task_end *end)
+{
+    const bool alone = task->scope == LS_SCOPE_REQUEST || task->scope == LS_SCOPE_CONNECTION;
+    if (alone || task->ends_of != NULL) end_add(alone ? &task->ends : task->ends_of, end);
 }
 
 void ls_task_end_remove(ls_task_end *end)
@@ -168,10 +181,10 @@ void ls_task_end_remove(ls_task_end *end)
     end->at = NULL;
 }
 
-static void task_run_ends(ls_task *task, const ls_task_end *until)
+void ls_task_ends_run(ls_task_end **ends, const ls_task_end *until)
 {
-    while (task->ends != until) {
-        ls_task_end *end = task->ends;
+    while (*ends != until) {
+        ls_task_end *end = *ends;
         ls_task_end_remove(end);
         end->run(end);
     }
@@ -193,10 +206,12 @@ void ls_task_release(ls_thread_ctx *ctx, ls_task *task, bool well)
     task->time_ms_max = 0;
     task->message++;
     task->due_ns = 0;
+    task->times = NULL;
     task->serial = 0;
     task->client = NULL;
+    task->ends_of = NULL;
     if (task->cpu_exceeded) state->ended_at[0] = '\0';
-    if (task->ends != NULL) task_run_ends(task, NULL);
+    if (task->ends != NULL) ls_task_ends_run(&task->ends, NULL);
     if (task->cpu_exceeded &&
         task->catches > 0) { /* no call has caught it: drop the traceback, which needs no memory */
         lua_pushnil(state->L);
@@ -236,7 +251,8 @@ void ls_task_catch(lua_State *L, ls_task *task, const ls_task_end *until)
     lua_pushnil(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, task->state->ended_at);
     while (end != until && end != NULL) end = end->next;
-    if (end == until) task_run_ends(task, until); /* else the code before the call has ended what it held itself */
+    if (end == until)
+        ls_task_ends_run(&task->ends, until); /* else the code before the call has ended what it held itself */
 }
 
 void ls_task_continue(ls_task *task)
@@ -391,6 +407,7 @@ int ls_task_yield(lua_State *L, enum ls_wait_for wait, lua_KContext context, lua
     }
     task->waiting = true;
     task->wait = (uint8_t)wait;
+    if (task->times != NULL) task->times->since_ns = ls_clock_ns();
     if (!state->started && wait <= LS_WAIT_MESSAGE) /* ls.init may wait for them */
         ls_tasks_begin_held(state->ctx, state, LS_END_NONE);
     if (task->time_ms_max != 0 && task->due_ns == 0) ls_task_watch(task);
@@ -418,6 +435,7 @@ void ls_task_wake(ls_thread_ctx *ctx, ls_task *task, int result)
 {
     ls_state *state = task->state;
     if (!task->waiting) return;
+    if (task->times != NULL) ls_task_waited(task);
     const enum ls_end_why why = end_of(task, (enum ls_wait_for)task->wait);
     if (why != LS_END_NONE && task->ending == LS_END_NONE) ls_task_cancel(task, why);
     task->waiting = false;
@@ -443,12 +461,13 @@ void ls_task_wake_all(ls_thread_ctx *ctx, ls_node *waiters, int result)
 static void work_done(ls_thread_ctx *ctx, ls_op *op)
 {
     const ls_task_work *w = LS_CONTAINER(op, ls_task_work, work.op);
+    w->task->state->works--;
     ls_task_wake(ctx, w->task, LS_OK);
 }
 
 int ls_task_await(lua_State *L, ls_task_work *w, lua_KContext context, lua_KFunction k)
 {
-    const ls_state *state = ls_state_of(L);
+    ls_state *state = ls_state_of(L);
     int64_t result;
     if (state->loading) {
         result = w->work.run(&w->work);
@@ -457,8 +476,10 @@ int ls_task_await(lua_State *L, ls_task_work *w, lua_KContext context, lua_KFunc
         w->task = state->current;
         w->work.op.done = work_done;
         w->work.op.actor = &w->task->state->actor;
-        if ((result = ls_port_work(state->port, &w->work)) == LS_PENDING)
+        if ((result = ls_port_work(state->port, &w->work)) == LS_PENDING) {
+            state->works++;
             return ls_task_yield(L, LS_WAIT_HELD, context, k);
+        }
     }
     atomic_store_explicit(&w->work.op.result, result, memory_order_relaxed);
     return k(L, LUA_OK, context);
@@ -510,7 +531,7 @@ bool ls_tasks_wait(const ls_state *state)
 {
     LS_LIST_EACH (const ls_task, task, &state->tasks_live, node)
         if (task != state->current && !task->waiting && !task->killed) return false;
-    return true;
+    return state->works == 0;
 }
 
 uint64_t ls_task_alarms_next(const ls_state *state)
@@ -653,7 +674,7 @@ static void tasks_free(ls_node *head)
 
 void ls_tasks_run_ends(ls_state *state)
 {
-    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) task_run_ends(task, NULL);
+    LS_LIST_EACH (ls_task, task, &state->tasks_live, node) ls_task_ends_run(&task->ends, NULL);
 }
 
 void ls_task_free_all(ls_state *state)

@@ -65,6 +65,7 @@ struct ls_task {
     int16_t wake_result;  /* the `result` of ls_task_wake(): LS_OK, LS_ETIMEDOUT, ... */
     int nargs;            /* for the run that `op` starts */
     unsigned blocked;     /* number of C calls on its stack that it cannot yield across */
+    unsigned late;        /* number of its sends to connections that have ended: ls_task_sent_late() */
     unsigned catches;     /* number of protected calls on its stack that a limit ends with an error: ls_task_catch() */
     uint32_t message;     /* a number that changes when it receives a message, or ends: for dev mode */
     uint64_t serial;      /* of the client it works for, also of a task that has none itself; 0: none */
@@ -76,12 +77,25 @@ struct ls_task {
     ls_alarm *alarm;      /* armed to wake it, or NULL */
     ls_op op;
     ls_task_ended_fn *ended;
-    void *owner;  /* user data of `ended` */
-    void *client; /* what it answers, an object of a binding such as a request, or NULL */
+    void *owner;           /* user data of `ended` */
+    ls_task_end **ends_of; /* of its connection, which outlives the task of an event; NULL: its own `ends` */
+    struct ls_task_times *times; /* NULL: nothing measures its waits */
+    void *client;          /* what it answers, an object of a binding such as a request, or NULL */
     ls_task_end *ends;
     int dispatch_ref, failed_ref;   /* registry references to functions of the owner */
     struct ls_interrupt *interrupt; /* bind/interrupt.h: its code can be ended from outside; NULL mostly */
 };
+
+/* The waits of a task, for a request that may be slow. The owner has the memory, until the task ends. */
+typedef struct ls_task_times {
+    uint64_t began_ns, ended_ns; /* of the task: set by the owner */
+    uint64_t since_ns;           /* of the wait that lasts */
+    uint64_t waited_ns, longest_ns;
+    char longest[160]; /* where it has waited longest: "site.lua:13 in a sleep" */
+} ls_task_times;
+
+/* A wait of a task with `times` ends: count it. */
+void ls_task_waited(ls_task *task);
 
 /* A timer that wakes a task. It is a separate object because its packet may still be queued when the task no longer
  * waits. */
@@ -168,6 +182,8 @@ static inline void ls_task_copy_error(lua_State *L, lua_State *co)
 /* Log the error on top of a failed task with a traceback. `what` names its place: "in a timer". `text` (NULL: nothing)
  * receives the message, truncated to fit. */
 void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, char *text, size_t text_bytes);
+/* Log results from the index `first` on that say nil, a message and a code, because nothing looks at them. */
+void ls_task_log_failure(lua_State *L, int first, const char *what);
 static inline void ls_task_log_error(ls_thread_ctx *ctx, ls_task *task, const char *what)
 {
     ls_task_log_error_to(ctx, task, what, NULL, 0);
@@ -218,7 +234,7 @@ void ls_task_alarm(lua_State *L, ls_task *task, double seconds);
 bool ls_task_try_alarm(ls_task *task, double seconds); /* the same; false: out of memory */
 /* Set due_ns of a task that waits. */
 void ls_task_watch(ls_task *task);
-/* For the clock of a test: whether all tasks but the current one wait; the time of the earliest alarm of a task of the
+/* For the clock of a test: whether all tasks but the current one wait, none for ls_task_await; the time of the earliest alarm of a task of the
  * site, or UINT64_MAX; and all of these alarms earlier by `ns`. */
 bool ls_tasks_wait(const ls_state *state);
 uint64_t ls_task_alarms_next(const ls_state *state);
@@ -261,9 +277,18 @@ void ls_task_failed(lua_State *L, const char *reason);
 /* Where a coroutine waits in a file of the site: "site.lua:12", or "". */
 void ls_task_line(lua_State *co, char *out, size_t out_bytes);
 
+/* The running task has sent to a connection that has ended. The log names the line of one that does not notice it,
+ * after LS_TASK_LATE_MAX times: each client may leave such a loop. */
+enum { LS_TASK_LATE_MAX = 1000 };
+void ls_task_sent_late(lua_State *L);
+
 /* Call end->run(end) if the task ends before ls_task_end_remove(). */
 void ls_task_end_add(ls_task *task, ls_task_end *end);
-void ls_task_end_remove(ls_task_end *end); /* no effect on one that is in no list */
+/* The same if the client of the handler that runs in the task leaves: at the end of its request or connection. No effect
+ * in the task of a job. */
+void ls_task_handler_end_add(ls_task *task, ls_task_end *end);
+void ls_task_ends_run(ls_task_end **ends, const ls_task_end *until); /* those before it */
+void ls_task_end_remove(ls_task_end *end);                           /* no effect on one that is in no list */
 
 /* Whether a task with a client runs or waits, or one that counts as busy. `ended`: among those that LS_END_UNUSED
  * ends. */

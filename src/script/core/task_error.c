@@ -22,6 +22,19 @@ bool ls_task_find_line(lua_State *co, lua_Debug *ar)
     return false;
 }
 
+void ls_task_sent_late(lua_State *L)
+{
+    char line[128];
+    ls_task *task = ls_state_of(L)->current;
+    if (task == NULL || ++task->late != LS_TASK_LATE_MAX) return;
+    ls_task_line(L, line, sizeof line);
+    ls_log(
+        LS_LOG_WARN,
+        "%s: a function has sent %d times to a connection that has ended: end its loop when send returns nil, as in "
+        "while ws:send(...) do",
+        line, LS_TASK_LATE_MAX);
+}
+
 void ls_task_line(lua_State *co, char *out, size_t out_bytes)
 {
     lua_Debug ar;
@@ -203,6 +216,13 @@ void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, c
     task_error error = {task, what, text, text_bytes};
     if (ls_state_report(task->state, ctx, log_error_protected, &error) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", what);
+}
+
+void ls_task_log_failure(lua_State *L, int first, const char *what)
+{
+    const char *code = lua_type(L, first + 2) == LUA_TSTRING ? lua_tostring(L, first + 2) : "";
+    if (lua_isnil(L, first) && lua_isstring(L, first + 1) && code[0] == 'E' && strcmp(code, "ECLOSED") != 0)
+        ls_log(LS_LOG_WARN, "%s has returned nil, which nothing looks at: %s", what, lua_tostring(L, first + 1));
 }
 
 int ls_task_error(lua_State *L, const char *format, ...)

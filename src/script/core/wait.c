@@ -96,6 +96,18 @@ void ls_wait_describe(const ls_task *task, char *out, size_t out_bytes)
     }
 }
 
+void ls_task_waited(ls_task *task)
+{
+    ls_task_times *times = task->times;
+    const uint64_t ns = ls_clock_ns() - times->since_ns;
+    times->waited_ns += ns;
+    if (ns <= times->longest_ns) return;
+    times->longest_ns = ns;
+    ls_task_line(task->co, times->longest, 80);
+    const size_t len = strlen(times->longest);
+    ls_wait_describe(task, times->longest + len, sizeof times->longest - len);
+}
+
 int ls_wait_end(lua_State *L, ls_wait *wait, struct ls_message **message)
 {
     ls_task *task = wait->task;

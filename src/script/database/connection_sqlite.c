@@ -114,6 +114,11 @@ static int authorize(void *user, int action, const char *a, const char *b, const
     if (!conn->preparing) return SQLITE_OK;
     if (action == SQLITE_TRANSACTION || action == SQLITE_SAVEPOINT)
         conn->refused = "transactions are made by db:transaction(fn), not by BEGIN, COMMIT or SAVEPOINT";
+    else if (action == SQLITE_FUNCTION && b != NULL && d == NULL && sqlite3_get_autocommit(conn->handle) != 0 &&
+             (sqlite3_stricmp(b, "last_insert_rowid") == 0 || sqlite3_stricmp(b, "changes") == 0))
+        conn->refused =
+            "this function would tell of another connection: use last_id and changes of the result of db:exec, or "
+            "returning id";
     else if (action == SQLITE_ATTACH || action == SQLITE_DETACH)
         conn->refused = "ATTACH would concern one of several connections: open the file with ls.sqlite";
     else if (action == SQLITE_PRAGMA && b != NULL &&
@@ -197,7 +202,11 @@ int ls_db_conn_open(ls_db *db, const char *path, bool writer, bool memory, bool 
         (void)sqlite3_limit(conn->handle, SQLITE_LIMIT_LENGTH, LS_DB_VALUE_BYTES_MAX);
         (void)sqlite3_db_config(conn->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
         (void)sqlite3_busy_handler(conn->handle, on_busy, conn);
-        result = sqlite3_exec(conn->handle, settings, NULL, NULL, NULL);
+        /* SQLite does not ask on_busy while another process changes the mode of a new file to WAL. */
+        const uint64_t until_ns = ls_clock_ns() + (uint64_t)LS_DB_BUSY_MS_MAX * 1000000;
+        while (((result = sqlite3_exec(conn->handle, settings, NULL, NULL, NULL)) & 0xff) == SQLITE_BUSY &&
+               ls_clock_ns() < until_ns)
+            ls_clock_sleep_ms(BUSY_STEP_MS);
         /* A file in another mode, such as one of a read-only folder, cannot have readers beside the writer. */
         (void)sqlite3_wal_autocheckpoint(conn->handle, 0);
         (void)sqlite3_wal_hook(conn->handle, on_commit, conn);
@@ -407,8 +416,7 @@ static int add_boolean(ls_db_job *job, sqlite3_stmt *stmt, int column, const cha
     const bool text = sqlite3_column_type(stmt, column) == SQLITE_TEXT;
     const int64_t value = text ? boolean_of(bytes, len) : -1;
     char why[400];
-    if (value >= 0)
-        return ls_db_bytes_put(&job->rows, LS_DB_BOOLEAN, &value, sizeof value) ? SQLITE_OK : SQLITE_NOMEM;
+    if (value >= 0) return ls_db_bytes_put(&job->rows, LS_DB_BOOLEAN, &value, sizeof value) ? SQLITE_OK : SQLITE_NOMEM;
     (void)snprintf(why, sizeof why, "the column %.100s is declared boolean and holds the %s %.*s: store true or false",
                    sqlite3_column_name(stmt, column), text ? "text" : "blob", text ? (int)(len < 60 ? len : 60) : 0,
                    bytes);
@@ -422,8 +430,7 @@ static int add_row(ls_db_job *job, const ls_db_statement *statement)
     sqlite3_stmt *stmt = statement->stmt;
     bool fine = true;
     for (int n = 0; n < (int)job->columns && fine; n++) {
-        const bool declared =
-            (statement->booleans >> n % 64 & 1) != 0 && (job->columns <= 64 || is_boolean(stmt, n));
+        const bool declared = (statement->booleans >> n % 64 & 1) != 0 && (job->columns <= 64 || is_boolean(stmt, n));
         switch (sqlite3_column_type(stmt, n)) {
         case SQLITE_INTEGER: {
             const int64_t integer = sqlite3_column_int64(stmt, n);
@@ -475,7 +482,8 @@ static int step(ls_db_conn *conn, ls_db_job *job, size_t batch, bool begins, con
     ls_db_statement *statement = conn->running;
     for (;; begins = false) {
         int result = sqlite3_step(statement->stmt);
-        if (begins && (result == SQLITE_ROW || result == SQLITE_DONE) && !add_names(job, statement)) return SQLITE_NOMEM;
+        if (begins && (result == SQLITE_ROW || result == SQLITE_DONE) && !add_names(job, statement))
+            return SQLITE_NOMEM;
         if (result != SQLITE_ROW) return result;
         if ((result = add_row(job, statement)) != SQLITE_OK) return result;
         if (job->one && !statement->writes) return SQLITE_DONE;

@@ -719,7 +719,17 @@ static bool database_redefine(ls_shared_object *object, const void *given, bool 
     return db->options.sync == options->sync;
 }
 
-const ls_shared_kind ls_db_kind = {"database", database_open, database_close, database_redefine};
+static void database_look(ls_shared_object *object, uint64_t figures[LS_FIGURES_MAX])
+{
+    ls_db *db = ls_db_of(object);
+    figures[0] = 0;
+    ls_mutex_lock(&db->lock);
+    LS_LIST_EACH (const ls_db_conn, conn, &db->all, all) figures[0] += conn->posted;
+    ls_mutex_unlock(&db->lock);
+}
+
+const ls_shared_kind ls_db_kind = {.name = "database", .open = database_open, .close = database_close, .redefine = database_redefine,
+                                   .look = database_look, .figures = {"running"}};
 
 const char *ls_db_library(void)
 {

@@ -749,7 +749,7 @@ static bool pool_redefine(ls_shared_object *object, const void *given, bool relo
     return same;
 }
 
-const ls_shared_kind ls_pg_kind = {"postgres", pool_open, pool_close, pool_redefine};
+const ls_shared_kind ls_pg_kind = {.name = "postgres", .open = pool_open, .close = pool_close, .redefine = pool_redefine};
 
 const char *ls_pg_where(const ls_pg *pool)
 {

@@ -43,7 +43,7 @@ enum {
 /* clang-format off */
 #define LS_LIBPQ(X) \
     X(PQclear) X(PQcmdTuples) X(PQconnectPoll) X(PQconnectStartParams) X(PQconnectdbParams) X(PQconninfoFree) \
-    X(PQconninfoParse) X(PQconsumeInput) X(PQerrorMessage) X(PQexec) X(PQfinish) X(PQflush) X(PQfname) \
+    X(PQconninfoParse) X(PQconsumeInput) X(PQerrorMessage) X(PQexec) X(PQfinish) X(PQflush) X(PQfmod) X(PQfname) \
     X(PQfreemem) X(PQftype) X(PQgetCopyData) X(PQgetResult) X(PQgetisnull) X(PQgetlength) X(PQgetvalue) \
     X(PQisBusy) X(PQlibVersion) X(PQnfields) X(PQnotifies) X(PQnparams) X(PQntuples) X(PQparamtype) \
     X(PQputCopyData) X(PQputCopyEnd) X(PQresultErrorField) X(PQresultStatus) X(PQsendDescribePrepared) \

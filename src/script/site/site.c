@@ -15,6 +15,7 @@
 #include "net/stream/poll.h"
 #include "net/stream/stream_pool.h"
 #include "script/bind/modules.h"
+#include "script/bind/operating/look.h"
 #include "script/bind/redis/redis_reader.h"
 #include "script/bind/sock/udp_object_internal.h"
 #include "script/bind/store/publish.h"
@@ -38,7 +39,9 @@ static const ls_module *const modules[LS_SLOTS] = {LS_MODULES(MODULE)};
 int ls_site_runtime_open(const ls_site_host *host, ls_runtime **out)
 {
     const int err = ls_runtime_open(host, modules, LS_SLOTS, out);
-    if (err == LS_OK) (*out)->null = ls_fopen_null(); /* once: fopen waits for a thread that flushes all streams */
+    if (err < 0) return err;
+    (*out)->null = ls_fopen_null(); /* once: fopen waits for a thread that flushes all streams */
+    (*out)->on_look = ls_look_place;
     return err;
 }
 
@@ -148,6 +151,15 @@ static int load_open(lua_State *L)
     return 0;
 }
 
+/* Of a server that only checks: what the site defines is recorded. */
+static int load_check(lua_State *L)
+{
+    ls_push_module(L, "luaserve.description");
+    lua_getfield(L, -1, "begin");
+    lua_call(L, 0, 0);
+    return 0;
+}
+
 /* Add the control socket after the listeners of the site. */
 static int load_control(lua_State *L)
 {
@@ -197,6 +209,11 @@ static int load_main(lua_State *L)
         lua_pushcfunction(L, ls_dev_begin);
         status = lua_pcall(L, 0, 0, 1);
     }
+    const ls_site_host *host = ls_state_runtime(load->state)->host;
+    if (status == LUA_OK && host != NULL && host->check && load->state->index == 0) {
+        lua_pushcfunction(L, load_check);
+        status = lua_pcall(L, 0, 0, 1);
+    }
     if (status == LUA_OK && site->open != NULL) {
         lua_pushcfunction(L, load_open);
         lua_pushlightuserdata(L, (void *)(uintptr_t)site);
@@ -207,6 +224,10 @@ static int load_main(lua_State *L)
         luaL_checkstack(L, site->argc, "too many arguments to the site");
         for (int n = 0; n < site->argc; n++) lua_pushstring(L, site->argv[n]);
         status = lua_pcall(L, site->argc, 0, 1);
+    }
+    if (status == LUA_OK) {
+        lua_pushcfunction(L, ls_hooks_loaded);
+        status = lua_pcall(L, 0, 0, 1);
     }
     if (status == LUA_OK && site->control) {
         lua_pushcfunction(L, load_control);
@@ -365,10 +386,49 @@ ls_tcp_server *ls_site_control(ls_site *site, ls_conn_limit *limit)
     return &site->control_server;
 }
 
-const char *ls_site_routes(const ls_site *site, unsigned index)
+typedef struct site_describe {
+    bool as_json;
+    unsigned threads, threads_max;
+} site_describe;
+
+static int describe_main(lua_State *L)
 {
-    const char *routes = entry_of(site, index)->routes;
-    return routes != NULL ? routes : "";
+    const site_describe *describe = lua_touserdata(L, 1);
+    ls_push_module(L, "luaserve.description");
+    lua_getfield(L, -1, "print");
+    lua_pushboolean(L, describe->as_json);
+    lua_pushinteger(L, describe->threads);
+    lua_pushinteger(L, describe->threads_max);
+    lua_pushstring(L, ls_port_backend());
+    lua_call(L, 4, 0);
+    return 0;
+}
+
+void ls_site_describe(ls_site *site, bool as_json, unsigned threads, unsigned threads_max)
+{
+    site_describe describe = {as_json, threads, threads_max};
+    ls_generation *g = &site->generation;
+    (void)ls_state_protected(ls_generation_first(g), &g->load_ctx, describe_main, &describe);
+}
+
+static int files_main(lua_State *L)
+{
+    char **out = lua_touserdata(L, 1);
+    size_t len;
+    ls_push_module(L, "luaserve.description");
+    lua_getfield(L, -1, "files");
+    lua_call(L, 0, 1);
+    const char *text = lua_tolstring(L, -1, &len);
+    if ((*out = malloc(len + 1)) != NULL) memcpy(*out, text, len + 1);
+    return 0;
+}
+
+char *ls_site_files(ls_site *site)
+{
+    char *text = NULL;
+    ls_generation *g = &site->generation;
+    (void)ls_state_protected(ls_generation_first(g), &g->load_ctx, files_main, &text);
+    return text;
 }
 
 bool ls_site_logs_requests(const ls_site *site)
@@ -466,6 +526,7 @@ static void post_steps(ls_site *site)
 void ls_site_apply(ls_site *site)
 {
     ls_generation *g = &site->generation;
+    ls_log_mask_addresses(g->settings.mask_addresses);
     if (g->settings.handler_cpu_ms_max > 0)
         atomic_store(&g->runtime->cpu_ns_max, (uint64_t)g->settings.handler_cpu_ms_max * 1000000);
     else
@@ -558,6 +619,21 @@ bool ls_site_reported(const ls_site *site)
             atomic_load(&state_at(site, n)->reported) < atomic_load(&site->generation.reporting))
             return false;
     return true;
+}
+
+unsigned ls_site_ask_status(ls_site *site, const ls_log_target *to)
+{
+    ls_generation *g = &site->generation;
+    unsigned left = 0;
+    if (to != NULL) {
+        g->status_to = to;
+        atomic_fetch_add(&g->status_turn, 1);
+        post_steps(site);
+    }
+    for (unsigned n = 0; n < state_count(site); n++)
+        left += state_at(site, n) != NULL && !atomic_load(&state_at(site, n)->closed) &&
+                atomic_load(&state_at(site, n)->status_turn) != atomic_load(&g->status_turn);
+    return left;
 }
 
 void ls_site_disconnect(ls_site *site)

@@ -29,6 +29,7 @@
 #include <lua.h>
 
 #include "net/udp/udp.h"
+#include "script/bind/access/access.h"
 #include "script/bind/dev/dev_object.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/sock/udp_object.h"
@@ -96,8 +97,13 @@ ls_tcp_server *ls_site_tcp_server(ls_site *site, unsigned index, ls_conn_limit *
 /* The same for the control socket (ls_site_options.control). */
 ls_tcp_server *ls_site_control(ls_site *site, ls_conn_limit *limit);
 
-/* The routes of listener `index`, one line each; "" without routes. */
-const char *ls_site_routes(const ls_site *site, unsigned index);
+/* Print what the site defines to standard output, as text or as JSON (lua/luaserve/description.lua); `threads` and
+ * `threads_max` are those of the server. It was only loaded, with ls_site_host.check. */
+void ls_site_describe(ls_site *site, bool as_json, unsigned threads, unsigned threads_max);
+
+/* What the site has loaded, while ls_site_host.check is set: the text of description.files (lua/luaserve/description.lua).
+ * The caller frees it; NULL: out of memory. */
+char *ls_site_files(ls_site *site);
 /* Whether it has functions of ls.on("log"). */
 bool ls_site_logs_requests(const ls_site *site);
 
@@ -152,6 +158,10 @@ void ls_site_add_running(const ls_site *site, unsigned counts[LS_SCOPES]);
 /* Post to every state: log the tasks that have not ended. `ended`: with their requests, because they are ended now. */
 void ls_site_report(ls_site *site, bool ended);
 bool ls_site_reported(const ls_site *site); /* every state has done it */
+/* Have each state log to `to` what its tasks wait for: always the same target of this site, valid until its close. Any
+ * thread, one at a time. Returns, also later with `to` NULL, the number of states that have not answered: they
+ * compute, or block. */
+unsigned ls_site_ask_status(ls_site *site, const struct ls_log_target *to);
 
 /* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that
  * has not run yet. Any thread. */

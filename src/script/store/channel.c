@@ -219,4 +219,14 @@ static bool channel_redefine(ls_shared_object *object, const void *options, bool
     return true;
 }
 
-const ls_shared_kind ls_channel_kind = {"channel", channel_open, channel_close, channel_redefine};
+static void channel_look(ls_shared_object *object, uint64_t figures[LS_FIGURES_MAX])
+{
+    figures[0] = ls_channel_len(ls_channel_of(object));
+}
+
+const ls_shared_kind ls_channel_kind = {.name = "channel",
+                                        .open = channel_open,
+                                        .close = channel_close,
+                                        .redefine = channel_redefine,
+                                        .look = channel_look,
+                                        .figures = {"values"}};

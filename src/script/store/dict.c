@@ -392,4 +392,16 @@ static bool dict_redefine(ls_shared_object *object, const void *given, bool relo
     return true;
 }
 
-const ls_shared_kind ls_dict_kind = {"dict", dict_open, dict_close, dict_redefine};
+static void dict_look(ls_shared_object *object, uint64_t figures[LS_FIGURES_MAX])
+{
+    ls_dict *dict = (ls_dict *)(void *)object;
+    figures[0] = ls_dict_count(dict);
+    figures[1] = ls_dict_bytes(dict);
+}
+
+const ls_shared_kind ls_dict_kind = {.name = "dict",
+                                     .open = dict_open,
+                                     .close = dict_close,
+                                     .redefine = dict_redefine,
+                                     .look = dict_look,
+                                     .figures = {"entries", "bytes"}};

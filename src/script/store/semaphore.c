@@ -120,4 +120,5 @@ static bool semaphore_redefine(ls_shared_object *object, const void *options, bo
     return true;
 }
 
-const ls_shared_kind ls_semaphore_kind = {"semaphore", semaphore_open, semaphore_close, semaphore_redefine};
+const ls_shared_kind ls_semaphore_kind = {
+    .name = "semaphore", .open = semaphore_open, .close = semaphore_close, .redefine = semaphore_redefine};

@@ -3,9 +3,11 @@
 #include "script/store/topic.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
 #include "script/store/topic_internal.h"
@@ -94,6 +96,15 @@ int ls_topics_open(ls_topics **out)
     return LS_OK;
 }
 
+/* Drop retained messages that are no longer those of their topic. */
+static void drop_list(ls_publication *oldest)
+{
+    for (ls_publication *p = oldest, *newer; p != NULL; p = newer) {
+        newer = p->newer;
+        ls_publication_drop(p);
+    }
+}
+
 void ls_topics_close(ls_topics *topics)
 {
     assert(ls_list_empty(&topics->inboxes));
@@ -102,7 +113,7 @@ void ls_topics_close(ls_topics *topics)
         for (size_t b = 0; b < shard->bucket_count; b++) {
             for (ls_topic *topic = shard->buckets[b], *next; topic != NULL; topic = next) {
                 next = topic->next;
-                ls_publication_drop(topic->retained); /* without an inbox it has no member */
+                drop_list(topic->oldest); /* without an inbox it has no member */
                 free(topic);
             }
         }
@@ -221,7 +232,34 @@ static int subscription_add(ls_topic_shard *shard, ls_topic *topic, ls_subscribe
     return LS_OK;
 }
 
+/* Under the lock: *list receives the retained messages, with references; NULL: none. LS_OK or LS_ENOMEM. */
+static int retained_of(const ls_topic *topic, ls_retained **list)
+{
+    if (topic->kept == 0) return LS_OK;
+    *list = malloc(sizeof **list + topic->kept * sizeof *(*list)->at);
+    if (*list == NULL) return LS_ENOMEM;
+    (*list)->count = 0;
+    for (ls_publication *p = topic->oldest; p != NULL; p = p->newer)
+        (*list)->at[(*list)->count++] = ls_publication_hold(p);
+    return LS_OK;
+}
+
+void ls_retained_drop(ls_retained *retained)
+{
+    for (unsigned n = 0; retained != NULL && n < retained->count; n++) ls_publication_drop(retained->at[n]);
+    free(retained);
+}
+
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained)
+{
+    ls_retained *all = NULL;
+    const int err = ls_topic_subscribe_all(subscriber, name, len, &all);
+    if (err == LS_OK) *retained = all != NULL ? ls_publication_hold(all->at[all->count - 1]) : NULL;
+    ls_retained_drop(all);
+    return err;
+}
+
+int ls_topic_subscribe_all(ls_subscriber *subscriber, const char *name, size_t len, ls_retained **retained)
 {
     if (!name_valid(len)) return LS_EINVAL;
     if (subscriber->inbox->closed) return LS_ECLOSED;
@@ -233,13 +271,17 @@ int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, 
     ls_mutex_lock(&shard->lock);
     ls_topic *topic = topic_find(shard, hash, name, len);
     if (topic == NULL) topic = topic_add(shard, hash, name, len);
-    const int err = topic != NULL ? subscription_add(shard, topic, subscriber, subscription) : LS_ENOMEM;
-    if (err == LS_OK)
-        *retained = topic->retained != NULL ? ls_publication_hold(topic->retained) : NULL;
-    else if (topic != NULL)
-        topic_tidy(shard, topic);
+    ls_retained *list = NULL;
+    int err = topic != NULL ? retained_of(topic, &list) : LS_ENOMEM;
+    if (err == LS_OK) err = subscription_add(shard, topic, subscriber, subscription);
+    if (err < 0 && topic != NULL) topic_tidy(shard, topic);
     ls_mutex_unlock(&shard->lock);
-    if (err < 0) free(subscription);
+    if (err == LS_OK) {
+        *retained = list;
+    } else {
+        ls_retained_drop(list);
+        free(subscription);
+    }
     return err;
 }
 
@@ -328,11 +370,11 @@ static int64_t reserve(const ls_topic *topic, ls_topic_entry *entries, uint64_t 
     return (int64_t)lost;
 }
 
-/* Count the retained message `kept` (NULL: none) instead of `before`. false: the limit is reached. */
-static bool retain_instead(ls_topics *topics, const ls_publication *before, const ls_publication *kept)
+/* Count the retained message `kept` (NULL: none) instead of the `count` oldest ones. false: the limit is reached. */
+static bool retain_instead(ls_topics *topics, const ls_publication *oldest, unsigned count, const ls_publication *kept)
 {
-    const uint64_t less = before != NULL ? ls_publication_bytes(before) : 0,
-                   more = kept != NULL ? ls_publication_bytes(kept) : 0;
+    uint64_t less = 0, more = kept != NULL ? ls_publication_bytes(kept) : 0;
+    for (; count > 0; oldest = oldest->newer, count--) less += ls_publication_bytes(oldest);
     uint64_t bytes = atomic_load_explicit(&topics->retained_bytes, memory_order_relaxed);
     do {
         if (more > less && bytes - less + more > LS_TOPIC_RETAINED_BYTES_MAX) return false;
@@ -341,25 +383,52 @@ static bool retain_instead(ls_topics *topics, const ls_publication *before, cons
     return true;
 }
 
-/* Under the lock: append the publication, which has entries for all members, and make it the retained message if
- * order->retain (`kept`: it, or NULL to remove the message). *before receives the message that was retained. */
+/* Remove the `count` oldest retained messages, and add `kept`, unless it is NULL. Returns the list of those removed. */
+static ls_publication *retain(ls_topic *topic, unsigned count, ls_publication *kept)
+{
+    ls_publication *removed = count > 0 ? topic->oldest : NULL, *last = NULL;
+    for (unsigned n = 0; n < count; n++) {
+        last = topic->oldest;
+        topic->oldest = last->newer;
+    }
+    if (last != NULL) last->newer = NULL;
+    if (topic->oldest == NULL) topic->retained = NULL;
+    topic->kept -= count;
+    if (kept == NULL) return removed;
+    *(topic->retained != NULL ? &topic->retained->newer : &topic->oldest) = ls_publication_hold(kept);
+    topic->retained = kept;
+    topic->kept++;
+    return removed;
+}
+
+/* Give the publication the next position: the time in microseconds, unless an earlier one is as high. */
+static void set_position(ls_topic_shard *shard, ls_publication *p)
+{
+    const uint64_t now_us = (uint64_t)ls_clock_wall_us();
+    shard->position = shard->position >= now_us ? shard->position + 1 : now_us;
+    p->position = shard->position;
+    p->id.len =
+        (size_t)snprintf((char *)(uintptr_t)p->id.ptr, LS_POSITION_BYTES, "%llu", (unsigned long long)p->position);
+}
+
+/* Under the lock: append the publication, which has entries for all members, and make it a retained message if
+ * order->retain (`kept`: it, or NULL to remove the messages). *before receives the list of those that are removed. */
 static int64_t publish(ls_topics *topics, ls_topic_shard *shard, ls_topic *topic, ls_publication *p,
                        const ls_publish_order *order, ls_publication *kept, ls_publication **before)
 {
     ls_topic_entry *entries = p != NULL ? ls_publication_entries(p) : NULL; /* NULL: without a member */
+    const unsigned room = kept != NULL ? order->retain - 1 : 0, removed = topic->kept > room ? topic->kept - room : 0;
+    if (p != NULL && order->numbered) set_position(shard, p);
     const uint64_t bytes = p != NULL ? ls_publication_bytes(p) : 0;
     const int64_t lost = reserve(topic, entries, bytes, order->own);
     if (lost < 0) return lost;
-    if (order->retain && !retain_instead(topics, topic->retained, kept)) {
+    if (order->retain > 0 && !retain_instead(topics, topic->oldest, removed, kept)) {
         unsigned none = REFUSED_NONE;
         (void)atomic_compare_exchange_strong(&topics->refused, &none, REFUSED_UNLOGGED);
         release(entries, topic->member_count, bytes);
         return LS_ELIMIT;
     }
-    if (order->retain) {
-        *before = topic->retained;
-        topic->retained = kept != NULL ? ls_publication_hold(kept) : NULL;
-    }
+    if (order->retain > 0) *before = retain(topic, removed, kept);
     topic->published++;
     shard->lost += (uint64_t)lost;
     if (p != NULL) {
@@ -379,7 +448,7 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
 {
     ls_slice data = order->data;
     ls_publication *p = NULL, *before = NULL;
-    const bool keep = order->retain && data.len > 0;
+    const bool keep = order->retain > 0 && data.len > 0;
     unsigned room = 0;
     if (!name_valid(order->topic_len) || order->event.len > LS_TOPIC_EVENT_BYTES_MAX ||
         order->id.len > LS_TOPIC_EVENT_BYTES_MAX) {
@@ -412,7 +481,7 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
     }
     if (result >= 0) shard->published++;
     ls_mutex_unlock(&shard->lock);
-    if (before != NULL) ls_publication_drop(before);
+    drop_list(before);
     if (p != NULL) ls_publication_drop(p);
     ls_slice_drop(&data);
     return result;

@@ -49,6 +49,7 @@ enum {
     LS_TOPIC_EVENT_BYTES_MAX = 1024,        /* of the event and of the id */
     LS_TOPIC_SUBSCRIPTIONS_MAX = 1000,      /* of one subscriber */
     LS_TOPIC_RETAINED_BYTES_MAX = 16777216, /* all retained messages together */
+    LS_TOPIC_RETAINED_MAX = 1000,           /* of one topic */
     LS_TOPIC_INBOX_BYTES_MAX = 67108864,    /* publications that wait in one inbox; then its subscribers lose them */
     LS_TOPIC_MESSAGE_BYTES =
         256, /* what a publication counts in these two limits beside its data, name, event and id */
@@ -75,8 +76,10 @@ struct ls_publication {
     uint32_t site;     /* the generation of the site: ls_topics_site_starts */
     const char *topic; /* its name */
     size_t topic_len;
-    ls_slice data;      /* valid as long as the publication; without a block: hold the publication */
-    ls_slice event, id; /* of a server-sent event; without a block; empty: none */
+    ls_slice data;                /* valid as long as the publication; without a block: hold the publication */
+    ls_slice event, id;           /* of a server-sent event; without a block; empty: none */
+    uint64_t position;            /* the id as a number that ls_publish_order.numbered has given; else 0 */
+    struct ls_publication *newer; /* private: the next retained message of the topic */
     /* A joined publication stands for several of one topic, in order: it has only these two fields and forms, which
      * contain all of them. Another one has count 1, and is its only part. */
     unsigned count;
@@ -152,9 +155,16 @@ bool ls_topic_inbox_idle(ls_topic_inbox *inbox);
 
 /* Prepare an embedded subscriber. */
 void ls_subscriber_init(ls_subscriber *subscriber, ls_topic_inbox *inbox, const ls_subscriber_kind *kind);
-/* Subscribe. *retained receives the retained message with a reference, or NULL; the caller delivers it. LS_OK;
+/* Subscribe. *retained receives the retained messages, oldest first, NULL for none; the caller delivers and drops them. LS_OK;
  * LS_EEXIST: it has subscribed already; LS_ELIMIT: LS_TOPIC_SUBSCRIPTIONS_MAX; LS_EINVAL: an empty or too long name;
  * LS_ECLOSED: the inbox is closed; LS_ENOMEM. */
+typedef struct ls_retained {
+    unsigned count;
+    ls_publication *at[]; /* with a reference each */
+} ls_retained;
+int ls_topic_subscribe_all(ls_subscriber *subscriber, const char *name, size_t len, ls_retained **retained);
+void ls_retained_drop(ls_retained *retained); /* NULL: no effect */
+/* The same with the newest retained message only, or NULL. */
 int ls_topic_subscribe(ls_subscriber *subscriber, const char *name, size_t len, ls_publication **retained);
 /* For a subscriber with one subscription that ignores the publications of other generations than `site`: the retained
  * message with a reference, unless it is one of those that the inbox delivers; or NULL. */
@@ -179,7 +189,9 @@ typedef struct ls_publish_order {
     ls_slice event, id;        /* of server-sent events; copied; other subscribers ignore them */
     bool text;                 /* the data is valid UTF-8; else binary */
     const ls_topic_inbox *own; /* of the state that publishes, or NULL: LS_ELIMIT if it is full */
-    bool retain;               /* keep a copy for later subscribers; with empty data, remove the retained message */
+    unsigned retain;           /* keep a copy for later subscribers, and so many messages in all; with empty data,
+                                  remove the retained messages; 0: neither */
+    bool numbered;             /* the id is a number above those of all earlier messages, also after a restart */
 } ls_publish_order;
 
 /* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0) that will

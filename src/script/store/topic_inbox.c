@@ -270,21 +270,6 @@ void ls_topic_count_closed(ls_topic_inbox *inbox)
     ls_counter_add(&inbox->closed_count, 1);
 }
 
-/* The packets that the thread has taken with that of the publisher, and those that wait for the actor, may publish,
- * too. true: the operation follows after them. */
-static bool let_others_pass(ls_thread_ctx *ctx, ls_topic_inbox *inbox)
-{
-    if (inbox->deferred) {
-        inbox->deferred = false;
-    } else if (ls_workers_append(ctx, &inbox->op)) {
-        inbox->deferred = true;
-    } else if (ls_actor_has_waiting(inbox->actor)) {
-        inbox->deferred = true;
-        ls_actor_post(inbox->actor, ctx, &inbox->op);
-    }
-    return inbox->deferred;
-}
-
 static void run_batch(ls_thread_ctx *ctx, ls_topic_inbox *inbox)
 {
     batch_left left = {LS_TOPIC_BATCH_SUBSCRIBERS, LS_TOPIC_BATCH_DELIVERIES};
@@ -303,7 +288,11 @@ static void run_batch(ls_thread_ctx *ctx, ls_topic_inbox *inbox)
 static void inbox_run(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_topic_inbox *inbox = LS_CONTAINER(op, ls_topic_inbox, op);
-    if (let_others_pass(ctx, inbox)) return;
+    inbox->deferred = !inbox->deferred;
+    if (inbox->deferred) { /* the packets that the thread has taken with that of the publisher may publish, too */
+        ls_workers_later(ctx, op);
+        return;
+    }
     atomic_store(&inbox->posted, false);
     run_batch(ctx, inbox);
 }

@@ -5,7 +5,7 @@
  *                                         ... \--> member: the subscriptions in state 2 --> slots: subscriber, ...
  *
  * The lock of a shard guards its topics: the table, the list of members, the numbers of subscribers, the retained
- * message, and the order of publications. The slots of a member belong to the actor of its state. A publisher finds a
+ * messages, and the order of publications. The slots of a member belong to the actor of its state. A publisher finds a
  * member in the list of its topic, under the lock, and appends an entry to the inbox of the member, which counts it in
  * `pending`.
  *
@@ -55,7 +55,8 @@ struct ls_topic {
     ls_node members;
     unsigned member_count;
     uint64_t subscribers, published;
-    ls_publication *retained;
+    ls_publication *retained, *oldest; /* the newest and the oldest retained message */
+    unsigned kept;                     /* their number */
     size_t len;
     char name[];
 };
@@ -65,7 +66,8 @@ typedef struct ls_topic_shard {
     ls_topic **buckets;
     size_t bucket_count, count; /* bucket_count: a power of two, or 0 */
     uint64_t subscriptions, published;
-    uint64_t lost; /* messages for subscribers in a state whose inbox was full */
+    uint64_t lost;     /* messages for subscribers in a state whose inbox was full */
+    uint64_t position; /* the last one that was given */
 } ls_topic_shard;
 
 enum refused { REFUSED_NONE, REFUSED_UNLOGGED, REFUSED_LOGGED };
@@ -125,6 +127,8 @@ static inline uint64_t ls_publication_bytes(const ls_publication *p)
 {
     return LS_TOPIC_MESSAGE_BYTES + p->topic_len + p->event.len + p->id.len + p->data.len;
 }
+
+enum { LS_POSITION_BYTES = 24 };
 
 /* Make a publication with entries for `members` members. It holds a reference to the data, or copies the bytes: those
  * of a slice without a block, and those of a message to retain. NULL: out of memory. */

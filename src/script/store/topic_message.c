@@ -36,7 +36,9 @@ ls_publication *ls_publication_make(const ls_publish_order *order, unsigned memb
 {
     const bool copy = order->data.block == NULL || order->retain;
     const size_t fixed = sizeof(message) + members * sizeof(ls_topic_entry),
-                 names = order->topic_len + order->event.len + order->id.len, data = copy ? order->data.len : 0;
+                 position = order->numbered ? LS_POSITION_BYTES : 0,
+                 names = order->topic_len + order->event.len + order->id.len + position,
+                 data = copy ? order->data.len : 0;
     if (data > SIZE_MAX - fixed - names) return NULL;
     message *m = malloc(fixed + names + data);
     if (m == NULL) return NULL;
@@ -48,6 +50,8 @@ ls_publication *ls_publication_make(const ls_publish_order *order, unsigned memb
     p->topic = copied(&at, order->topic, order->topic_len).ptr;
     p->event = copied(&at, order->event.ptr, order->event.len);
     p->id = copied(&at, order->id.ptr, order->id.len);
+    if (order->numbered) p->id.ptr = at; /* the publisher writes it */
+    at += position;
     p->data = copy ? copied(&at, order->data.ptr, order->data.len) : order->data;
     if (!copy) (void)ls_block_hold(p->data.block);
     return p;

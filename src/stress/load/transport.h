@@ -1,5 +1,6 @@
-/* transport.h - the connection of a virtual user (vu.h): a stream, plain or over TLS (transport_stream.c), or a socket
- * for datagrams (transport_udp.c). The kind of target decides which one all virtual users of a run have.
+/* transport.h - the connection of a virtual user (vu.h): a stream, plain or over TLS (transport_stream.c), a stream of
+ * a shared HTTP/2 connection (transport_h2_nghttp2.c), or a socket for datagrams (transport_udp.c). The plan decides
+ * which one all virtual users of a run have.
  *
  * Results arrive through ls_stress_vu_connected(), _sent(), _received() and _released(), which packets call; the
  * functions below never call the first three. */
@@ -12,6 +13,9 @@ typedef struct ls_stress_transport {
     /* Connect. LS_DONE; LS_PENDING: ls_stress_vu_connected() follows; or LS_E*. Sets u->attached if there is a socket
      * to close, also with an error. */
     int (*open)(ls_stress_vu *u);
+    /* Virtual users share connections, which the transport counts. Called by ls_stress_vu_connected() without an error:
+     * LS_OK; LS_PENDING: that function is called again; or LS_E*. NULL: each virtual user has a connection. */
+    int (*ready)(ls_stress_vu *u);
     /* Append to the output: a copy of the bytes, or bytes that stay valid. False: out of memory. */
     bool (*put)(ls_stress_vu *u, const char *bytes, size_t len);
     bool (*put_static)(ls_stress_vu *u, const char *bytes, size_t len);
@@ -27,6 +31,7 @@ typedef struct ls_stress_transport {
 } ls_stress_transport;
 
 extern const ls_stress_transport ls_stress_stream_transport, ls_stress_udp_transport;
+extern const ls_stress_transport *const ls_stress_h2_transport; /* NULL: not built in */
 
 /* ---- called by a transport, from a packet ----------------------------------------------------------------------- */
 

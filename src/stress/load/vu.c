@@ -32,15 +32,14 @@ bool ls_stress_vu_put_static(ls_stress_vu *u, const char *bytes, size_t len)
 bool ls_stress_vu_send(ls_stress_vu *u)
 {
     ls_stress_worker *w = u->worker;
-    const size_t len = u->output;
-    u->output = 0;
     const int err = w->transport->send(u);
     w->clock_stale = true;
     if (err < 0) /* A server that has closed resets the connection on later data: the lost response is the error. */
         return ls_stress_vu_fail(u,
                                  err == LS_EPIPE || err == LS_ERESET ? LS_STRESS_ERROR_READ : LS_STRESS_ERROR_WRITE);
     u->tx_pending = err == LS_PENDING;
-    ls_counter_add(&w->count.bytes_out, len);
+    ls_counter_add(&w->count.bytes_out, u->output);
+    u->output = 0;
     return true;
 }
 
@@ -266,8 +265,10 @@ static void opened(ls_stress_vu *u)
     u->state = LS_STRESS_VU_OPEN;
     u->used = false;
     w->connecting--;
-    ls_counter_add(&w->count.connects, 1);
-    ls_counter_add(&w->count.connections, 1);
+    if (w->transport->ready == NULL) {
+        ls_counter_add(&w->count.connects, 1);
+        ls_counter_add(&w->count.connections, 1);
+    }
     if (u->subscriber == NULL || u->stalled) ls_stress_worker_vu_prepared(w, u); /* else by its first message */
     if (u->proto->opened != NULL && !u->proto->opened(u)) return;
     ls_stress_arrivals_vu_ready(w, u);
@@ -289,6 +290,8 @@ void ls_stress_vu_upgraded(ls_stress_vu *u, int err)
 
 void ls_stress_vu_connected(ls_stress_vu *u, int err)
 {
+    const ls_stress_transport *transport = u->worker->transport;
+    if (err == LS_OK && transport->ready != NULL) err = transport->ready(u);
     if (err == LS_PENDING) return;
     if (err < 0) {
         connect_failed(u, err);
@@ -345,7 +348,9 @@ void ls_stress_vu_close(ls_stress_vu *u)
     if (u->state == LS_STRESS_VU_CLOSED || u->state == LS_STRESS_VU_CLOSING) return;
     if (u->state == LS_STRESS_VU_CONNECTING) w->connecting--;
     if (u->state == LS_STRESS_VU_OPEN) {
-        atomic_store_explicit(&w->count.connections, ls_counter_read(&w->count.connections) - 1, memory_order_relaxed);
+        if (w->transport->ready == NULL)
+            atomic_store_explicit(&w->count.connections, ls_counter_read(&w->count.connections) - 1,
+                                  memory_order_relaxed);
         if (u->proto->closed != NULL) u->proto->closed(u);
     }
     u->state = LS_STRESS_VU_CLOSING;

@@ -65,6 +65,7 @@ struct ls_stress_vu {
     ls_stress_worker *worker;
     ls_stream *stream;         /* of a stream target; NULL: closed */
     struct ls_stress_udp *udp; /* of a datagram target */
+    struct ls_stress_h2 *h2;   /* of a shared connection */
     size_t output;             /* bytes to send */
     ls_handshake handshake;    /* open while a TLS handshake runs */
     uint64_t handshake_start_ns;

@@ -123,7 +123,7 @@ static uint32_t active_at(const ls_stress_worker *w, uint64_t at_ns)
     if (w->plan->mode == LS_STRESS_PLAN_FANOUT) return w->vu_count;
     const uint32_t threads = w->plan->threads;
     const uint32_t all = ls_stress_schedule_connections(&w->plan->schedule, at_ns);
-    const uint32_t mine = all > w->index ? (all - w->index + threads - 1) / threads : 0;
+    const uint32_t mine = (all > w->index ? (all - w->index + threads - 1) / threads : 0) * w->plan->streams;
     return mine < w->vu_count ? mine : w->vu_count;
 }
 

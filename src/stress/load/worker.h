@@ -112,9 +112,10 @@ struct ls_stress_worker {
 
     ls_stress_counters count;
     ls_stress_checks checks;
-    struct ls_stress_deflate *deflate; /* of --compress; else NULL */
-    _Atomic int first_error;           /* LS_E* of the first connect that failed; written by the worker alone */
-    char first_failure[256];           /* the first failure of a request; read after the join */
+    struct ls_stress_deflate *deflate;       /* of --compress; else NULL */
+    struct ls_stress_h2_request *h2_request; /* of --http2: the last one; else NULL */
+    _Atomic int first_error;                 /* LS_E* of the first connect that failed; written by the worker alone */
+    char first_failure[256];                 /* the first failure of a request; read after the join */
 
     uint32_t cached_len;    /* HTTP: the last head of a response, */
     ls_http1_reader cached; /*       and its reader after it; the next head is mostly the same */

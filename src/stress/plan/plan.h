@@ -55,7 +55,9 @@ typedef struct ls_stress_plan {
     double rate;          /* per second, all threads together; 0: closed loop, or see the schedule */
     bool open_loop;
     ls_stress_schedule schedule;
-    bool staged;         /* the schedule has stages */
+    bool staged; /* the schedule has stages */
+    bool http2;
+    unsigned streams;    /* virtual users of a connection: 1, or of HTTP/2 that of its streams */
     unsigned pipeline;   /* outstanding requests per connection; 1: no pipelining */
     uint64_t timeout_ns; /* of a connect and of one request; 0: no limit */
     bool keepalive;

@@ -159,6 +159,28 @@ static int call_done(lua_State *L)
     return 0;
 }
 
+/* Each thread counts in variables of its own: add what they have counted to those of `done`, which is on top. */
+static void add_counts(ls_stress_script *main)
+{
+    for (int n = 1; lua_getupvalue(main->L, -1, n) != NULL; n++) {
+        lua_Number sum = lua_tonumber(main->L, -1);
+        const lua_Number before = sum;
+        for (unsigned i = 0; lua_type(main->L, -1) == LUA_TNUMBER && i < main->index; i++) {
+            lua_State *L = main->thread_scripts[i]->L;
+            const int top = lua_gettop(L);
+            if (lua_getfield(L, AT_TABLE, "done") == LUA_TFUNCTION && lua_getupvalue(L, -1, n) != NULL)
+                sum += lua_tonumber(L, -1) - before;
+            lua_settop(L, top);
+        }
+        if (sum != before && lua_isinteger(main->L, -1))
+            lua_pushinteger(main->L, (lua_Integer)sum);
+        else if (sum != before)
+            lua_pushnumber(main->L, sum);
+        if (sum != before) (void)lua_setupvalue(main->L, -3, n);
+        lua_pop(main->L, 1);
+    }
+}
+
 void ls_stress_script_done(lua_State *L, ls_stress_script *main)
 {
     const ls_histogram *latency = ls_histogram_check(L, -2), *rates = ls_histogram_check(L, -1);
@@ -173,6 +195,7 @@ void ls_stress_script_done(lua_State *L, ls_stress_script *main)
         lua_pop(own, 2);
         return;
     }
+    if (main->plan->native) add_counts(main);
     ls_stress_script_copy(L, L, -3, own);
     lua_pushlightuserdata(own, (void *)(uintptr_t)latency);
     lua_pushlightuserdata(own, (void *)(uintptr_t)rates);

@@ -13,7 +13,7 @@ environment.py holds what the tests know about the build and the system, with th
 `system` is system_posix.py or system_windows.py: what the tests ask the system that they run on.
 Fixtures of one subject are modules of their own: harness.http1, harness.udp, harness.dns, harness.stress,
 harness.stress_report, harness.stress_sockets, harness.screen, harness.websocket, harness.websocket_site,
-harness.browser, harness.proxies, harness.fault, harness.program, harness.chunks, harness.acceptor.
+harness.http2, harness.browser, harness.proxies, harness.fault, harness.program, harness.chunks, harness.acceptor.
 """
 from harness.case import E2E, beside, in_parallel, table
 from harness.conn import Closed, Conn, Framing, Response, TimedOut, chunked, request

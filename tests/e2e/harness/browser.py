@@ -40,10 +40,10 @@ def needs_browser(case):
 class Browser:
     """One process of the browser with a profile of its own."""
 
-    def __init__(self):
+    def __init__(self, flags=()):
         self.profile = tempfile.mkdtemp(prefix="luaserve-chromium-")
         self.process = subprocess.Popen(
-            [CHROMIUM, *FLAGS, "--remote-debugging-port=0", "--user-data-dir=" + self.profile, "about:blank"],
+            [CHROMIUM, *FLAGS, *flags, "--remote-debugging-port=0", "--user-data-dir=" + self.profile, "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         self.socket = None
         self.number = 0

@@ -88,6 +88,8 @@ class Server:
         self.stopped = False
         environment = dict(os.environ)
         environment.update({k: v.replace("@DIR@", self.dir) for k, v in (env or {}).items()})
+        if WINDOWS and not program and "--pid" not in flags:  # with which `reload` finds it
+            flags = (*flags, "--pid", os.path.join(self.dir, self.PID_FILE))
         command = [*prefix, *(program or [LUASERVE]), *flags, self.site, *args]
         self.out_path = os.path.join(self.dir, "stdout")
         with open(self.out_path, "wb") as out:
@@ -222,18 +224,18 @@ class Server:
         """Send a signal. Wine turns SIGINT into Ctrl-C, and has no SIGTERM."""
         system.send_signal(self.process, signal.SIGINT if WINE and number == signal.SIGTERM else number)
 
-    PID_FILE = "luaserve.pid"  # of --pid, in its directory
+    PID_FILE = "luaserve.pid"  # in its directory, of a server on Windows without a --pid of its own
 
     def pid_file(self):
-        """The path of the file of --pid PID_FILE, which the server writes after it has logged its addresses."""
+        """The path of the file PID_FILE, which the server writes after it has logged its addresses."""
         path, until = os.path.join(self.dir, self.PID_FILE), time.monotonic() + WAIT
         while not (os.path.exists(path) and os.path.getsize(path)) and time.monotonic() < until:
             time.sleep(0.01)
         return path
 
     def reload(self, expected=None):
-        """Have it load its site again: SIGHUP. Windows: its event, for a server with the options --pid PID_FILE. Then wait for the
-        line that matches `expected`, and return it."""
+        """Have it load its site again: SIGHUP. Windows: its event. Then wait for the line that
+        matches `expected`, and return it."""
         mark = self.mark()
         if not WINDOWS:
             self.signal(signal.SIGHUP)

@@ -113,7 +113,7 @@ SCHEMA = {
     "format": TEXT, "version": COUNT, "luaserve": TEXT, "started": TEXT, "interrupted": FLAG, "exit_status": COUNT,
     "failure": (str, type(None)), "short_of": (str, type(None)),
     "config": {"target": TEXT, "script": (str, type(None)), "mode": TEXT, "threads": COUNT, "connections": COUNT,
-               "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "message_bytes": MAYBE, "keepalive": FLAG,
+               "duration_s": MAYBE, "requests": MAYBE, "rate_per_s": MAYBE, "pipeline": COUNT, "streams": MAYBE, "message_bytes": MAYBE, "keepalive": FLAG,
                "tls_resume": FLAG, "timeout_s": MAYBE, "backend": TEXT,
                "stages": [{"duration_s": NUMBER, "rate_per_s": MAYBE, "connections": MAYBE}]},
     "totals": {"duration_s": NUMBER, "requests": COUNT, "requests_per_s": NUMBER, "asked_per_s": MAYBE, "unsent": COUNT, "in_flight": MAYBE,

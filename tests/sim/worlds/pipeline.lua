@@ -1,7 +1,8 @@
 -- pipeline.lua - requests that clients write themselves, several on their way at once and in pieces of any size; clients
 -- that end their sending side, or the connection, at any byte, and clients that read slowly. Judges: the responses come
 -- in the order of the requests, each that of its request and whole, or the connection ends; only a request that was not
--- sent to its end is refused; a handler runs at most once for a request; without faults each is answered.
+-- sent to its end is refused; a handler runs at most once for a request; without faults each is answered; a handler that
+-- waits after part of a response ends when its client has left.
 local ls, sim = require "luaserve", sim
 local world = require "lib.world"
 local PORT = 8080
@@ -32,7 +33,13 @@ if sim.side == "server" then
       if world.chance(4) then world.pause(0.3) end
     end
   end))
-  ls.listen(PORT, app)
+  app:get("/wait/:id/:bytes", of(function(id, bytes, _, res)
+    if not res:write(world.text(id, bytes)) or not res:write(world.text(id, 3900)) then return end
+    sim.count("waits " .. id)
+    local _ <close> = setmetatable({}, { __close = function() sim.count("waits " .. id, -1) end })
+    ls.channel("never"):receive(100)
+  end))
+  ls.listen(PORT, app, { send_timeout = 4, write_ahead = "4k" })
   return
 end
 
@@ -48,9 +55,9 @@ end
 
 local kinds = { "GET text", "HEAD text", "GET same", "GET stream", "POST echo", "POST chunked" }
 
-local function request(id)
+local function request(id, stream_bytes)
   local method, path = kinds[sim.random(#kinds)]:match "(%a+) (%a+)"
-  local bytes = sim.random(sim.random(20000))
+  local bytes = sim.random(sim.random(path == "stream" and stream_bytes or 20000))
   local r = { id = id, method = method, text = world.text(id, bytes), status = path == "same" and 304 or 200 }
   local head = ("%s /%s/%s/%d HTTP/1.1\r\nHost: h\r\n"):format(method, path == "chunked" and "echo" or path, id, bytes)
   if method == "POST" and world.chance(4) then head = head .. "Expect: 100-continue\r\n" end
@@ -62,27 +69,32 @@ local function request(id)
   return r
 end
 
-local function body_of(sock, head)
+local function body_of(sock, head, until_s)
+  local function receive(what)
+    local data, _, code, part = sock:receive(what)
+    if code == "ETIMEDOUT" then sim.fail "a response stands still" end
+    return data, part
+  end
   local length = head:match "\r\nContent%-Length: (%d+)"
   if length then
-    local body, _, _, part = sock:receive(math.tointeger(length))
+    local body, part = receive(math.tointeger(length))
     return body, part or ""
   end
   local parts = {}
   while true do
-    local size = sock:receive "*l"
+    local size = receive "*l"
     size = size and tonumber(size, 16)
-    if not size then return nil, table.concat(parts) end
-    local part, _, _, rest = sock:receive(size)
+    if not size or sim.now() > until_s then return nil, table.concat(parts) end
+    local part, rest = receive(size)
     parts[#parts + 1] = part or rest
     local text = table.concat(parts)
-    if not part or sock:receive "*l" ~= "" then return nil, text end
+    if not part or receive "*l" ~= "" then return nil, text end
     if size == 0 then return text end
   end
 end
 
 -- Reads the response to r; false: the connection has ended.
-local function response(sock, r, sent)
+local function response(sock, r, sent, until_s)
   local head
   repeat
     head = sock:receiveuntil "\r\n\r\n"
@@ -91,7 +103,7 @@ local function response(sock, r, sent)
   local status = math.tointeger(head:match "^HTTP/1.1 (%d+) ")
   local id = head:match "\r\nX%-Id: ([^\r]+)"
   if status == 503 then return false end
-  if not id and (status == 400 or status == 408) and sent() < r.last then return false end
+  if status == 408 or (not id and status == 400 and sent() < r.last) then return false end -- 408: its body came too slowly
   if id ~= r.id or status ~= r.status then sim.fail(("request %s got status %s of request %s"):format(r.id, status, id)) end
   if r.method == "HEAD" then
     local length = math.tointeger(head:match "\r\nContent%-Length: (%d+)")
@@ -99,7 +111,7 @@ local function response(sock, r, sent)
     return true
   end
   if status == 304 then return true end
-  local body, part = body_of(sock, head)
+  local body, part = body_of(sock, head, until_s)
   if body and body ~= r.text then sim.fail(("the response to %s has %d of %d bytes, or others"):format(id, #body, #r.text)) end
   if not body and r.text:sub(1, #part) ~= part then sim.fail("the response to " .. id .. " begins with other bytes") end
   return body ~= nil
@@ -110,7 +122,7 @@ local function connection(name, faulty)
   if not sock then return 0, 0 end
   local requests, parts, sum, sent = {}, {}, 0, 0
   for i = 1, sim.random(6) do
-    requests[i] = request(name .. "." .. i)
+    requests[i] = request(name .. "." .. i, faulty and 60000 or 20000)
     parts[i] = requests[i].bytes
     sum = sum + #parts[i]
     requests[i].last = sum
@@ -134,7 +146,7 @@ local function connection(name, faulty)
   local slow = world.chance(3)
   for i, r in ipairs(requests) do
     if slow then world.pause(0.5) end
-    if sim.now() > begun + 10 or not response(sock, r, function() return sent end) then break end
+    if sim.now() > begun + 10 or not response(sock, r, function() return sent end, begun + 10) then break end
     answered = i
   end
   if answered < #requests then sock:abort() end
@@ -142,7 +154,20 @@ local function connection(name, faulty)
   return answered, #requests
 end
 
+-- A client that leaves, before a response that it does not read, some with a further request; or it does not leave,
+-- and the server has more to send than the system takes, longer than its send_timeout.
+local function leave(name)
+  local stays = world.chance(2)
+  local sock <close> = ls.connect("127.0.0.1", PORT, { connect_timeout = 5, send_timeout = 5 })
+  local wait = ("GET /wait/%s/%d HTTP/1.1\r\nHost: h\r\n\r\n"):format(name, stays and 260000 or sim.random(200000))
+  if not sock or not sock:send(wait, world.chance(2) and request(name .. ".2", 1).bytes or "") or not sock:flush() then return end
+  if stays then ls.sleep(10) else world.pause(1) end
+  if stays and sim.count("waits " .. name, 0) > 0 then sim.fail("the handler of " .. name .. " waits, though nothing can be sent") end
+  sock:abort()
+end
+
 world.run(6, function(client, number)
+  if world.chance(6) then return leave(client .. "." .. number .. ".leave") end
   connection(client .. "." .. number, true)
   if world.chance(10) then world.pause(2) end
 end, function()

@@ -112,4 +112,4 @@ end, function()
   for i = 1, 4 do
     if not visit("end." .. i) then sim.fail "a visit without faults failed" end
   end
-end, { reloads = 10 })
+end, { reloads = 10, rounds = 12 })

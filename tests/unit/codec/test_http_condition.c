@@ -25,7 +25,7 @@ static void ask(asked *a, const char *method, const char *fields)
     char text[2048];
     const int len = snprintf(text, sizeof text, "%s / HTTP/1.1\r\nHost: h\r\n%s\r\n", method, fields);
     a->text = test_copy_exact(text, (size_t)len);
-    assert_int_equal(ls_http1_parse(a->text, (size_t)len, 0, &limits, &a->head, &(ls_http1_terms){0}, NULL), len);
+    assert_int_equal(ls_http1_parse(a->text, (size_t)len, 0, &limits, &a->head, &(ls_http_terms){0}, NULL), len);
     ls_conditions_of(&a->head, a->text, &a->conditions);
 }
 

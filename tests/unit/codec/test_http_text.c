@@ -95,6 +95,7 @@ TEST(classes_follow_the_grammars)
         const bool is_visible = i > 0x20 && i < 0x7f;
         const bool is_high = i >= 0x80;
         assert_int_equal(ls_char_is(c, LS_CHAR_TOKEN), is_alnum || (i != 0 && strchr("!#$%&'*+-.^_`|~", i) != NULL));
+        assert_int_equal(ls_char_is(c, LS_CHAR_LOWER), ls_char_is(c, LS_CHAR_TOKEN) && !(i >= 'A' && i <= 'Z'));
         assert_int_equal(ls_char_is(c, LS_CHAR_TARGET), (is_visible || is_high) && i != '#');
         assert_int_equal(ls_char_is(c, LS_CHAR_PATH), (is_visible || is_high) && i != '#' && i != '?');
         assert_int_equal(ls_char_is(c, LS_CHAR_VALUE), is_visible || is_high || i == ' ' || i == '\t');

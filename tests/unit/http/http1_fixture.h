@@ -24,6 +24,7 @@ struct fixture {
     ls_http_config config;
     ls_http_handler handler;
     ls_http_engine *http;
+    void (*start)(ls_thread_ctx *ctx, ls_stream *s, void *http); /* NULL: ls_http1_start */
     ls_deadlines *deadlines;
     ls_actor actor;
     fixture_run *run; /* the handler: when a request starts, and whenever it is woken */
@@ -181,7 +182,7 @@ static inline void fixture_connect(fixture *r)
     atomic_fetch_add(&r->conn_limit.count, 1);
     assert_int_equal(ls_stream_open(r->place.port, r->deadlines, ours, true, &peer, NULL, ls_http1_user_bytes, &s),
                      LS_OK);
-    ls_http1_start(&r->place.ctx, s, r->http);
+    (r->start != NULL ? r->start : ls_http1_start)(&r->place.ctx, s, r->http);
 }
 
 static inline void fixture_send(fixture *r, const char *bytes, size_t len)

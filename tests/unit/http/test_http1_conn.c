@@ -186,6 +186,26 @@ TEST_WITH(fixture, r, a_suspended_request_stays_with_its_handler, connected(late
     assert_int_equal(r->starts, 1);
 }
 
+/* Its head is in the block of the exchange; one without room there stays where it was received. */
+TEST_WITH(fixture, r, a_request_that_waits_holds_one_block, connected(later))
+{
+    char text[3000];
+    for (int is_long = 0; is_long <= 1; is_long++) {
+        ls_pools_stats pools;
+        r->started = false;
+        (void)snprintf(text, sizeof text, "GET /abc HTTP/1.1\r\nHost: h\r\nA: %0*d\r\n\r\n", is_long ? 2000 : 3, 1);
+        send_text(r, text);
+        ls_pools_stat(r->place.pools, &pools);
+        assert_int_equal(pools.blocks_live, 1 + is_long);
+        assert_memory_equal(r->x->bytes + r->x->head.path.at, "/abc", 4);
+        const ls_span value = r->x->head.fields[1].value;
+        assert_int_equal(value.len, is_long ? 2000 : 3);
+        assert_memory_equal(r->x->bytes + value.at + value.len - 3, "001", 3);
+        fixture_resume(r);
+        assert_string_equal(fixture_take(r), HI);
+    }
+}
+
 static void hi_and_replace(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 {
     replace_handler(r); /* in a server, another thread does */
@@ -448,6 +468,7 @@ static void woken(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
     fixture_end(r, ctx, x);
 }
 
+/* Also behind the bytes of a next request, with which the receive for the end of the client has ended. */
 TEST(a_reset_wakes_the_handler)
 {
     int ours, theirs;
@@ -457,24 +478,28 @@ TEST(a_reset_wakes_the_handler)
         print_message("skipped: of another system: the loss of a connection without a receive\n");
         skip();
     }
-    fixture *r = fixture_open(woken, 0);
-    fixture_serve(r);
-    net_tcp_pair(&ours, &theirs);
-    r->theirs = theirs;
-    atomic_fetch_add(&r->conn_limit.count, 1);
-    assert_int_equal(ls_stream_open(r->place.port, r->deadlines, ours, true, NULL, NULL, ls_http1_user_bytes, &s),
-                     LS_OK);
-    ls_http1_start(&r->place.ctx, s, r->http);
-    send_text(r, GET);
-    FIXTURE_UNTIL(r, r->step > 0);
-    assert_int_equal(r->step, 1);
-    assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
-    close(theirs);
-    r->theirs = -1;
-    FIXTURE_UNTIL(r, r->step > 1);
-    assert_int_equal(r->step, 2); /* by the watch */
-    assert_int_equal(r->error, LS_ERESET);
-    fixture_close(r);
+    for (int pipelined = 0; pipelined < 2; pipelined++) {
+        fixture *r = fixture_open(pipelined ? expecting : woken, 0);
+        fixture_serve(r);
+        net_tcp_pair(&ours, &theirs);
+        r->theirs = theirs;
+        atomic_fetch_add(&r->conn_limit.count, 1);
+        assert_int_equal(ls_stream_open(r->place.port, r->deadlines, ours, true, NULL, NULL, ls_http1_user_bytes, &s),
+                         LS_OK);
+        ls_http1_start(&r->place.ctx, s, r->http);
+        send_text(r, GET);
+        FIXTURE_UNTIL(r, r->step > 0);
+        if (pipelined) send_text(r, GET);
+        fixture_pump(r);
+        assert_int_equal(r->step, 1);
+        assert_int_equal(setsockopt(theirs, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+        close(theirs);
+        r->theirs = -1;
+        FIXTURE_UNTIL(r, r->step > 1);
+        assert_int_equal(r->step, 2); /* by the watch */
+        assert_int_equal(r->error, LS_ERESET);
+        fixture_close(r);
+    }
 }
 
 /* ---- drain -------------------------------------------------------------------------------------------------- */
@@ -563,6 +588,14 @@ TEST(an_abort_ends_waiting_connections)
     r->http->ops->abort(r->http);
     fixture_settle(r);
     assert_true(r->ended);
+    fixture_close(r);
+
+    r = connected(hi); /* lingers, so that the client reads the error */
+    send_text(r, "GET / HTTP/1.1\r\n\r\n");
+    assert_int_equal(fixture_stats(r).open, 1);
+    r->http->ops->abort(r->http);
+    fixture_settle(r);
+    assert_int_equal(fixture_stats(r).open, 0);
     fixture_close(r);
 }
 

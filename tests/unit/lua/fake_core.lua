@@ -12,12 +12,12 @@ local function recorded(name)
   end
 end
 
-for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "log", "buffer", "now",
+for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "on_loaded", "log", "buffer", "now",
   "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
   "cache", "proxy_send", "proxy_resume", "proxy_refuse", "proxy_failed", "proxy_mark",
   "proxy_back", "proxy_refused",
   "dict", "dict_read", "dict_swap", "dict_scan",
-  "redis_connection", "safe_join" } do
+  "redis_connection", "safe_join", "file_stat" } do
   core[name] = recorded(name)
 end
 
@@ -36,6 +36,10 @@ end
 
 function core.client_take() end
 core.results.now = { 0 }
+function core.topics() return {} end
+function core.publish() end
+function core.publish_here() end
+function core.subscribe() end
 core.results.redis_connection = { {} }
 function core.semaphore() return {} end
 function core.is_buffer() return false end
@@ -44,6 +48,12 @@ function core.number_text(n) return n ~= n and "nan" or n % 1 == 0 and ("%d"):fo
 function core.is_network(text) return text:find("^[%x:.]+/?%d*$") ~= nil or text == "unix:" end
 
 function core.ws_origin(text) return type(text) == "string" and text:find("^%a+://[^/]+$") ~= nil end
+
+-- As if all folders existed.
+function core.absolute_path(path)
+  path = (path:find("^/") and path or "/site/" .. path):gsub("/%.%f[/\0]", ""):gsub("(.)/$", "%1")
+  return path
+end
 
 -- The object of a folder holds its arguments; the results of static_get come from core.results.
 function core.static(folder, options)
@@ -184,6 +194,10 @@ function core.body_max(req, bytes)
 end
 
 function core.too_large() return 413 end
+
+function core.access_variables()
+  return { "remote_addr", "remote_user", "time_local", "request", "status", "body_bytes_sent", "http_" }
+end
 
 function core.time_max(req, ms) req.time_max = ms end
 

@@ -29,7 +29,7 @@ function tests.any_text_has_directives()
     for name, value in pairs(rules.directives(text)) do
       check.equal({ text, name:find('[%s,="]'), value == true or type(value) == "string" }, { text, nil, true })
     end
-    local stored = rules.store(200, { ["cache-control"] = text, etag = "e" }, false, 0, nil)
+    local stored = rules.store(200, { ["cache-control"] = text, etag = "e" }, 0, nil)
     if stored then
       for _, name in ipairs { "lifetime_ms", "age_ms", "refresh_ms", "error_ms" } do
         local value = stored[name]
@@ -55,7 +55,7 @@ end
 function tests.times()
   local now = 777 -- the fake core has dates such as "http 777"
   local function times(fields, lifetime)
-    local s = rules.store(200, fields, false, now, lifetime)
+    local s = rules.store(200, fields, now, lifetime)
     return s and { s.age_ms, s.lifetime_ms, s.refresh_ms, s.error_ms, s.strict }
   end
   local function control(text) return { ["cache-control"] = text, etag = "e" } end
@@ -82,7 +82,7 @@ end
 
 function tests.event_streams_are_not_stored()
   local function stored(content_type)
-    return rules.store(200, { ["content-type"] = content_type }, false, 0, 9) ~= nil
+    return rules.store(200, { ["content-type"] = content_type }, 0, 9) ~= nil
   end
   check.equal({ stored("text/event-stream"), stored("Text/Event-Stream; charset=utf-8"), stored("text/event-stream ;a=b"),
     stored("text/event-stream2"), stored("text/event-stream-x"), stored("text/plain") },
@@ -91,7 +91,7 @@ end
 
 function tests.what_selects_a_response()
   local function vary(text)
-    local s = rules.store(200, { ["cache-control"] = "max-age=5", vary = text }, false, 0, nil)
+    local s = rules.store(200, { ["cache-control"] = "max-age=5", vary = text }, 0, nil)
     return s and s.vary
   end
   check.equal({ vary(nil), vary("Accept-Encoding"), vary(" A ,, b,"), vary("*"), vary("a, *") },

@@ -15,7 +15,8 @@ local spec = {
   options = {
     "Heat", { "-t, --temperature N", command.whole(50, 250), "degrees" }, { "--fan", nil, "use the fan" }, "Dough",
     { "--add WHAT", command.matching(".", "a thing"), "one more; repeat it", many = "things", most = 2 },
-    { "--an-option-with-a-long-name FILE", command.file, "its text is on the next line" },
+    { "--an-option-with-a-long-name FILE", command.file, "its text is on the next line",
+      once = true },
     { "-e CODE", command.matching("", "a text"), "the last option", ends = true },
     { "-h, --help", nil, "print this text" },
   },
@@ -57,6 +58,7 @@ function tests.errors()
     { { "--temp=5" }, "unknown option --temp; did you mean --temperature?\nluaserve bake --help lists the options" },
     { { "-fan" }, "unknown option -fan; did you mean --fan?\nluaserve bake --help lists the options" },
     { { "--ovens" }, "unknown option --ovens\nluaserve bake --help lists the options" },
+    { { "--an-option-with-a-long-name=a", "--an-option-with-a-long-name=b" }, "--an-option-with-a-long-name is given twice" },
     { { "-x" }, "unknown option -x\nluaserve bake --help lists the options" },
     { { "--" .. ("x"):rep(100) }, "unknown option --" .. ("x"):rep(100) .. "\nluaserve bake --help lists the options" },
   } do

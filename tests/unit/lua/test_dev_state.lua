@@ -13,9 +13,9 @@ local function run(source, states)
   local file = assert(io.open(path, "wb"))
   file:write(source)
   file:close()
-  local seen = {}
+  local seen, open = {}, io.open
   core.dev = {
-    site = path, states = function() return states or 4 end, hooks = function() return {} end,
+    site = path, states = function() return states or 4 end, hooks = function() return {} end, task = function() end,
     once = function(text)
       local first = not seen[text]
       seen[text] = true
@@ -38,6 +38,7 @@ local function run(source, states)
     state.check()
   end)
   setmetatable(_G, nil)
+  io.open = open -- luacheck: ignore 122
   for _, name in ipairs { "string", "table", "math", "os", "io", "utf8", "coroutine", "debug" } do
     setmetatable(package.loaded[name], nil)
   end
@@ -68,6 +69,25 @@ end
 
 function tests.a_global_is_reported_with_one_state_too()
   check.equal(run(site "function handler() total = 1 end", 1), { "3: sets the global total" })
+end
+
+function tests.what_middleware_sets_with_one_state()
+  local text = "local user, n = nil, 0\nfunction handler()\n %s\nend\napp:use(handler)"
+  check.equal(run(site(text:format "user = tostring({})"), 1),
+    { "5: changes user in a middleware, and all requests share it: while one waits, another one changes it. Use req.user = ..." })
+  check.equal(run(site(text:format "n = n + 1"), 1), {})
+end
+
+function tests.replies_of_redis()
+  for text, warning in pairs {
+    ["if r:del(1) then end"] = "has returned 0", ["if not r:del((1)) then end"] = "has returned 0",
+    ["local n = r:del(1)"] = false, ["if r:del(1) == 0 then end"] = false, ["if r:setnx(1) == 1 then end"] = "never a number",
+    ["return r:setnx(1) ~= 0"] = "never a number", ["if r:setnx(1) then end"] = false,
+  } do
+    local got = run(site("local s = require 'luaserve.dev_state' function handler() local r = { del = function() "
+      .. "s.watch_reply('r:del', 0) end, setnx = function() s.watch_reply('r:setnx', false) end } " .. text .. " end"))
+    check.equal({ text, #got, warning and got[1]:find(warning, 1, true) ~= nil }, { text, warning and 1 or 0, warning and true })
+  end
 end
 
 function tests.a_local_of_the_file()

@@ -35,6 +35,9 @@ function tests.bodies()
   } do
     check.equal({ case[1], (fields(case[1])) }, { case[1], case[2] })
   end
+  local got_file = fields(part('name="f"; filename="x"', "y") .. "--b--")
+  check.raises('req:form: the field "f" is a file: read the form with req:parts()', function() return got_file.f end)
+  check.equal(got_file.other, nil)
   local body = part("name=a", "1") .. part("name=b", "2") .. part("name=a", "3") .. "--b--"
   local lists = {}
   local got = fields(body, nil, lists)

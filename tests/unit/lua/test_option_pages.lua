@@ -14,9 +14,12 @@ end
 
 -- The sections of the pages with a table of options, and the calls whose options it has.
 local sections = {
-  { "server", "ls.listen", { "ls.listen" } }, { "server", "ls.config", { "ls.config" } },
+  { "server", "ls.listen", { "ls.listen" } }, { "server", "HTTP/2", { "ls.listen: http2" } }, { "server", "ls.config", { "ls.config" } },
+  { "server", "Limits of an address", { "ls.listen" } }, { "app", "app:health", { "app:health" } },
+  { "metrics", "ls.metrics.counter", { "ls.metrics.counter", "ls.metrics.histogram" } },
   { "tcp", "Options of ls.tcp and ls.connect", { "ls.tcp", "ls.connect" } },
   { "tcp", "TLS of ls.connect", { "ls.connect: tls" } }, { "tls", "tls", { "ls.listen: tls", "ls.listen" } },
+  { "../certificates", "Options", { "ls.listen: tls.acme" } },
   { "udp", "ls.udp", { "ls.udp", "ls.udp: multicast" } }, { "websocket", "app:ws", { "app:ws" } },
   { "websocket", "Compression", { "app:ws: compress" } },
   { "websocket_client", "Options", { "ls.websocket", "app:ws: compress" } }, { "sse", "res:sse", { "res:sse" } },
@@ -25,9 +28,12 @@ local sections = {
   { "static", "Static files", { "app:static" } }, { "process", "ls.process", { "ls.process" } },
   { "check", "ls.check", { "ls.check" } }, { "check", "Requests", { "req:json" } },
   { "session", "ls.session", { "ls.session" } }, { "postgres", "ls.postgres", { "ls.postgres" } },
-  { "sqlite", "ls.sqlite", { "ls.sqlite" } }, { "redis", "ls.redis", { "ls.redis" } },
+  { "sqlite", "ls.sqlite", { "ls.sqlite" } }, { "queue", "ls.queue", { "ls.queue" } },
+  { "queue", "queue:push", { "queue:push" } }, { "../cron", "ls.cron", { "ls.cron" } }, { "queue", "queue:run", { "queue:run" } }, { "sqlite", "db:insert", { "db:insert" } },
+  { "postgres", "pg:insert", { "db:insert" } }, { "redis", "ls.redis", { "ls.redis" } },
   { "templates", "ls.templates", { "ls.templates" } }, { "middleware", "csrf", { "csrf" } },
   { "middleware", "basic_auth", { "basic_auth" } }, { "middleware", "bearer_auth", { "bearer_auth" } },
+  { "../oidc", "oidc", { "oidc" } }, { "../oidc", "oidc.required", { "oidc.required" } },
   { "compress", "compress", { "compress" } }, { "middleware", "request_id", { "request_id" } },
   { "middleware", "rate_limit", { "rate_limit" } }, { "middleware", "cors", { "cors" } },
   { "middleware", "secure_headers", { "secure_headers" } },
@@ -35,24 +41,26 @@ local sections = {
   { "crypto", "ls.crypto.jwt.verify", { "ls.crypto.jwt.verify" } }, { "proxy", "Proxy options", { "app:proxy" } },
   { "proxy", "Options of a server", { "app:proxy: server" } },
   { "proxy", "Options of health", { "app:proxy: health" } }, { "proxy", "Options of cache", { "app:proxy: cache" } },
-  { "app", "Routes", { "app:get" } }, { "app", "app:inject", { "app:inject" } },
+  { "app", "Routes", { "app:get" } }, { "../openapi", "What a route says", { "app:get" } }, { "../openapi", "app:openapi", { "app:openapi" } },
+   { "app", "app:inject", { "app:inject" } },
+  { "server", "Access log", { "access_log" } },
 }
 
 -- Options that another section has, or the text of their section.
 local elsewhere = {
   ["ls.listen"] = "host|port|path|mode|owner|tls|proxy_protocol|trusted|handler|hosts|engine|url|"
     .. "handshake_timeout|max_handshakes",
-  ["ls.config"] = "max_head|max_target|max_fields|max_body|head_timeout|body_grace|min_body_rate|idle_timeout|"
+  ["ls.config"] = "slow|max_head|max_target|max_fields|max_body|head_timeout|body_grace|min_body_rate|idle_timeout|"
     .. "send_timeout|min_send_rate|max_unread|linger|write_ahead|timeout",
-  ["ls.tcp"] = "host|port|path|handler|proxy_protocol|trusted|handshake_timeout|max_handshakes",
+  ["ls.tcp"] = "host|port|path|handler|proxy_protocol|trusted|handshake_timeout|max_handshakes|allow|deny|max_connections_per_ip",
   ["ls.connect"] = "host|port|path", ["ls.udp"] = "handler",
 }
 
 local calls = {}
-for _, module in ipairs { "options", "app", "inject", "static", "template", "tcp", "tls", "udp", "ws", "ws_client", "sse",
-  "dict", "channel", "notify", "postgres", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check", "process", "compress", "request_id",
-  "proxy", "proxy_cache" } do
+for _, module in ipairs { "options", "app", "metrics", "health", "inject", "static", "template", "tcp", "tls", "acme", "udp", "ws", "ws_client", "sse",
+  "dict", "channel", "notify", "postgres", "session", "redis", "sqlite", "database_rows", "queue", "cron", "csrf", "signature", "basic_auth",
+  "bearer_auth", "oidc", "rate_limit", "cors", "secure_headers", "fetch", "check", "openapi", "process", "compress", "request_id",
+  "proxy", "proxy_cache", "access_log" } do
   for call, tables in pairs(require("luaserve." .. module).calls) do calls[call] = options.merged(tables) end
 end
 

@@ -9,10 +9,10 @@ local tls = require "luaserve.tls"
 
 local function handler() end
 
-local modules = { "options", "app", "inject", "static", "tcp", "tls", "udp", "ws", "ws_client", "sse", "cookie", "dict",
-  "channel", "file", "notify", "postgres", "session", "redis", "sqlite", "csrf", "signature", "basic_auth",
-  "bearer_auth", "rate_limit", "cors", "secure_headers", "fetch", "check",
-  "process", "compress", "request_id", "proxy", "proxy_cache" }
+local modules = { "options", "app", "inject", "static", "tcp", "tls", "acme", "udp", "ws", "ws_client", "sse", "cookie", "dict",
+  "channel", "file", "notify", "postgres", "session", "redis", "sqlite", "database_rows", "queue", "cron", "csrf", "signature", "basic_auth",
+  "bearer_auth", "oidc", "rate_limit", "cors", "secure_headers", "fetch", "check",
+  "process", "compress", "request_id", "proxy", "proxy_cache", "access_log" }
 
 -- How to call each function with a table of options: the line of the call is the second one of the function.
 local line
@@ -36,6 +36,14 @@ local calls = {
   ["ls.listen: tls"] = function(given)
     line = check.line(1)
     ls.listen{ port = 1, handler = ls.app(), tls = given }
+  end,
+  ["ls.listen: tls.acme"] = function(given)
+    given.names, given.store, line = given.names or { "a.example" }, given.store or "certs", check.line(1)
+    ls.listen{ port = 1, handler = ls.app(), tls = { acme = given } }
+  end,
+  ["ls.listen: http2"] = function(given)
+    line = check.line(1)
+    ls.listen{ port = 1, handler = ls.app(), http2 = given }
   end,
   ["ls.tcp: tls"] = function(given)
     line = check.line(1)
@@ -116,6 +124,26 @@ local calls = {
     line = check.line(1)
     ls.sqlite("a.db", given)
   end,
+  ["db:insert"] = function(given)
+    line = check.line(1)
+    require("luaserve.database_rows").call({ handle = {} }, "insert", {}, "db", "t", { a = 1 }, given)
+  end,
+  ["ls.queue"] = function(given)
+    line = check.line(1)
+    ls.queue("a", given)
+  end,
+  ["ls.cron"] = function(given)
+    line = check.line(1)
+    ls.cron("@daily", handler, given)
+  end,
+  ["queue:run"] = function(given)
+    line = check.line(1)
+    require("luaserve.queue").read_run(given)
+  end,
+  ["queue:push"] = function(given)
+    line = check.line(1)
+    require("luaserve.queue").read_push(given)
+  end,
   ["ls.redis"] = function(given)
     local of_sentinels = given.database ~= nil or given.name ~= nil
     if of_sentinels then given.sentinels = { "h:1" } end
@@ -161,8 +189,17 @@ local calls = {
     require "luaserve.basic_auth"(given)
   end,
   ["bearer_auth"] = function(given)
-    given.jwt, line = given.jwt or not given.check and not given.tokens and ("secret"):rep(6) or nil, check.line(1)
+    local key = not given.check and not given.tokens and not given.provider and ("secret"):rep(6) or nil
+    given.jwt, line = given.jwt or key, check.line(1)
     require "luaserve.bearer_auth"(given)
+  end,
+  ["oidc"] = function(given)
+    given.issuer, given.client_id, line = given.issuer or "https://a.example", given.client_id or "a", check.line(1)
+    require "luaserve.oidc"(given)
+  end,
+  ["oidc.required"] = function(given)
+    line = check.line(1)
+    require "luaserve.oidc".required(given)
   end,
   ["rate_limit"] = function(given)
     given.limit, line = given.limit == nil and 1 or given.limit, check.line(1)
@@ -171,6 +208,10 @@ local calls = {
   ["compress"] = function(given)
     line = check.line(1)
     require "luaserve.compress"(given)
+  end,
+  ["access_log"] = function(given)
+    given.file, line = given.file == nil and "stdout" or given.file, check.line(1)
+    require("luaserve.access_log").read("ls.listen", given, {})
   end,
   ["request_id"] = function(given)
     line = check.line(1)
@@ -190,7 +231,7 @@ local calls = {
   end,
   ["app:static"] = function(given)
     line = check.line(1)
-    ls.app():static("/", ".", given)
+    ls.app():static("/", "public", given)
   end,
   ["app:proxy"] = function(given)
     line = check.line(1)
@@ -250,12 +291,12 @@ end
 -- Options without a kind: what a function in place of the value is called. The default is the name of the option.
 -- `true`: a table and a function are allowed.
 local other_wrong = { handler = {}, headers = true, open = true, message = true, close = true, body = true,
-  check = true, key = true, output = true, origins = 5, balance = 5, request = 5, response = 5 }
+  check = true, key = true, output = true, origins = 5, backoff = {}, balance = 5, request = 5, response = 5, when = 5, error = 5 }
 local other_message = { handler = "is missing" }
 
 -- "multicast." of "ls.udp: multicast": a table within the options. "app:ws: events" is the table of app:ws.
 local function prefix_of(fname)
-  local inner = fname:gsub(": events$", ""):match(": (%w+)$")
+  local inner = fname:gsub(": events$", ""):match(": ([%w.]+)$")
   return inner and inner .. "." or ""
 end
 

@@ -169,7 +169,9 @@ function tests.what_is_not_given_has_its_default()
   check.equal(out, { host = "", port = 80, head_bytes_max = 16384, target_bytes_max = 8192, fields_max = 100,
     body_bytes_max = 8 << 20, head_ms_max = 10000, body_grace_ms = 10000, body_rate_min = 256, idle_ms_max = 75000,
     send_stall_ms_max = 30000, send_rate_min = 256, unread_bytes_max = 65536, linger_ms_max = 2000,
-    write_bytes_high = 65536, handshake_ms_max = 10000, time_ms_max = 60000 })
+    write_bytes_high = 65536, handshake_ms_max = 10000, time_ms_max = 60000, slow_ms = 0, http2_streams_max = 128,
+    http2_resets_max = 128, http2_window_bytes_max = 8 << 20,
+    per_ip_max = 0, streams_per_ip_max = 0, requests_max = 0, conn_ms_max = 0 })
 end
 
 function tests.limits_of_config_apply_unless_overridden_and_are_not_changed()

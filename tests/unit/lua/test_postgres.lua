@@ -41,7 +41,8 @@ return {
     check.equal(types.decoders[1016]("{9223372036854775807}"), { math.maxinteger })
     check.equal(types.decoders[1022]("{1,2.5,Infinity,-Infinity}"), { 1.0, 2.5, 1 / 0, -1 / 0 })
     check.equal(types.decoders[1000]("{t,f}"), { true, false })
-    check.equal(types.decoders[1231]("{1.50}"), { "1.50" })
+    check.equal(types.decoders[1231]("{1.50,-12345678901234.5,123456789012345.6,123456789012345678,1234567890123456789,NaN}"),
+      { 1.5, -12345678901234.5, "123456789012345.6", 123456789012345678, "1234567890123456789", "NaN" })
     check.equal(types.decoders[1001]('{"\\\\x4100ff"}'), { "A\0\xFF" })
     local nan = types.decoders[1022]("{NaN}")[1]
     check.equal(nan ~= nan, true)

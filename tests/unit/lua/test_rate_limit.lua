@@ -7,6 +7,7 @@ local tests = {}
 local dicts = require "luaserve.dict"
 local now = 1000
 local conflicts = 0 -- of the next swaps: another state was faster
+local in_task = nil
 local taken -- the arguments of the last core.dict_take
 
 local function read(dict, key)
@@ -30,6 +31,7 @@ local function load_module()
   core.now, core.wall_time = function() return now end, function() return now end
   core.dict_read = read
   core.client = function(req) return req.ip end
+  core.task, core.limiter = function() return in_task end, function() end
   core.dict_take = function(dict, ...)
     taken = { ... }
     return table.unpack(dict.answer, 1, 3)
@@ -92,7 +94,8 @@ end
 
 function tests.a_key_of_the_site()
   local ask = client { limit = 1, key = function(req) return req.query.user end }
-  check.equal({ ask(nil, { user = "a" }), ask(nil, { user = "b" }), ask(nil, { user = 5 }), ask(), ask() }, {})
+  check.equal({ ask(nil, { user = "a" }), ask(nil, { user = "b" }), ask(nil, { user = 5 }), ask() }, {})
+  check.equal({ ask(), ask(nil, { user = false }), ask(nil, { user = false }) }, { 60 }) -- nil: the address; false: no limit
   check.equal({ ask(nil, { user = "a" }), ask(nil, { user = 5 }) }, { 60, 60 })
   local long = ("x"):rep(70000)
   check.equal({ ask(nil, { user = long }), ask(nil, { user = long }) }, { nil, 60 })
@@ -118,8 +121,14 @@ end
 
 function tests.a_name_tells_limits_of_the_same_line_apart()
   local dict, asks = {}, {}
-  for i, name in ipairs { "a", "b", "a" } do asks[i] = client { limit = 1, dict = dict, name = name } end
-  check.equal({ asks[1](), asks[2](), asks[3]() }, { nil, nil, 60 })
+  for i, name in ipairs { "a", "b", "a", false, false } do
+    asks[i] = client { limit = 1, dict = dict, name = name or nil }
+  end
+  check.equal({ asks[1](), asks[2](), asks[3](), asks[4](), asks[5](), asks[5]() }, { nil, nil, 60, nil, nil, 60 })
+  in_task = true
+  check.raises({ check.line(), "a limit in a handler", "give it a name" }, function() rate_limit { limit = 1, dict = dict } end)
+  rate_limit { limit = 1, dict = dict, name = "a" }
+  in_task = nil
 end
 
 function tests.the_core_takes_from_a_dict_of_the_server()
@@ -134,7 +143,7 @@ function tests.the_core_takes_from_a_dict_of_the_server()
   check.equal(client { limit = 2, dict = dict } "192.0.2.7", 1)
   check.equal(taken[2], "192.0.2.7")
   taken = nil
-  check.equal({ ask(), taken }, {})
+  check.equal({ ask(), taken[2] }, { 1, "192.0.2.1" })
 end
 
 -- A dict that cannot be read and one that cannot be written are the same to a request: it passes.

@@ -150,6 +150,15 @@ return with_fakes {
     package.loaded["luaserve.crypto"] = crypto
   end,
 
+  replies_that_say_yes_or_no = function()
+    local r = open("redis://h")
+    replies["SETNX a x"], replies["EXISTS a"], replies["EXISTS a b"], replies["SADD s x"] = 0, 1, 2, 0
+    check.equal({ r:setnx("a", "x"), r:exists("a"), r:exists("a", "b"), r:sadd("s", "x"), r:call("SETNX", "a", "x") },
+      { false, true, 2, 0, 0 })
+    check.equal(r:pipeline(function(p) p:setnx("a", "x") p:exists("a") p:exists("a", "b") p:sadd("s", "x") end),
+      { false, true, 2, 0 })
+  end,
+
   transactions = function()
     local r = open("redis://h")
     replies.EXEC = { 1, { "a", "1" } }

@@ -371,6 +371,19 @@ function tests.a_cookie_that_is_forged_is_no_session()
   end
 end
 
+function tests.two_stores_with_one_cookie_are_reported_once()
+  local one, two = browser { store = fake_dict(), cookie = "both" }, browser { store = fake_dict(), cookie = "both" }
+  one.visit(set_user "ada")
+  core.take_calls()
+  for _ = 1, 2 do
+    two.jar.both = one.jar.both
+    two.visit(user)
+  end
+  local calls = core.take_calls()
+  check.equal({ #calls, calls[1][2], calls[2][2], calls[3][2] }, { 3, "debug", "warn", "debug" })
+  check.equal(calls[2][3]:find('the cookie "both", and each ends the session of the other', 1, true) ~= nil, true)
+end
+
 function tests.a_key_of_the_dict_is_no_session()
   local store = fake_dict()
   store.entries.admin = { created = now, saved = now, data = { user = "root" } }

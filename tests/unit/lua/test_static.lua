@@ -18,8 +18,8 @@ local function get(app, path, ...)
 end
 
 function tests.the_core_gets_the_number_of_segments_of_the_prefix()
-  local inner = ls.app():static("/", "a"):static("/deep/er", "b")
-  local app = ls.app():static("/files", "c"):mount("/m/:id", inner)
+  local inner = ls.app():static("/", "first"):static("/deep/er", "second")
+  local app = ls.app():static("/files", "others"):mount("/m/:id", inner)
   for path, skip in pairs { ["/files/x"] = 1, ["/files/"] = 1, ["/files"] = 1, ["/m/7/x"] = 2, ["/m/7/"] = 2,
     ["/m/7/deep/er/x/y"] = 4, ["/m/7/deep/er"] = 4, ["/files/a%2Fb"] = 1 } do
     local _, got = get(app, path, 404)
@@ -65,7 +65,7 @@ function tests.remembered_paths()
     check.equal(assert(app:inject { method = "HEAD", path = "/s/h" }).headers.X, "own")
     check.equal(assert(app:inject { method = "POST", path = "/s/1" }).status, 405)
     check.equal(assert(app:inject { method = "POST", path = "/s/1", body = ("x"):rep(1001) }).status, 405)
-    check.equal(assert(app:inject { path = "/s/1", body = ("x"):rep(1001) }).status, 413)
+    check.equal(assert(app:inject { method = "GET", path = "/s/1", body = ("x"):rep(1001) }).status, 413)
     check.equal(select(2, get(app, "/s/" .. ("x"):rep(300), 404)), 1)
   end
 end
@@ -136,6 +136,20 @@ function tests.wrong_calls()
   end
   app:static("/s", "x", { fallback = ("x"):rep(255) })
   check.equal(pcall(app.static, app, "/s", "x"), false) -- a second time
+end
+
+function tests.private_files_are_not_served()
+  local private = require "luaserve.private"
+  local function served(folder) ls.app():static("/", folder) end
+  private.file("served/own.db", "the database own.db")
+  for folder, what in pairs { ["."] = "the ", ["/site/"] = "the ", ["/"] = "the ",
+    ["served"] = "the database own.db", ["tests/unit/lua"] = "the module " } do
+    check.raises({ "app:static would serve " .. what, "make a folder" }, served, folder)
+  end
+  served("server")
+  served("public")
+  private.file("publication/x", "a key")
+  check.raises({ "app:static would serve a key, because it lies in" }, private.file, "public/sub/key.pem", "a key")
 end
 
 return tests

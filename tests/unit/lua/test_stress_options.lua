@@ -11,6 +11,7 @@ local env = {
   processors = 8,
   backend = "epoll",
   compresses = true,
+  http2 = true,
   frame = function(binary, compressed, text)
     return string.format("<%s%s %s>", binary and "binary" or "text", compressed and " packed" or "", text)
   end,
@@ -62,6 +63,9 @@ function tests.omitted_options_have_defaults()
   p = good "-n|100|http://h/" -- no duration: until the requests are done
   check.equal({ p.duration_ns, p.requests }, { 0, 100 })
   check.equal(good("-c|1|http://h/").threads, 1)
+  check.equal({ p.http2, p.streams }, { false, 1 })
+  p = good "--http2|--streams|32|https://h/"
+  check.equal({ p.http2, p.streams, p.connections }, { true, 32, 10 })
   check.equal(good("-n|1000000G|http://h/").requests, 1000000000000000)
   check.equal(good("-c|1048576|--sends|1G|tcp://h:1").requests, 1048576000000000)
   p = good "-t|48|--sends|60k|--message|m|tcp://h:1" -- one connection per thread
@@ -168,6 +172,9 @@ function tests.invalid_options_are_refused()
     { "--tls-resume|on|ws://h/", "are for https and wss targets" }, { "--tls-resume|x|https://h/", "on or off" },
     { "--insecure|--ca|f|https://h/", "remove it or --ca" }, { "--key|f|https://h/", "--key without --cert" },
     { "--insecure=yes|https://h/", "takes no value" },
+    { "--streams|2|http://h/", "--streams is for --http2" }, { "--streams|0|--http2|http://h/", "from 1 to 1024" },
+    { "--http2|ws://h/", "for requests to http and https" }, { "--http2|--hold|http://h/", "for requests to http and https" },
+    { "--http2|--pipeline|2|http://h/", "use --streams" }, { "--http2|--no-keepalive|http://h/", "keeps its connections" },
   }
 end
 

@@ -100,6 +100,20 @@ function tests.statuses_that_no_threshold_and_no_check_looks_at()
   has_not(run(400, "--threshold", "4xx == 1", url), unjudged)
 end
 
+function tests.redirects_alone()
+  local url = "http://127.0.0.1:8080/"
+  local function run(status)
+    local s = samples.open(sample, samples.plan("-n", "2", url))
+    s:response(1, 303, 100000)
+    s:response(1, status, 100000)
+    s:tick(SECOND)
+    return printed.report(figures.make(samples.plan("-n", "2", url), s:finish()))
+  end
+  local warning = "\nWarning: all responses without an error are redirects (3xx)"
+  has(run(301), warning)
+  has_not(run(200), warning)
+end
+
 local function warning_of(add, ...)
   local plan = samples.plan("-n", "2", ...)
   local s = samples.open(sample, plan)

@@ -90,8 +90,11 @@ function tests.other_values_are_refused()
   for _, value in ipairs { "http/1.1", {}, { "" }, { "a,b" }, { 1 }, { ("x"):rep(256) } } do
     refused("tls.alpn must be a list", { tls = { cert = "c", alpn = value } })
   end
-  refused('ls.listen: tls.alpn names "h2", which ls.listen does not speak; it speaks "http/1.1"',
+  refused('ls.listen: tls.alpn names "h2", but http2 = false, or this build has no HTTP/2',
     { tls = { cert = "c", alpn = { "http/1.1", "h2" } } })
+  refused('ls.listen: tls.alpn names "h3", which ls.listen does not speak; it speaks "http/1.1"',
+    { tls = { cert = "c", alpn = { "http/1.1", "h3" } } })
+  refused("ls.listen: http2 = true needs a build with nghttp2", { http2 = true })
   for _, value in ipairs { "127.0.0.1", {}, true } do
     refused("trusted must be a list", { trusted = value, proxy_protocol = true })
   end

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/os/thread.h"
-#include "sched/workers.h"
+#include "sched/workers_internal.h"
 
 enum { PATIENCE_MS = 5000 };
 
@@ -259,95 +259,173 @@ TEST(standby_threads_end_and_start_again)
     workers_place_close(&place);
 }
 
-/* ---- appended operations --------------------------------------------------------------------------------------- */
+/* ---- ops that run later ---------------------------------------------------------------------------------------- */
 
-static struct {
-    job jobs[5];
-    int asked, accepted;
+static struct later {
+    int asked; /* number of jobs */
+    int odd;   /* the job that has odd_done instead of job_quick */
+    ls_op_fn *odd_done;
+    ls_op *post;      /* NULL: nothing to post */
     ls_workers *stop; /* NULL: nothing to stop */
-} appended;
+    job jobs[3 * LS_LATER_OPS_MAX];
+} later;
 
-static void append(ls_thread_ctx *ctx)
+static void job_slow(ls_thread_ctx *ctx, ls_op *op)
 {
-    appended.accepted = 0;
-    for (int i = 0; i < appended.asked; i++) {
-        appended.jobs[i] = (job){.op = {.done = job_quick}};
-        appended.accepted += ls_workers_append(ctx, &appended.jobs[i].op);
-    }
-    if (appended.stop != NULL) ls_workers_stop(appended.stop);
-}
-
-static void job_appending(ls_thread_ctx *ctx, ls_op *op)
-{
-    append(ctx);
+    ls_clock_sleep_ms(LS_LATER_MS_MAX + 1);
     job_quick(ctx, op);
 }
 
-static void job_appending_and_blocking(ls_thread_ctx *ctx, ls_op *op)
+static void run_later(ls_thread_ctx *ctx)
 {
-    append(ctx);
+    for (int i = 0; i < later.asked; i++) {
+        later.jobs[i] = (job){.op = {.done = i == later.odd && later.odd_done != NULL ? later.odd_done : job_quick}};
+        ls_workers_later(ctx, &later.jobs[i].op);
+    }
+    if (later.post != NULL) ls_port_post(ctx->port, later.post, 0);
+    if (later.stop != NULL) ls_workers_stop(later.stop);
+}
+
+static void job_first(ls_thread_ctx *ctx, ls_op *op)
+{
+    run_later(ctx);
+    job_quick(ctx, op);
+}
+
+static void job_first_and_blocking(ls_thread_ctx *ctx, ls_op *op)
+{
+    run_later(ctx);
     job_blocking(ctx, op);
 }
 
-/* A job that appends `asked` others is taken with `behind` packets; `accepted` of them run, behind those. */
-static void append_behind(int asked, int behind, int accepted)
+/* A job that is taken with `behind` packets runs `asked` others later and posts one, which runs behind those within
+ * the limits. false: the watchdog has found a stall, on a busy machine. */
+static bool later_order(int asked, int behind, int slow)
 {
-    job first, others[LS_WAIT_PACKETS_MAX];
+    job first, posted = {.op = {.done = job_quick}}, others[LS_WAIT_PACKETS_MAX];
     workers_place place;
     workers_place_open(&place, 1, 1);
-    appended.asked = asked;
-    appended.stop = NULL;
-    post(&place, &first, job_appending);
+    later = (struct later){.asked = asked, .odd = slow, .odd_done = slow > 0 ? job_slow : NULL, .post = &posted.op};
+    post(&place, &first, job_first);
     for (int i = 0; i < behind; i++) post(&place, &others[i], job_quick);
-    assert_false(ls_workers_append(&place.net.ctx, &first.op)); /* the thread is no worker */
     assert_int_equal(ls_workers_start(place.workers), LS_OK);
-    EVENTUALLY(atomic_load(&jobs_run) == 1 + behind + accepted);
+    EVENTUALLY(atomic_load(&jobs_run) == 1 + behind + asked + 1);
     stop_and_join(place.workers, PATIENCE_MS);
-    assert_int_equal(appended.accepted, accepted);
-    for (int i = 0; i < accepted; i++) assert_int_equal(atomic_load(&appended.jobs[i].order), 1 + behind + i);
     workers_place_close(&place);
+    if (atomic_load(&stalled_ms_most) >= LS_STALL_MS) return false;
+    const int limit = slow > 0 ? slow + 1 : (1 + behind) * LS_LATER_OPS_MAX, turn = atomic_load(&posted.order);
+    assert_in_range(turn, 1 + behind, 1 + behind + (asked < limit ? asked : limit));
+    for (int i = 0, at = 1 + behind; i < asked; i++, at++)
+        assert_int_equal(atomic_load(&later.jobs[i].order), at < turn ? at : at + 1);
+    return true;
 }
 
-TEST(an_appended_op_runs_behind_the_packets_of_its_wait)
+TEST(ops_run_later_in_their_order_behind_the_packets_of_the_wait)
 {
-    append_behind(3, 0, 0);
-    append_behind(3, 1, 3);
-    append_behind(3, 7, 3);
-    append_behind(4, LS_WAIT_PACKETS_MAX - 1, 4);
-    append_behind(5, LS_WAIT_PACKETS_MAX - 1, 4); /* there is room for four */
+    static const struct {
+        int asked, behind, slow;
+    } cases[] = {{1, 0, 0},
+                 {3, 7, 0},
+                 {LS_LATER_OPS_MAX, LS_WAIT_PACKETS_MAX - 1, 0},
+                 {LS_LATER_OPS_MAX + 1, 0, 0},
+                 {3 * LS_LATER_OPS_MAX, 1, 0},
+                 {10, 0, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int tries = 100;
+        while (!later_order(cases[i].asked, cases[i].behind, cases[i].slow)) assert_true(--tries > 0);
+    }
 }
 
-TEST_IN(workers_place, place, an_appended_op_does_not_wait_for_a_blocked_worker, 1, 2)
+TEST_IN(workers_place, place, a_thread_outside_of_a_packet_posts_what_it_runs_later, 1, 1)
 {
-    job blocking, behind;
-    appended.asked = 1;
-    appended.stop = NULL;
-    post(place, &blocking, job_appending_and_blocking);
-    post(place, &behind, job_quick);
+    job work[2] = {{.op = {.done = job_quick}}, {.op = {.done = job_quick}}};
+    ls_workers_later(&place->net.ctx, &work[0].op);                   /* no worker */
+    ls_workers_later(ls_workers_ctx(place->workers, 0), &work[1].op); /* a worker without a thread */
     assert_int_equal(ls_workers_start(place->workers), LS_OK);
     EVENTUALLY(atomic_load(&jobs_run) == 2);
-    assert_true(atomic_load(&blocking.inside));
-    assert_int_equal(atomic_load(&appended.jobs[0].runs), 1);
-    atomic_store(&blocking.release, true);
-    EVENTUALLY(atomic_load(&blocking.runs) == 1);
     stop_and_join(place->workers, PATIENCE_MS);
 }
 
-TEST_IN(workers_place, place, a_stop_keeps_an_appended_op, 1, 1)
+/* The ops of a handler that blocks, and then those behind an op that blocks. */
+TEST_IN(workers_place, place, what_runs_later_does_not_wait_for_a_blocked_worker, 1, 2)
 {
+    enum { N = 100 };
+    assert_int_equal(ls_workers_start(place->workers), LS_OK);
+    for (int round = 0; round < 2; round++) {
+        job first, *blocked = round == 0 ? &first : &later.jobs[0];
+        atomic_store(&jobs_run, 0);
+        later = (struct later){.asked = N, .odd_done = round == 0 ? NULL : job_blocking};
+        post(place, &first, round == 0 ? job_first_and_blocking : job_first);
+        EVENTUALLY(atomic_load(&jobs_run) == N);
+        assert_true(atomic_load(&blocked->inside));
+        atomic_store(&blocked->release, true);
+        EVENTUALLY(atomic_load(&jobs_run) == N + 1 && stat_of(place).stalled == 0);
+        for (int i = 0; i < N; i++) assert_int_equal(atomic_load(&later.jobs[i].runs), 1);
+    }
+    stop_and_join(place->workers, PATIENCE_MS);
+}
+
+TEST_IN(workers_place, place, a_stop_keeps_what_runs_later, 1, 1)
+{
+    enum { N = 100 };
     job first, behind;
     ls_packet packet;
     int found = 0;
-    appended.asked = 1;
-    appended.stop = place->workers;
-    post(place, &first, job_appending);
+    later = (struct later){.asked = N, .stop = place->workers};
+    post(place, &first, job_first);
     post(place, &behind, job_quick);
     assert_int_equal(ls_workers_start(place->workers), LS_OK);
     assert_true(ls_workers_join(place->workers, PATIENCE_MS));
     assert_int_equal(atomic_load(&jobs_run), 1);
     for (; ls_port_wait(place->net.port, &place->net.ctx, &packet, 1, 0) == 1; found++)
-        assert_true(packet.op == &behind.op || packet.op == &appended.jobs[0].op);
-    assert_int_equal(found, 2);
+        assert_int_equal(atomic_fetch_add(&LS_CONTAINER(packet.op, job, op)->runs, 1), 0);
+    assert_int_equal(found, N + 1);
+}
+
+/* Ops that run themselves later, or post themselves, while a thread does all the time what the watchdog does when a
+ * worker stalls. An op that runs twice finds `queued` false; one that is lost does not reach its number of runs. */
+enum { RACERS = 300 };
+
+static struct racer {
+    ls_op op;
+    _Atomic bool queued;
+    int left;
+} racers[RACERS];
+static _Atomic int racers_left;
+
+static void race(ls_thread_ctx *ctx, ls_op *op)
+{
+    struct racer *racer = LS_CONTAINER(op, struct racer, op);
+    if (!atomic_exchange(&racer->queued, false)) abort();
+    if (--racer->left == 0) {
+        atomic_fetch_sub(&racers_left, 1);
+        return;
+    }
+    atomic_store(&racer->queued, true);
+    if (racer->left % 16 == 0)
+        ls_port_post(ctx->port, op, 0);
+    else
+        ls_workers_later(ctx, op);
+}
+
+TEST_IN(workers_place, place, what_runs_later_runs_once_beside_a_watchdog, 3, 3)
+{
+    ls_workers *workers = place->workers;
+    atomic_store(&racers_left, RACERS);
+    assert_int_equal(ls_workers_start(workers), LS_OK);
+    for (int i = 0; i < RACERS; i++) {
+        racers[i] = (struct racer){.op = {.done = race}, .queued = true, .left = 200 + i};
+        ls_port_post(place->net.port, &racers[i].op, 0);
+    }
+    const uint64_t end_ns = ls_clock_ns() + PATIENCE_MS * UINT64_C(1000000);
+    for (unsigned round = 0; atomic_load(&racers_left) > 0 && ls_clock_ns() < end_ns; round++) {
+        for (volatile unsigned pause = round % 64 * 16; pause > 0; pause--) continue; /* lists of every length */
+        ls_mutex_lock(&workers->mutex);
+        for (unsigned i = 0; i < 3; i++) ls_workers_requeue_unstarted(workers, &workers->array[i]);
+        ls_mutex_unlock(&workers->mutex);
+    }
+    assert_int_equal(atomic_load(&racers_left), 0);
+    stop_and_join(workers, PATIENCE_MS);
 }
 
 /* ---- the limit of threads -------------------------------------------------------------------------------------- */
@@ -459,7 +537,7 @@ static void job_reader(ls_thread_ctx *ctx, ls_op *op)
     const int *object = atomic_load_explicit(&shared_object, memory_order_acquire);
     for (int i = 0; i < 100; i++) assert_int_equal(*(const volatile int *)object, 42);
     if (!atomic_load(&readers_end))
-        ls_port_post(ctx->port, op, 0);
+        (ctx->index == 0 ? ls_workers_later(ctx, op) : ls_port_post(ctx->port, op, 0));
     else
         job_quick(ctx, op);
 }

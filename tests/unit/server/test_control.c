@@ -34,6 +34,19 @@ static void reload(void *server, ls_reload_wait *wait)
         wait->ended(wait, reload_fails == NULL ? LS_OK : LS_ESCRIPT, reload_fails == NULL ? "" : reload_fails);
 }
 
+/* A new process that waits for a file. */
+static void upgrade(void *server, ls_reload_wait *wait)
+{
+    wait->ended(wait, LS_OK, "items.db");
+}
+
+static void status(void *server, ls_reload_wait *wait)
+{
+    wait->ended(wait, LS_OK, "one\ntwo\n");
+}
+
+static const ls_control_calls calls = {reload, upgrade, status};
+
 static uint64_t interrupted; /* the last number */
 
 void __wrap_ls_interrupts_set(const ls_runtime *runtime, uint64_t number);
@@ -56,7 +69,8 @@ static void control_place_open(control_place *p)
 
 static void start(control_place *p)
 {
-    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, p->path, &p->control), LS_OK);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, &calls, p->path, false, &p->control),
+                     LS_OK);
     ls_control_start(&p->net.ctx, p->control);
 }
 
@@ -207,6 +221,8 @@ TEST_IN(control_place, p, a_reload_is_answered_with_its_result)
     check_reply(p, "reload\n", "ok");
     reload_fails = "site.lua:3: no";
     check_reply(p, "reload\n", "failed site.lua:3: no");
+    check_reply(p, "upgrade\n", "ok items.db");
+    check_reply(p, "status\n", "ok one\ntwo\n");
     reload_fails = NULL;
     stop(p);
 }
@@ -239,14 +255,15 @@ TEST_IN(control_place, p, invalid_paths_leave_nothing_open)
     ls_control *control;
     char path[300];
     const size_t longest = sizeof((ls_addr *)NULL)->bytes;
-    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, "", &control), LS_EINVAL);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, &calls, "", false, &control), LS_EINVAL);
     memset(path, 'x', longest);
     path[longest] = '\0';
-    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, path, &control), LS_ELIMIT);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, &calls, path, false, &control), LS_ELIMIT);
     (void)snprintf(path, sizeof path, "%s/none/control", p->dir);
-    assert_true(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, path, &control) < 0);
+    assert_true(ls_control_open(p->net.port, p->deadlines, p->runtime, &calls, path, false, &control) < 0);
     start(p);
-    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, p->path, &control), LS_EADDRINUSE);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, &calls, p->path, false, &control),
+                     LS_EADDRINUSE);
     check_reply(p, "stats\n", "one 1\nhalf 0.5\n"); /* the first one goes on */
     stop(p);
 }
@@ -254,6 +271,26 @@ TEST_IN(control_place, p, invalid_paths_leave_nothing_open)
 /* A server that is closed without a run. */
 TEST_IN(control_place, p, one_that_never_started_is_closed)
 {
-    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, reload, p->path, &p->control), LS_OK);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, &calls, p->path, false, &p->control),
+                     LS_OK);
     ls_control_close(p->control, &p->net.ctx);
+}
+
+/* The path belongs to the newer one from its start on, also when the older one stops. */
+TEST_IN(control_place, p, one_that_replaces_another_takes_its_path_over)
+{
+    ls_control *newer;
+    struct stat before, after;
+    start(p);
+    assert_int_equal(stat(p->path, &before), 0);
+    assert_int_equal(ls_control_open(p->net.port, p->deadlines, p->runtime, &calls, p->path, true, &newer), LS_OK);
+    check_reply(p, "stats\n", "one 1\nhalf 0.5\n");
+    ls_control_start(&p->net.ctx, newer);
+    assert_int_equal(stat(p->path, &after), 0);
+    assert_true(before.st_ino != after.st_ino);
+    stop(p);
+    p->control = newer;
+    check_reply(p, "stats\n", "one 1\nhalf 0.5\n");
+    stop(p);
+    assert_int_equal(stat(p->path, &after), -1);
 }

@@ -3,25 +3,20 @@
 local ls = require "luaserve"
 local test = require "luaserve.test"
 local app = require "app"
-local store = require "store"
+local mail, store = require "mail", require "store"
 
--- A browser: browser(method, path [, form]) sends a request with the cookie that it has got, and returns the response.
--- A text in place of the table of a form is the body, of this type.
+-- A browser: browser(method, path [, form [, parts]]) sends a request with the cookies that it has got, and returns the response.
 local function browser()
-  local cookie
-  return function(method, path, form, type)
-    local res = app:inject { method = method, path = path, form = not type and form or nil, body = type and form,
-      headers = { Cookie = cookie, ["Sec-Fetch-Site"] = "same-origin", ["Content-Type"] = type } }
-    local set = res.headers["set-cookie"]
-    if set then cookie = set:match("^[^;]*") end
-    return res
+  local jar
+  return function(method, path, form, parts)
+    jar = jar or ls.cookie_jar()
+    return app:inject { method = method, path = path, form = form, parts = parts, jar = jar,
+      headers = { ["Sec-Fetch-Site"] = "same-origin" } }
   end
 end
 
 local function upload(visit, name, bytes)
-  local head = 'Content-Disposition: form-data; name="file"; filename="' .. name .. '"'
-  return visit("POST", "/files", table.concat({ "--b", head, "", bytes, "--b--", "" }, "\r\n"),
-    "multipart/form-data; boundary=b")
+  return visit("POST", "/files", nil, { { name = "file", filename = name, body = bytes } })
 end
 
 local ada, eve = browser(), browser() -- two accounts
@@ -86,6 +81,53 @@ describe("accounts", function()
     local headers = { Origin = "https://evil.example" }
     local res = app:inject { method = "POST", path = "/login", form = { name = "ada" }, headers = headers }
     test.equal(res.status, 403)
+  end)
+end)
+
+describe("new passwords", function()
+  local sent
+  before(function()
+    mail.deliver = function(message) sent[#sent + 1] = message end
+    local eva = { name = "eva", password = "correct horse", mail = "eva@example.org" }
+    test.equal(browser()("POST", "/register", eva).status, 303)
+  end)
+  before_each(function()
+    sent = {}
+    test.clock.advance(60) -- for the limit of attempts
+  end)
+
+  local function ask(name)
+    local res = browser()("POST", "/password", { name = name })
+    test.equal(res.status, 200)
+    test.contains(res.body, "a mail is on its way")
+    test.clock.advance(0.1)
+    return sent[1] and test.match(sent[1].text, "http://127.0.0.1:8080(/password%?token=[%w_-]+)")
+  end
+
+  it("come by mail", function()
+    local visit, path = browser(), ask("eva")
+    test.equal(sent[1].to, "eva@example.org")
+    local token = test.match(visit("GET", path).body, 'name="token" value="([%w_-]+)"')
+    test.equal(visit("POST", "/password/new", { token = token, password = "short" }).status, 422)
+    test.equal(visit("POST", "/password/new", { token = token, password = "battery staple" }).status, 303)
+    test.equal(visit("POST", "/login", { name = "eva", password = "correct horse" }).status, 403)
+    test.equal(visit("POST", "/login", { name = "eva", password = "battery staple" }).status, 303)
+    local again = visit("POST", "/password/new", { token = token, password = "battery staple" })
+    test.equal(again.status, 403)
+    test.contains(again.body, "no longer valid")
+  end)
+
+  it("do not tell who has an account", function()
+    for _, name in ipairs { "ada", "none", "" } do test.equal(ask(name), nil) end -- ada has no address
+    for _, address in ipairs { "a", "a@b", "a@b.c\r\nDATA", "<a@b.org>" } do
+      test.contains(browser()("POST", "/register", { name = "x", password = "correct horse", mail = address }).body, "not an e-mail address")
+    end
+  end)
+
+  it("are possible for an hour", function()
+    local token = ask("eva"):match("=(.*)")
+    test.clock.advance(3700)
+    test.equal(browser()("POST", "/password/new", { token = token, password = "battery staple" }).status, 403)
   end)
 end)
 

@@ -44,7 +44,6 @@ typedef struct client_call {
     ls_decoder *decoder;      /* NULL: the body is taken as it is */
     ls_slice payload;         /* found, and not delivered yet */
     uint64_t found;           /* bytes of it so far */
-    bool of_client;           /* its waits end when the client of the task leaves */
     bool released;            /* the connection is not the call's any more */
     bool decoded_whole_block; /* the decoder may hold more output */
 } client_call;
@@ -119,7 +118,7 @@ static int fill(lua_State *L, const client_call *call, ls_tcp *tcp)
     return err;
 }
 
-/* Suspend the task until bytes arrive, the deadline passes, or the client of the task leaves (call->of_client). */
+/* Suspend the task until bytes arrive, or the deadline passes. */
 static int wait_for_more(lua_State *L, client_call *call, lua_KContext context, lua_KFunction k)
 {
     ls_task *task = call->state->current;
@@ -130,26 +129,17 @@ static int wait_for_more(lua_State *L, client_call *call, lua_KContext context, 
     if (call->deadline_ns != 0 && now_ns >= call->deadline_ns) return fail(L, call, LS_ETIMEDOUT);
     const uint64_t ms = call->deadline_ns != 0 ? (call->deadline_ns - now_ns) / 1000000u + 1 : 0;
     tcp->receive_ms_max = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
-    if (call->of_client && ls_wait_expect_end(task) < 0) {
-        call_drop(call);
-        return ls_task_left_error(L, "ls.fetch: ");
-    }
     ls_tcp_receive_begins(tcp, task);
-    return ls_task_yield(L, call->of_client ? LS_WAIT_RESULT : LS_WAIT_WRITE, context, k);
+    return ls_task_yield(L, LS_WAIT_WRITE, context, k);
 }
 
-/* The wait has ended. LS_OK: continue; LS_E*. Raises when the client has left. */
+/* The wait has ended. LS_OK: continue; LS_E*. */
 static int resume(lua_State *L, client_call *call, int status)
 {
     ls_task *task = call->state->current;
     ls_tcp *tcp = call->sock->tcp;
     if (status == LUA_OK) return tcp != NULL ? LS_OK : LS_ECLOSED;
-    const bool left = ls_task_was_left(task);
     if (tcp != NULL && tcp->receiver == task) tcp->receiver = NULL;
-    if (left) {
-        call_drop(call);
-        return ls_task_left_error(L, "ls.fetch: ");
-    }
     return tcp == NULL ? LS_ECLOSED : task->wake_result;
 }
 
@@ -451,7 +441,8 @@ static int call_release(lua_State *L)
     return 0;
 }
 
-/* core.client_take(key) -> an idle connection of the origin as a sock | nil */
+/* core.client_take(key [, repeats]) -> an idle connection of the origin as a sock | nil. repeats: see
+ * ls_stream_pool_take. */
 static int client_take(lua_State *L)
 {
     static const ls_tcp_config config = {.receive_ms_max = 60000,
@@ -462,9 +453,10 @@ static int client_take(lua_State *L)
                                          .message_bytes_max = 1 << 23};
     ls_state *state = ls_state_of(L);
     const ls_text key = ls_check_text(L, 1);
+    const bool repeats = lua_toboolean(L, 2);
     if (state->port == NULL) return 0;
     ls_tcp_object *object = ls_tcp_push(L, NULL);
-    ls_stream *s = ls_stream_pool_take(state->ctx, ls_state_runtime(state)->streams, key.ptr, key.len);
+    ls_stream *s = ls_stream_pool_take(state->ctx, ls_state_runtime(state)->streams, key.ptr, key.len, repeats);
     if (s == NULL) return 0;
     memset(ls_stream_user(s), 0, ls_tcp_own_bytes);
     ls_stream_handover(s, &ls_tcp_handler);
@@ -472,8 +464,8 @@ static int client_take(lua_State *L)
     return 1;
 }
 
-/* core.client_call(sock, asked, of_client) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101
- * may follow; else "body". of_client: its waits end when the client of the task leaves. */
+/* core.client_call(sock, asked) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101 may follow; else
+ * "body". */
 static int client_new(lua_State *L)
 {
     ls_state *state = ls_state_of(L);
@@ -486,7 +478,6 @@ static int client_new(lua_State *L)
     call->state = state;
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, -2, 1);
-    call->of_client = lua_toboolean(L, 3);
     ls_http_client_init(&call->c, asked, HEAD_BYTES_MAX);
     call->c.unfolds = true;
     call->end.run = task_ended;

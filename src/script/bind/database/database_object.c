@@ -121,9 +121,7 @@ static void wait_give_back(void *job, ls_waiter *waiter)
     if (waiter->result == LS_OK) ls_db_job_release(job);
 }
 
-/* Of statements that read: the client that has left needs no result. */
-static const ls_wait_kind reading = {ls_db_cancel, wait_give_back, LS_WAIT_RESULT, NULL};
-static const ls_wait_kind writing = {ls_db_cancel, wait_give_back, LS_WAIT_WRITE, NULL};
+static const ls_wait_kind statement = {ls_db_cancel, wait_give_back, LS_WAIT_WRITE, NULL};
 
 static bool holds_transaction(const ls_state *state, const ls_db *db);
 
@@ -146,7 +144,7 @@ static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
         return k(L, LUA_OK, 0);
     }
     ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, job->writes || job->lease != NULL ? &writing : &reading, job);
+    ls_wait *wait = ls_wait_get(L, &statement, job);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     owner->used = true;
     if (ls_db_queue(job, &wait->waiter, state->port) == LS_PENDING) return ls_wait_suspend(L, wait, -1, false, k);

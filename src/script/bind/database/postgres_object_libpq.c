@@ -7,6 +7,7 @@
  *
  * A failure is nil, message, code, and of a connection the SQLSTATE, or "". A call that is wrong is false, message,
  * which postgres.lua raises. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@ enum {
     OID_OID = 26,
     OID_FLOAT4 = 700,
     OID_FLOAT8 = 701,
+    OID_NUMERIC = 1700,
     OID_VARCHAR = 1043
 }; /* pg_type.dat of PostgreSQL */
 
@@ -57,12 +59,11 @@ typedef struct lease_object {
     const void *tag;
     ls_pg_lease lease;
     ls_task_end end;
-    bool reads; /* the client that has left needs no result */
     bool transaction;
-    bool waits;   /* a task waits for its connection */
-    bool queued;  /* data of a COPY are with libpq */
-    size_t bytes; /* of rows, since the statement was sent */
-    bool moved;   /* rows have come since the last wait */
+    bool waits;      /* a task waits for its connection */
+    bool queued;     /* data of a COPY are with libpq */
+    size_t bytes;    /* of rows, since the statement was sent */
+    bool moved;      /* rows have come since the last wait */
     uint64_t due_ns; /* the server must have answered, or sent rows, by then */
 } lease_object;
 
@@ -113,12 +114,11 @@ static void wait_give_back(void *lease, ls_waiter *waiter)
     ls_pg_give(lease);
 }
 
-static const ls_wait_kind reading = {ls_pg_cancel, wait_give_back, LS_WAIT_RESULT, NULL};
-static const ls_wait_kind writing = {ls_pg_cancel, wait_give_back, LS_WAIT_WRITE, NULL};
+static const ls_wait_kind statement = {ls_pg_cancel, wait_give_back, LS_WAIT_WRITE, NULL};
 
 static ls_wait *wait_get(lua_State *L, lease_object *lease)
 {
-    ls_wait *wait = ls_wait_get(L, lease->reads ? &reading : &writing, &lease->lease);
+    ls_wait *wait = ls_wait_get(L, &statement, &lease->lease);
     if (wait == NULL) luaL_error(L, "not enough memory");
     return wait;
 }
@@ -192,8 +192,8 @@ static bool in_transaction(const ls_state *state, const ls_pg *pool)
     return false;
 }
 
-/* core.postgres_lease(pool, reads, transaction) -> lease, to be closed, ls_pg_epoch | nil, message, code [, SQLSTATE] | false,
- * message `reads`: the client that has left needs no result. */
+/* core.postgres_lease(pool, transaction) -> lease, to be closed, ls_pg_epoch | nil, message, code [, SQLSTATE] | false,
+ * message */
 static int core_postgres_lease(lua_State *L)
 {
     const pool_object *pool = ls_udata_check(L, TARGET, &pool_type, sizeof *pool, "pool");
@@ -203,8 +203,7 @@ static int core_postgres_lease(lua_State *L)
             L, "this task is inside of pg:transaction: use the argument of its function, such as tx:exec");
     lease_object *lease = ls_object_push(L, sizeof *lease, 0, &lease_type);
     lease->lease.pool = pool->pool;
-    lease->reads = lua_toboolean(L, 2);
-    lease->transaction = lua_toboolean(L, 3);
+    lease->transaction = lua_toboolean(L, 2);
     if (state->loading) {
         ls_pg_take_blocking(&lease->lease);
         return take_step(L, LUA_OK, 0);
@@ -397,8 +396,26 @@ static int hex_digit(char c)
     return c <= '9' ? c - '0' : (c | 32) - 'a' + 10;
 }
 
+enum { FLOAT_DIGITS = 15, INTEGER_DIGITS = 18 }; /* that each float, each integer of Lua keeps */
+
+/* Push a numeric, with all its digits: as an integer, or with a point as a float; as a string if these have not so many
+ * digits. The values of a column that is declared with more are always strings. `modifier`: of the column. */
+static void push_numeric(lua_State *L, const char *text, size_t len, int modifier)
+{
+    const bool is_float = memchr(text, '.', len) != NULL, declared = modifier >= 4;
+    const int most = is_float ? FLOAT_DIGITS : INTEGER_DIGITS;
+    int digits = declared && (modifier - 4) >> 16 > most ? INT_MAX : 0;
+    for (size_t n = 0; n < len && digits <= most; n++) digits += text[n] >= '0' && text[n] <= '9';
+    if (digits == 0 || digits > most)
+        lua_pushlstring(L, text, len); /* also NaN and Infinity */
+    else if (is_float)
+        lua_pushnumber(L, strtod(text, NULL));
+    else
+        lua_pushinteger(L, strtoll(text, NULL, 10));
+}
+
 /* Push a value of text, whose bytes it may change. `decoders` is the index of a table: functions by type. */
-static void push_value(lua_State *L, Oid type, char *text, size_t len, int decoders)
+static void push_value(lua_State *L, Oid type, int modifier, char *text, size_t len, int decoders)
 {
     switch (type) {
     case OID_BOOL: lua_pushboolean(L, text[0] == 't'); return;
@@ -408,6 +425,7 @@ static void push_value(lua_State *L, Oid type, char *text, size_t len, int decod
     case OID_INT8: lua_pushinteger(L, strtoll(text, NULL, 10)); return;
     case OID_FLOAT4:
     case OID_FLOAT8: lua_pushnumber(L, strtod(text, NULL)); return;
+    case OID_NUMERIC: push_numeric(L, text, len, modifier); return;
     case OID_BYTEA: /* \x, then digits */
         len = len > 2 ? (len - 2) / 2 : 0;
         for (size_t n = 0; n < len; n++)
@@ -450,7 +468,7 @@ static void add_rows(lua_State *L, lease_object *lease, int how)
             if (pq->PQgetisnull(result, row, n)) continue; /* an absent field */
             const size_t len = (size_t)pq->PQgetlength(result, row, n);
             lua_pushvalue(L, ROWS + 1 + n);
-            push_value(L, pq->PQftype(result, n), pq->PQgetvalue(result, row, n), len, 3);
+            push_value(L, pq->PQftype(result, n), pq->PQfmod(result, n), pq->PQgetvalue(result, row, n), len, 3);
             lua_rawset(L, -3);
             lease->bytes += len;
         }
@@ -576,7 +594,8 @@ static int core_postgres_result(lua_State *L)
     const lease_object *lease = check_lease(L);
     if (lease == NULL) return 2;
     lua_settop(L, 3);
-    if (!lease->moved && ls_clock_ns() > lease->due_ns && !ls_state_of(L)->loading) return push_timeout(L, lease); /* without an end */
+    if (!lease->moved && ls_clock_ns() > lease->due_ns && !ls_state_of(L)->loading)
+        return push_timeout(L, lease); /* without an end */
     return result_step(L, LUA_OK, 0);
 }
 

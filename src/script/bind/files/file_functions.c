@@ -13,10 +13,12 @@
 #include "codec/http_path.h"
 #include "http/file_cache.h"
 #include "port/file/file.h"
+#include "port/file/image.h"
 #include "port/file/shared_file.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/value/buffer.h"
+#include "script/core/lua/lua_modules.h"
 #include "script/core/lua/udata.h"
 #include "script/core/task.h"
 #include "script/store/marshal.h"
@@ -119,7 +121,10 @@ static int64_t changed(const call *c, int result)
 static int fail(lua_State *L, call *c, int err, const char *why)
 {
     const char *path = lua_tostring(L, 1);
-    if (err == LS_EACCES) path = ls_push_refused_path(L, path);
+    if (err == LS_EACCES && ls_image_has(c->path))
+        why = "is inside the packed program, and cannot be changed";
+    else if (err == LS_EACCES)
+        path = ls_push_refused_path(L, path);
     const int count = ls_push_failure_text(L, err, "%s: %s", path, why != NULL ? why : ls_err_text(err));
     return finish(c, count);
 }
@@ -284,6 +289,13 @@ static int64_t run_write(ls_work *work)
     return changed(c, ls_file_save(c->path, ls_slices_items(&c->data), c->data.count, c->flags));
 }
 
+/* Whether the folder of the path is inside the packed program. */
+static bool folder_is_inside(lua_State *L, const char *path)
+{
+    const size_t bytes = ls_lua_modules_directory(path);
+    return bytes > 0 && ls_image_site() != NULL && ls_image_has(lua_pushlstring(L, path, bytes));
+}
+
 static int write_done(lua_State *L, int status, lua_KContext context)
 {
     call *c = call_in(context);
@@ -291,15 +303,20 @@ static int write_done(lua_State *L, int status, lua_KContext context)
     if (ls_task_work_result(&c->w) == LS_EACCES && beside)
         return fail(L, c, LS_EACCES,
                     "permission denied for a new file in its directory; atomic = false writes to the file itself");
+    if (ls_task_work_result(&c->w) == LS_ENOENT && folder_is_inside(L, c->path))
+        return fail(
+            L, c, LS_ENOENT,
+            "its folder is only inside the packed program; ls.file.mkdir with parents = true makes it outside");
     return done(L, status, context);
 }
 
-/* core.file_write(path, string or buffer, append, in_place, sync, existing) -> true | nil, message, code */
+/* core.file_write(path, string or buffer, append, in_place, sync, existing, private) -> true | nil, message, code */
 static int core_file_write(lua_State *L)
 {
     const ls_buffer *buffer = ls_buffer_test(L, 2);
     const unsigned flags = (lua_toboolean(L, 3) ? LS_SAVE_APPEND : 0) | (lua_toboolean(L, 4) ? LS_SAVE_IN_PLACE : 0) |
-                           (lua_toboolean(L, 5) ? LS_SAVE_SYNC : 0) | (lua_toboolean(L, 6) ? LS_SAVE_EXISTING : 0);
+                           (lua_toboolean(L, 5) ? LS_SAVE_SYNC : 0) | (lua_toboolean(L, 6) ? LS_SAVE_EXISTING : 0) |
+                           (lua_toboolean(L, 7) ? LS_SAVE_PRIVATE : 0);
     ls_slice text = {NULL, NULL, 0};
     if (buffer == NULL) text.ptr = luaL_checklstring(L, 2, &text.len);
     call *c = call_push(L, run_write, 0);
@@ -406,7 +423,7 @@ static int core_file_list(lua_State *L)
 static int64_t run_remove(ls_work *work)
 {
     const call *c = call_of(work);
-    return changed(c, ls_file_remove(c->path));
+    return ls_image_has(c->path) ? LS_EACCES : changed(c, ls_file_remove(c->path));
 }
 
 /* core.file_remove(path) -> true | nil, message, code */
@@ -433,6 +450,7 @@ static int core_file_mkdir(lua_State *L)
 static int64_t run_rename(ls_work *work)
 {
     const call *c = call_of(work);
+    if (ls_image_has(c->path) || ls_image_has(c->to)) return LS_EACCES;
     return changed(c, c->flags != 0 ? ls_file_replace(c->path, c->to, true) : ls_file_rename(c->path, c->to));
 }
 

@@ -37,8 +37,7 @@ static void compose(const ls_file_answer *a, file_lines *l)
         const int len =
             snprintf(suffix, sizeof suffix, "-%llx-%llx", (unsigned long long)a->from, (unsigned long long)a->bytes);
         l->v.etag = l->tag;
-        l->v.etag_len = ls_etag_of_file(entry->info.bytes, entry->info.modified_s, entry->info.modified_ns, suffix,
-                                        (size_t)len, l->tag);
+        l->v.etag_len = ls_etag_of_info(&entry->info, suffix, (size_t)len, l->tag);
     }
     if (a->without_tag) l->v.etag_len = 0;
     l->len = 0;

@@ -45,6 +45,14 @@ static int core_safe_join(lua_State *L)
     return ls_push_failure_text(L, err, "a symbolic link leads out of the directory");
 }
 
+/* core.absolute_path(directory) -> its absolute path | nil: there is no such directory */
+static int core_absolute_path(lua_State *L)
+{
+    char absolute[LS_PATH_BYTES];
+    luaL_checkstring(L, 1);
+    return ls_path_absolute(ls_push_site_path(L, 1), absolute) ? ls_push_text(L, absolute) : 0;
+}
+
 static int push_id(lua_State *L, int err, uint32_t id)
 {
     if (err < 0) return ls_push_failure(L, err);
@@ -80,8 +88,13 @@ static void path_define(lua_State *L, ls_state *state)
     lua_pop(L, 4);
 }
 
-static const luaL_Reg functions[] = {{"safe_join", core_safe_join},         {"user_id", core_user_id},
-                                     {"group_id", core_group_id},           {"kept_text", ls_lua_files_kept_text},
-                                     {"keep_text", ls_lua_files_keep_text}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"safe_join", core_safe_join},
+                                     {"absolute_path", core_absolute_path},
+                                     {"user_id", core_user_id},
+                                     {"group_id", core_group_id},
+                                     {"kept", ls_lua_files_kept},
+                                     {"kept_text", ls_lua_files_kept_text},
+                                     {"keep_text", ls_lua_files_keep_text},
+                                     {NULL, NULL}};
 
 const ls_module ls_path_module = {.name = "path", .functions = functions, .define = path_define};

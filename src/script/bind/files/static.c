@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "codec/http_path.h"
 #include "codec/http_text.h"
+#include "port/file/image.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/res.h"
@@ -33,6 +34,7 @@ static const char *const coding_lines[LS_CODINGS] = {
 typedef struct static_config { /* user value 1: the function `headers`, or nil */
     const void *tag;
     bool dotfiles, list, precompressed, has_headers;
+    bool packed; /* precompressed by default, as the folder is inside the program, where it is known which files are */
     char index[NAME_ROOM], fallback[NAME_ROOM]; /* "": none */
     char immutable[NAME_ROOM];                  /* prefix of request paths */
     char lines[LINES_ROOM];                     /* Cache-Control */
@@ -64,6 +66,9 @@ static int core_static(lua_State *L)
     memcpy(config->folder, folder, len);
     config->folder_len = len;
     ls_options_read(L, 2, options, config);
+    config->packed = lua_getfield(L, 2, "precompressed") == LUA_TNIL && ls_image_has(folder);
+    config->precompressed |= config->packed;
+    lua_pop(L, 1);
     config->has_headers = lua_getfield(L, 2, "headers") == LUA_TFUNCTION;
     lua_setiuservalue(L, -2, 1);
     return 1;
@@ -166,12 +171,18 @@ static bool is_immutable(const static_config *config, const ls_serve *s, const l
            memcmp(x->bytes + x->head.path.at, config->immutable, prefix) == 0;
 }
 
+/* Whether the file may have forms in content codings. */
+static bool is_coded(const static_config *config, const ls_cached_file *file)
+{
+    return config->precompressed && (!config->packed || file->info.coded || !file->fixed);
+}
+
 static size_t put_lines(const static_config *config, const ls_serve *s, const ls_exchange *x, int coding, char *to)
 {
     static const char immutable[] = "Cache-Control: public, max-age=31536000, immutable\r\n";
     char *const from = to;
     to = put(to, is_immutable(config, s, x) ? immutable : config->lines);
-    if (config->precompressed) to = put(to, "Vary: Accept-Encoding\r\n");
+    if (is_coded(config, s->file)) to = put(to, "Vary: Accept-Encoding\r\n");
     if (s->fallback) to = put(to, "Vary: Accept\r\n"); /* wants_page */
     if (coding >= 0) to = put(to, coding_lines[coding]);
     return (size_t)(to - from);
@@ -279,6 +290,10 @@ static int missing(lua_State *L, ls_serve *s, const static_config *config)
 /* Look for the next accepted sibling of s->file, or respond with the file itself. */
 static int next_coding(lua_State *L, ls_serve *s, const static_config *config)
 {
+    if (config->packed && s->step < STEP_CODED && is_coded(config, s->file)) {
+        const ls_request *r = ls_request_of_res(L, RES);
+        if (r != NULL) s->coding_count = ls_accept_codings(&r->x->head, r->x->bytes, siblings, SIBLINGS, s->codings);
+    }
     if (s->coding < s->coding_count && s->file->path_len + 3 < sizeof s->path) {
         memcpy(s->path, s->file->path, s->file->path_len);
         memcpy(s->path + s->file->path_len, coding_suffixes[s->codings[s->coding]], 4);
@@ -333,7 +348,7 @@ static int core_static_get(lua_State *L)
     if (from == NULL) return redirect(L, r);
     ls_serve_init(&s, found, config->folder, config->folder_len);
     if (!set_path(&s, config, from, end, config->index)) return ls_push_integer(L, 404);
-    if (config->precompressed)
+    if (config->precompressed && !config->packed) /* else next_coding knows whether the file has other forms */
         s.coding_count = ls_accept_codings(&r->x->head, r->x->bytes, siblings, SIBLINGS, s.codings);
     if (s.path[s.path_len - 1] == '/') { /* a folder without an index */
         const int count = missing(L, &s, config);

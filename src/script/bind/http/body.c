@@ -19,7 +19,14 @@
 #include "script/store/copy.h"
 
 enum body_want { WANT_BODY, WANT_BUFFER, WANT_JSON, WANT_FORM };
-enum { WANT_KIND = 3, WANT_OBJECT = 4, WANT_NULL = 8, WANT_ALL = 16, WANT_ARRAY = 32 }; /* options of the last two */
+enum {
+    WANT_KIND = 3,
+    WANT_OBJECT = 4,
+    WANT_NULL = 8,
+    WANT_ALL = 16,
+    WANT_ARRAY = 32,
+    WANT_NO_NULL = 64
+}; /* options of the last two */
 
 int ls_body_status(int err)
 {
@@ -137,13 +144,22 @@ static const char *json_kind(const char *text, const char *end)
     }
 }
 
-/* Remove the nulls of the objects in the table on top of the stack. Those of arrays keep the places of the others. */
-static void drop_nulls(lua_State *L) /* NOLINT(misc-no-recursion): the decoder limits the levels */
+/* Remove the nulls of the objects in the table on top of the stack. Those of arrays keep the places of the others.
+ * `refuse`: the first one is an error, because the field would seem not to be given. */
+static void drop_nulls(lua_State *L, ls_request *r,
+                       bool refuse) /* NOLINT(misc-no-recursion): the decoder limits the levels */
 {
     luaL_checkstack(L, 4, NULL);
     for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {
-        if (lua_type(L, -1) == LUA_TTABLE) drop_nulls(L);
+        if (lua_type(L, -1) == LUA_TTABLE) drop_nulls(L, r, refuse);
         if (lua_type(L, -1) != LUA_TLIGHTUSERDATA || lua_type(L, -2) != LUA_TSTRING) continue;
+        if (refuse) {
+            lua_pushfstring(L,
+                            "the field \"%s\" of this PATCH is null; a site that clears fields reads them by "
+                            "req:json{ null = true }, as ls.json.null",
+                            lua_tostring(L, -2));
+            (void)ls_body_refuse(L, r, 400);
+        }
         lua_pushvalue(L, -2);
         lua_pushnil(L);
         lua_rawset(L, -5);
@@ -169,7 +185,8 @@ static int push_json(lua_State *L, ls_request *r, int want)
     lua_pushvalue(L, -2);
     const int status = lua_pcall(L, 1, 1, 0);
     if (status == LUA_OK) {
-        if (!(want & WANT_NULL) && strstr(at, "null") != NULL) drop_nulls(L);
+        if (!(want & WANT_NULL) && strstr(at, "null") != NULL)
+            drop_nulls(L, r, !(want & WANT_NO_NULL) && r->x->head.method == LS_HTTP_PATCH);
         return 1;
     }
     if (status == LUA_ERRMEM) return lua_error(L); /* the body may be valid */
@@ -349,6 +366,16 @@ static int read_checked(lua_State *L, const char *kind)
     return schema_done(L, LUA_OK, 0);
 }
 
+/* Push what the schema of the route has made of the body, before the handler: route_schema.lua has it with core.own, by the name
+ * of the method, which the site cannot assign. */
+static bool push_checked(lua_State *L, const char *name)
+{
+    if (lua_gettop(L) > 1 || !ls_request_cached(L, ls_request_check_req(L, 1), 1, LS_REQ_OWN)) return false;
+    if (lua_getfield(L, 2, name) != LUA_TNIL) return true;
+    lua_settop(L, 1);
+    return false;
+}
+
 typedef struct json_options {
     bool object, array, null;
 } json_options;
@@ -356,22 +383,24 @@ typedef struct json_options {
 /* req:json([options: JsonOptions]) -> value: table
  * req:json(schema: Check|table [, options: CheckBodyOptions]) -> value: table | given: table, errors: table<string,
  * string> The body, decoded from JSON: an object or an array. Any other body raises, and gives a 400 or 415 if the
- * site does not catch that. A null in an object is absent. With a schema of `ls.check`, a body that does not fit
- * raises, and gives a 422. Waits until the body is complete.
+ * site does not catch that. A null in an object is absent, and in a PATCH another 400. With a schema of `ls.check`, a body that does not fit
+ * raises, and gives a 422. In a route with the option `json`, the call without arguments returns the checked value. Waits until the body is complete.
  * options is a JsonOptions: options of req:json.
  * options.object: boolean - the body must be an object
  * options.array: boolean - the body must be an array
- * options.null: boolean - a null in an object is ls.json.null */
+ * options.null: boolean - true: a null in an object is ls.json.null; false: absent, in a PATCH as well */
 static int req_json(lua_State *L)
 {
     static const ls_option options[] = {LS_OPTION(json_options, object), LS_OPTION(json_options, array),
                                         LS_OPTION(json_options, null), LS_OPTIONS_END};
     json_options given = {false};
+    if (push_checked(L, "json")) return 1;
     if (is_schema(L)) return read_checked(L, "json");
     ls_options_take(L, 2, "req:json", options, &given);
+    const bool no_null = lua_istable(L, 2) && lua_getfield(L, 2, "null") == LUA_TBOOLEAN && !given.null;
     if (given.object && given.array) return luaL_error(L, "req:json: object and array exclude each other");
     return body_get(L, WANT_JSON | (given.object ? WANT_OBJECT : 0) | (given.array ? WANT_ARRAY : 0) |
-                           (given.null ? WANT_NULL : 0));
+                           (given.null ? WANT_NULL : 0) | (no_null ? WANT_NO_NULL : 0));
 }
 
 /* req:form() -> form: table<string, string>
@@ -383,6 +412,7 @@ static int req_json(lua_State *L)
  * complete. */
 static int req_form(lua_State *L)
 {
+    if (push_checked(L, "form")) return 1;
     if (!lua_isnoneornil(L, 2) || !lua_isnoneornil(L, 3)) return read_checked(L, "form");
     return body_get(L, WANT_FORM);
 }
@@ -498,6 +528,12 @@ static int core_refuse(lua_State *L)
     return ls_body_refuse(L, r, status);
 }
 
+/* core.status_text(status) -> the phrase of the status; "": it is not registered. */
+static int core_status_text(lua_State *L)
+{
+    return ls_push_text(L, ls_status_text((int)luaL_checkinteger(L, 1)));
+}
+
 /* core.body_max(req, bytes|nil) -> whether the announced Content-Length exceeds the new limit. nil: no limit. */
 static int core_body_max(lua_State *L)
 {
@@ -538,10 +574,8 @@ static void define(lua_State *L, ls_state *state)
     ls_request_methods(L, ls_requests_of(state)->req_meta_ref, methods);
 }
 
-static const luaL_Reg functions[] = {{"body_max", core_body_max},
-                                     {"refuse", core_refuse},
-                                     {"request_chunks", core_request_chunks},
-                                     {"too_large", core_too_large},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"body_max", core_body_max},       {"refuse", core_refuse},       {"request_chunks", core_request_chunks},
+    {"status_text", core_status_text}, {"too_large", core_too_large}, {NULL, NULL}};
 
 const ls_module ls_body_module = {.name = "body", .functions = functions, .define = define};

@@ -102,12 +102,12 @@ static bool is_described(lua_State *L, const ls_request *r)
     return ls_response_test(L, LS_HTTP_RESULT) == r;
 }
 
-/* Whether the results are 200 or 206, nil and header fields: the client would take the name of the status for the
- * content, although the call that makes the body has failed. */
+/* Whether the results are 200, 201 or 206, and nil: the client would take the name of the status for the content, although
+ * the call that makes the body has failed, or has found nothing. */
 static bool lacks_body(lua_State *L, const ls_request *r)
 {
-    return (r->x->status == 200 || r->x->status == 206) && lua_isnil(L, LS_HTTP_RESULT + 1) &&
-           lua_type(L, LS_HTTP_RESULT + 2) == LUA_TTABLE && r->x->head.method != LS_HTTP_HEAD;
+    return (r->x->status == 200 || r->x->status == 201 || r->x->status == 206) &&
+           lua_isnil(L, LS_HTTP_RESULT + 1) && r->x->head.method != LS_HTTP_HEAD;
 }
 
 /* What the results describe. *index receives the body for LS_ANSWER_BODY; 0: there are no results, so the description
@@ -126,10 +126,8 @@ static enum ls_answer take(lua_State *L, ls_request *r, int *index)
     case LUA_TNUMBER:
         r->x->status = result_status(L, LS_HTTP_RESULT, count < 2 || lua_isnil(L, LS_HTTP_RESULT + 1));
         r->status_set = true;
-        if (count > 2) {
-            if (lacks_body(L, r)) check_results(L);
-            take_headers(L, r, 3);
-        }
+        if (count > 1 && lacks_body(L, r)) check_results(L);
+        if (count > 2) take_headers(L, r, 3);
         if (count < 2 || lua_isnil(L, LS_HTTP_RESULT + 1)) return LS_ANSWER_STATUS;
         *index = LS_HTTP_RESULT + 1;
         return LS_ANSWER_BODY;

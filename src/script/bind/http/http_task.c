@@ -104,6 +104,9 @@ static int http_main(lua_State *L) /* (exchange as light userdata); task->protec
 
     x->task = r;
     x->status = 200;
+    if (ls_listeners_of(state)->trusts) ls_request_take_trusted(L, r);
+    if (x->recorder != NULL && x->handler != NULL && ls_slow_ms_of(x->handler) > 0)
+        ls_request_measure(r, ls_slow_ms_of(x->handler));
     lua_pushcfunction(L, ls_task_keep_error);
     lua_replace(L, 1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
@@ -292,6 +295,7 @@ static void respond_without_lua(ls_thread_ctx *ctx, ls_exchange *x, int status, 
 
 static void http_end(ls_thread_ctx *ctx, ls_exchange *x, ls_request *r)
 {
+    if (x->recorder != NULL) ls_request_measured(x);
     if (r != NULL) ls_request_release(ctx, r);
     x->task = NULL;
     ls_exchange_release(ctx, x);

@@ -5,7 +5,7 @@
 
 #include "base/crypto/random.h"
 #include "base/err.h"
-#include "codec/http1/http1_parse.h"
+#include "codec/http_head_check.h"
 #include "http/exchange_memory.h"
 #include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
@@ -136,7 +136,7 @@ static int push_head(lua_State *L, ls_exchange *x, const char **why)
 {
     const lua_Unsigned count = lua_rawlen(L, 5);
     luaL_Buffer text;
-    bool keep_alive;
+    ls_http_terms terms;
     luaL_buffinit(L, &text);
     x->head.version = 11;
     lua_pushvalue(L, 3);
@@ -155,7 +155,7 @@ static int push_head(lua_State *L, ls_exchange *x, const char **why)
     x->bytes = lua_tostring(L, -1);
     *why = bytes > INJECT_HEAD_MAX ? "request head too large" : "too many fields";
     if (bytes > INJECT_HEAD_MAX || count > 2 * (lua_Unsigned)LS_HTTP_FIELDS_MAX) return -431;
-    return ls_http1_complete(&x->head, x->bytes, &keep_alive, why);
+    return ls_http_head_complete(&x->head, x->bytes, &terms, why);
 }
 
 /* Push the object for a request, whose body is at 6. NULL: its head is invalid, and nil, message, code were pushed. */

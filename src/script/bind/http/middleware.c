@@ -16,11 +16,14 @@
 
 #include <lauxlib.h>
 
+#include "base/clock.h"
 #include "base/io/log.h"
+#include "script/bind/bind_aux.h"
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/respond.h"
+#include "script/bind/store/dict_value.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/task.h"
 
@@ -250,8 +253,7 @@ static int answer_error(lua_State *L, ls_request *r)
         lua_pushvalue(L, ERROR);
         lua_replace(L, TRACEBACK);
     }
-    return answer_failure(L, r,
-                          ls_http_is_unreached(L, ERROR, r->x, r->task->dispatch_ref, r->failing) ? 503 : 500);
+    return answer_failure(L, r, ls_http_is_unreached(L, ERROR, r->x, r->task->dispatch_ref, r->failing) ? 503 : 500);
 }
 
 /* Whether next() of middleware `at` runs the handler. The chain is the closure's own: the request may have begun
@@ -362,6 +364,65 @@ static int core_chain(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {{"chain", core_chain}, {NULL, NULL}};
+/* ---- the middleware of luaserve.rate_limit, where it counts addresses in a dict of this server ----------------- */
+
+enum { LIMITER = 1, OTHERWISE }; /* upvalues of limit */
+enum { PLACE_BYTES_MAX = 1024, ADDRESS_BYTES_MAX = 8 };
+
+typedef struct limiter {
+    ls_dict *dict; /* of the server: it outlives every state */
+    ls_dict_bucket bucket;
+    size_t place_len;
+    char key[PLACE_BYTES_MAX + ADDRESS_BYTES_MAX]; /* begins with the place */
+} limiter;
+
+/* Take a token of the client, without a Lua string for its address. */
+static bool take_token(limiter *l, const ls_addr *client)
+{
+    double wait;
+    if (client == NULL || (client->family != LS_ADDR_IP4 && client->family != LS_ADDR_IP6)) return false;
+    const size_t len = client->family == LS_ADDR_IP4 ? 4 : ADDRESS_BYTES_MAX; /* as core.client */
+    memcpy(l->key + l->place_len, client->bytes, len);
+    l->bucket.now = (double)(ls_clock_ns() + ls_clock_moved_ns()) / 1e9;
+    return ls_dict_take(l->dict, &(ls_dict_key){.bytes = l->key, .len = l->place_len + len}, &l->bucket, &wait) ==
+               LS_OK &&
+           wait == 0;
+}
+
+static int limit_returned(lua_State *L, int status, lua_KContext context)
+{
+    return lua_gettop(L);
+}
+
+static int limit(lua_State *L) /* (req, res, next) */
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    lua_settop(L, 3);
+    const bool passes = take_token(lua_touserdata(L, lua_upvalueindex(LIMITER)), ls_request_peer(r));
+    if (!passes) lua_pushvalue(L, lua_upvalueindex(OTHERWISE));
+    lua_insert(L, 1);
+    if (passes) lua_settop(L, 1);
+    lua_callk(L, passes ? 0 : 3, LUA_MULTRET, 0, limit_returned);
+    return limit_returned(L, LUA_OK, 0);
+}
+
+/* core.limiter(dict, place, token, full, otherwise) -> middleware: calls next() when core.dict_take takes a token for the
+ * address of the connection, else otherwise(req, res, next), which decides about clients of trusted proxies, too. nil:
+ * the dict is written to a file before a call returns, or the place is too long. */
+static int core_limiter(lua_State *L)
+{
+    ls_dict *dict = ls_dict_check_unsynced(L, 1);
+    const ls_text place = ls_check_text(L, 2);
+    const ls_dict_bucket bucket = {.token = luaL_checknumber(L, 3), .full = luaL_checknumber(L, 4)};
+    if (dict == NULL || place.len > PLACE_BYTES_MAX) return 0;
+    limiter *l = lua_newuserdatauv(L, sizeof *l, 0);
+    *l = (limiter){.dict = dict, .bucket = bucket, .place_len = place.len};
+    memcpy(l->key, place.ptr, place.len);
+    lua_pushvalue(L, 5);
+    lua_pushcclosure(L, limit, OTHERWISE);
+    return 1;
+}
+
+static const luaL_Reg functions[] = {{"chain", core_chain}, {"limiter", core_limiter}, {NULL, NULL}};
 
 const ls_module ls_middleware_module = {.name = "middleware", .functions = functions};

@@ -11,6 +11,7 @@
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
 #include "codec/http_type.h"
+#include "http/record.h"
 #include "net/refused.h"
 #include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
@@ -397,6 +398,37 @@ static bool is_request_id(const char *text, size_t len)
     return len > 0 && len <= LS_REQUEST_ID_BYTES_MAX;
 }
 
+/* The request is named by this field, if it has one that can name it. */
+static void name_by(ls_exchange *x, const char *name, size_t len)
+{
+    const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, name, len);
+    if (field != NULL && is_request_id(x->bytes + field->value.at, field->value.len))
+        x->id_field = (uint32_t)(field - x->head.fields) + 1;
+}
+
+static int push_id(lua_State *L, const ls_exchange *x)
+{
+    char id[17];
+    if (x->id_field > 0) {
+        push_span(L, x, x->head.fields[x->id_field - 1].value);
+        return 1;
+    }
+    ls_request_id_text(x->id, id);
+    return ls_push_bytes(L, id, 16);
+}
+
+void ls_request_take_trusted(lua_State *L, const ls_request *r)
+{
+    ls_exchange *x = r->x;
+    if (ls_request_trusting(r) == NULL) return;
+    name_by(x, "x-request-id", 12);
+    ls_record_more *more = ls_record_more_of(r->state->ctx, x);
+    if (more == NULL) return;
+    ls_request_push_ip(L, r);
+    more->has_client = ls_addr_parse(lua_tostring(L, -1), 0, &more->client) == LS_OK;
+    lua_pop(L, 1);
+}
+
 /* core.request_id(req, name) -> the value of the field `name`, in lower case, if a trusted proxy sends one that can
  * name a request: the log names the request by it; else req.id. */
 static int core_request_id(lua_State *L)
@@ -405,17 +437,8 @@ static int core_request_id(lua_State *L)
     const ls_request *r = ls_request_check_req(L, 1);
     ls_exchange *x = r->x;
     const char *name = luaL_checklstring(L, 2, &len);
-    const ls_http_field *field =
-        ls_request_trusting(r) != NULL ? ls_http_head_find(&x->head, x->bytes, name, len) : NULL;
-    if (field != NULL && is_request_id(x->bytes + field->value.at, field->value.len)) {
-        x->id_field = (uint32_t)(field - x->head.fields) + 1;
-        push_span(L, x, field->value);
-    } else {
-        char id[17];
-        ls_request_id_text(x->id, id);
-        lua_pushlstring(L, id, 16);
-    }
-    return 1;
+    if (ls_request_trusting(r) != NULL) name_by(x, name, len);
+    return push_id(L, x);
 }
 
 /* The peer says whom it forwards, and is not trusted: all of its clients have its address. Logged once. */
@@ -437,6 +460,13 @@ static void warn_untrusted(const ls_request *r)
            "ls.listen: req.ip is %s for all of its clients. If it is your proxy, write trusted = { \"%s\" } "
            "(logged once)",
            host, host, host);
+}
+
+const ls_addr *ls_request_peer(const ls_request *r)
+{
+    if (ls_request_trusting(r) != NULL) return NULL;
+    warn_untrusted(r);
+    return r->x->remote;
 }
 
 /* Push the field from what a trusted proxy says, if the client is one and says something about it. A port may be
@@ -469,12 +499,22 @@ void ls_request_push_ip(lua_State *L, const ls_request *r)
     if (!lua_isstring(L, -1)) lua_pushliteral(L, "-"); /* app:inject */
 }
 
+void ls_request_push_logged_ip(lua_State *L, const ls_request *r)
+{
+    char text[LS_ADDR_TEXT_BYTES];
+    ls_addr addr;
+    ls_request_push_ip(L, r);
+    if (!ls_log_masks_addresses() || ls_addr_parse(lua_tostring(L, -1), 0, &addr) < 0) return;
+    lua_pop(L, 1);
+    lua_pushstring(L, ls_addr_logged(&addr, text));
+}
+
 void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const char *why)
 {
     char name[LS_REQUEST_NAME_BYTES];
     ls_request_log_name(r->x, name);
     const int top = lua_gettop(L);
-    ls_request_push_ip(L, r);
+    ls_request_push_logged_ip(L, r);
     ls_refused_log("%s %d: %s: %s", lua_tostring(L, -1), status, name, why);
     lua_settop(L, top);
 }
@@ -498,7 +538,8 @@ static int core_client(lua_State *L)
 static void push_tls(lua_State *L, ls_request *r, int self)
 {
     const ls_exchange *x = r->x;
-    ls_push_tls(L, x->stream != NULL ? ls_stream_filter(x->stream) : NULL);
+    ls_tls_peer room;
+    ls_push_tls_peer(L, x->transport->peer != NULL ? x->transport->peer(x, &room) : NULL);
     ls_request_cache(L, r, self, LS_REQ_TLS);
 }
 
@@ -538,7 +579,7 @@ static int push_field(lua_State *L, ls_request *r, enum req_field field)
     case REQ_METHOD: ls_request_push_method(L, x); return 1;
     case REQ_PATH: ls_request_push_path(L, x); return 1;
     case REQ_TARGET: push_span(L, x, head->target); return 1;
-    case REQ_VERSION: lua_pushstring(L, head->version == 10 ? "1.0" : "1.1"); return 1;
+    case REQ_VERSION: lua_pushstring(L, head->version == 20 ? "2" : head->version == 10 ? "1.0" : "1.1"); return 1;
     case REQ_PARAMS: return push_table(L, r, LS_REQ_PARAMS);
     case REQ_QUERY: return push_table(L, r, LS_REQ_QUERY);
     case REQ_QUERY_ALL: return push_table(L, r, LS_REQ_QUERY_ALL);
@@ -550,11 +591,7 @@ static int push_field(lua_State *L, ls_request *r, enum req_field field)
     case REQ_LOCAL_IP:
     case REQ_LOCAL_PORT:
     case REQ_LOCAL_ADDR: return push_address(L, x->transport->local(x), field);
-    case REQ_ID: {
-        char id[17];
-        ls_request_id_text(x->id, id);
-        return ls_push_bytes(L, id, 16);
-    }
+    case REQ_ID: return push_id(L, x);
     case REQ_SCHEME:
         if (!take_forwarded(L, r, field)) lua_pushstring(L, x->secure ? "https" : "http");
         return 1;
@@ -677,7 +714,7 @@ static int core_own(lua_State *L)
  * req.method: string - "GET", as the client has sent it
  * req.path: string - the path of the target, as it was sent
  * req.target: string - the whole target
- * req.version: string - "1.1" or "1.0"
+ * req.version: string - "2", "1.1" or "1.0"
  * req.params: table<string, string> - parameters of the route, decoded
  * req.query: table<string, string> - parameters of the query string, decoded; the first of each name
  * req.query_all: table<string, string[]> - the same, with all values of each name
@@ -774,18 +811,30 @@ static int core_last_segment(lua_State *L)
     return 1;
 }
 
-/* core.params(req, table|nil): sets req.params. */
-static int core_params(lua_State *L)
+/* Set the table of a field of req to that at index 2, or nil: it is made again. */
+static int set_table(lua_State *L, int slot)
 {
     ls_request *r = ls_request_check_req(L, 1);
     if (!lua_isnoneornil(L, 2)) luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     if (lua_isnil(L, 2))
-        r->filled &= ~(1u << LS_REQ_PARAMS);
+        r->filled &= ~(1u << slot);
     else
-        r->filled |= 1u << LS_REQ_PARAMS;
-    lua_setiuservalue(L, 1, LS_REQ_PARAMS);
+        r->filled |= 1u << slot;
+    lua_setiuservalue(L, 1, slot);
     return 0;
+}
+
+/* core.params(req, table|nil): sets req.params. */
+static int core_params(lua_State *L)
+{
+    return set_table(L, LS_REQ_PARAMS);
+}
+
+/* core.set_query(req, table): sets req.query. */
+static int core_set_query(lua_State *L)
+{
+    return set_table(L, LS_REQ_QUERY);
 }
 
 /* core.query(text, lists) -> the decoded parameters of a query string: as req.query, or as req.query_all. */
@@ -828,6 +877,7 @@ static void define(lua_State *L, ls_state *state)
 }
 
 static const luaL_Reg functions[] = {{"params", core_params},
+                                     {"set_query", core_set_query},
                                      {"last_segment", core_last_segment},
                                      {"query", core_query},
                                      {"request_id", core_request_id},

@@ -18,8 +18,19 @@ void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 /* The listener, if the peer is one of its trusted proxies; else NULL. */
 const struct ls_state_listener *ls_request_trusting(const ls_request *r);
 
+/* The address of the client's connection; NULL: it is that of a trusted proxy, or of app:inject. */
+const ls_addr *ls_request_peer(const ls_request *r);
+
+/* The request begins: take the X-Request-Id of a trusted proxy as its id, and note its client for records. May raise. */
+void ls_request_take_trusted(lua_State *L, const ls_request *r);
+
 /* Push req.ip, behind a trusted proxy that of its client; "-": of app:inject. Also outside of the task. May raise. */
 void ls_request_push_ip(lua_State *L, const ls_request *r);
+void ls_request_push_logged_ip(lua_State *L, const ls_request *r); /* for a line of the log: ls_addr_logged */
+
+/* The start of the request whose task waits, if there is a "log" hook or a record, else its last progress. 0:
+ * unknown. */
+uint64_t ls_request_began_ns(const ls_request *r, const ls_task *task);
 
 /* Log that the body of the request was refused, with the address of the client (req.ip). May raise. */
 void ls_request_log_refused(lua_State *L, const ls_request *r, int status, const char *why);

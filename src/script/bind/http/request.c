@@ -5,10 +5,13 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/io/log.h"
 #include "http/exchange_memory.h"
+#include "http/record.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/tasks/hooks.h"
 #include "script/core/lua/udata.h"
+#include "script/core/mute.h"
 
 const char ls_request_tag;
 static const char response_tag;
@@ -277,8 +280,19 @@ void ls_request_id_text(uint64_t id, char out[17])
     out[16] = '\0';
 }
 
+/* The next line of the log is about this request. */
+static void log_about(const ls_exchange *x, bool all)
+{
+    char id[17];
+    if (!ls_log_is_json()) return;
+    ls_request_id_text(x->id, id);
+    const ls_span named = x->id_field > 0 ? x->head.fields[x->id_field - 1].value : (ls_span){0};
+    ls_log_about(named.len > 0 ? x->bytes + named.at : id, named.len > 0 ? named.len : 16, all);
+}
+
 void ls_request_log_name(const ls_exchange *x, char out[LS_REQUEST_NAME_BYTES])
 {
+    log_about(x, false);
     const ls_http_head *head = &x->head;
     char id[17];
     size_t at;
@@ -314,6 +328,51 @@ void ls_request_methods(lua_State *L, int meta_ref, const luaL_Reg *methods)
     ls_set_calls(L, methods);
     lua_pop(L, 3);
 }
+
+/* ---- slow requests ---------------------------------------------------------------------------------------------- */
+
+static ls_task_times *times_of(const ls_exchange *x)
+{
+    _Static_assert(sizeof(ls_task_times) <= sizeof ((ls_record_more *)0)->room, "they fit");
+    ls_record_more *more = x->recorder != NULL && x->record_more != NULL ? (void *)x->record_more->data : NULL;
+    return more != NULL && more->slow_ms > 0 ? (void *)more->room : NULL;
+}
+
+void ls_request_measure(ls_request *r, uint32_t ms)
+{
+    ls_record_more *more = ls_record_more_of(r->state->ctx, r->x);
+    if (more == NULL) return;
+    more->slow_ms = ms;
+    r->task->times = ms > 0 ? (void *)more->room : NULL;
+    ls_task_times *times = times_of(r->x);
+    if (times != NULL && times->began_ns == 0) times->began_ns = ls_clock_ns();
+}
+
+void ls_request_measured(const ls_exchange *x)
+{
+    ls_task_times *times = times_of(x);
+    if (times != NULL) times->ended_ns = ls_clock_ns();
+}
+
+static void slow_ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *record)
+{
+    const ls_task_times *t = record->x != NULL ? times_of(record->x) : NULL;
+    char name[LS_REQUEST_NAME_BYTES], line[400], host[LS_ADDR_TEXT_BYTES];
+    if (t == NULL || t->ended_ns == 0 || record->ended_ns - record->began_ns < record->more->slow_ms * UINT64_C(1000000)) return;
+    ls_request_log_name(record->x, name);
+    const uint64_t ran_ns = t->ended_ns - t->began_ns - t->waited_ns;
+    line[0] = '\0';
+    if (t->waited_ns > 0)
+        (void)snprintf(line, sizeof line, ", waited for %.3f s (%.3f s at %s)", (double)t->waited_ns / 1e9,
+                       (double)t->longest_ns / 1e9, t->longest[0] != '\0' ? t->longest : "?");
+    ls_log(LS_LOG_WARN, "%s of %s: slow: %.3f s, status %d, route %s: queued for %.3f s, ran for %.3f s%s, was sent in %.3f s",
+           name, record->client != NULL ? ls_addr_logged(record->client, host) : "-",
+           (double)(record->ended_ns - record->began_ns) / 1e9, record->status,
+           record->route != NULL ? record->route->pattern : "-", (double)(t->began_ns - record->began_ns) / 1e9,
+           (double)ran_ns / 1e9, line, (double)(record->ended_ns - t->ended_ns) / 1e9);
+}
+
+ls_record_sink ls_slow_sink = {slow_ended};
 
 /* ---- the module -------------------------------------------------------------------------------------------- */
 
@@ -356,7 +415,30 @@ static int core_time_max(lua_State *L)
     return 0;
 }
 
-static const luaL_Reg functions[] = {{"time_max", core_time_max}, {NULL, NULL}};
+/* core.slow(req, ms): the request is slow after so long; 0: never. */
+static int core_slow(lua_State *L)
+{
+    ls_request_measure(ls_request_check_req(L, 1), (uint32_t)luaL_checkinteger(L, 2));
+    return 0;
+}
+
+/* core.log(level, text): a line, of the request whose task writes it */
+static int core_log(lua_State *L)
+{
+    enum ls_log_level level;
+    if (ls_log_level_of(luaL_checkstring(L, 1), &level) < 0 || level == LS_LOG_OFF)
+        return luaL_argerror(L, 1, "level must be \"debug\", \"info\", \"warn\" or \"error\"");
+    const ls_text text = ls_check_text(L, 2);
+    const ls_state *state = ls_state_of(L);
+    if (level < ls_log_level_get() || ls_mute_is(state)) return 0;
+    const ls_request *r = state->current != NULL ? state->current->client : NULL;
+    if (r != NULL && r->tag == &ls_request_tag && r->x != NULL) log_about(r->x, true);
+    ls_log_text(level, text.ptr, text.len);
+    return 0;
+}
+
+static const luaL_Reg functions[] = {
+    {"time_max", core_time_max}, {"slow", core_slow}, {"log", core_log}, {NULL, NULL}};
 
 const ls_module ls_request_module = {.name = "request",
                                      .bytes = sizeof(ls_requests),

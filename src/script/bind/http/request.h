@@ -231,6 +231,11 @@ static inline void ls_request_push_path(lua_State *L, const ls_exchange *x)
         lua_pushlstring(L, x->bytes + x->head.path.at, x->head.path.len);
 }
 
+/* The request is slow after `ms`: measure its waits from now on. Without a recorder, or memory, it has no effect. */
+void ls_request_measure(ls_request *request, uint32_t ms);
+void ls_request_measured(const ls_exchange *x); /* the handler has ended */
+extern struct ls_record_sink ls_slow_sink; /* logs slow requests: of listeners and routes with `slow` */
+
 /* The request id of logs and req.id: 16 hexadecimal digits. */
 void ls_request_id_text(uint64_t id, char out[17]);
 

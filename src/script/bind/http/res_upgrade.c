@@ -60,10 +60,11 @@ static int upgrade_again(lua_State *L, int status, lua_KContext context)
 }
 
 /* res:upgrade([protocol: string]) -> sock | nil, message, code
- * Responds 101, or to CONNECT, which names no protocol, with the status that the handler has set (200), and takes the
- * connection over. The sock belongs to the handler: it closes when the handler ends. EINVAL: the client did not ask
- * for the protocol (Upgrade and Connection of HTTP/1.1), or the body was not read; ENOTSUP: a listener of http.sys, or
- * app:inject; the codes of a lost connection. Raises when the response has begun. RFC 9110 sections 7.8 and 9.3.6. */
+ * Responds 101, or to CONNECT, which names no protocol, with the status that the handler has set (200), and takes
+ * the connection over. The sock belongs to the handler: it closes when the handler ends. EINVAL: the client did not
+ * ask for the protocol (Upgrade and Connection of HTTP/1.1), or the body was not read; ENOTSUP: HTTP/2 without
+ * CONNECT, a listener of http.sys, or app:inject; the codes of a lost connection. Raises when the response has
+ * begun. RFC 9110 sections 7.8 and 9.3.6. */
 static int res_upgrade(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);

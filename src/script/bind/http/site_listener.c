@@ -19,43 +19,112 @@ static const ls_option options[] = {
     OPTION(where),          ACCESS(has_mode),       ACCESS(mode),
     ACCESS(has_user),       ACCESS(user),           ACCESS(has_group),
     ACCESS(group),          OPTION(proxy_protocol), OPTION(handshake_ms_max),
-    OPTION(handshakes_max), OPTION(backlog),        LS_OPTIONS_END};
+    OPTION(handshakes_max), OPTION(backlog),        OPTION(tunnels),
+    OPTION(per_ip_max),     LS_OPTIONS_END};
 static const ls_option head_options[] = {HEAD(head_bytes_max, LS_BLOCK_LARGE), HEAD(target_bytes_max, LS_BLOCK_LARGE),
                                          HEAD(fields_max, LS_HTTP_FIELDS_MAX), LS_OPTIONS_END};
-static const ls_option http_options[] = {HTTP(body_bytes_max),   HTTP(head_ms_max),      HTTP(body_grace_ms),
-                                         HTTP(body_rate_min),    HTTP(idle_ms_max),      HTTP(send_stall_ms_max),
-                                         HTTP(send_rate_min),    HTTP(unread_bytes_max), HTTP(linger_ms_max),
-                                         HTTP(write_bytes_high), OPTION(time_ms_max),    LS_OPTIONS_END};
+static const ls_option http_options[] = {HTTP(body_bytes_max),
+                                         HTTP(head_ms_max),
+                                         HTTP(body_grace_ms),
+                                         HTTP(body_rate_min),
+                                         HTTP(idle_ms_max),
+                                         HTTP(send_stall_ms_max),
+                                         HTTP(send_rate_min),
+                                         HTTP(unread_bytes_max),
+                                         HTTP(linger_ms_max),
+                                         HTTP(write_bytes_high),
+                                         HTTP(http2),
+                                         OPTION(time_ms_max),
+                                         OPTION(slow_ms),
+                                         HTTP(http2_streams_max),
+                                         HTTP(http2_resets_max),
+                                         HTTP(http2_window_bytes_max),
+                                         HTTP(requests_max),
+                                         HTTP(conn_ms_max),
+                                         HTTP(streams_per_ip_max),
+                                         LS_OPTIONS_END};
 
-/* Call the function `routes` of the options at index 1, which returns a text for --check, and keep the text. */
-static void entry_routes(lua_State *L, ls_site_entry *entry)
+/* ---- records ---------------------------------------------------------------------------------------------------- */
+
+ls_records *ls_records_of(const ls_runtime *runtime)
 {
-    if (lua_getfield(L, 1, "routes") == LUA_TFUNCTION) {
-        size_t len;
-        lua_call(L, 0, 1);
-        const char *text = luaL_checklstring(L, -1, &len);
-        entry->routes = malloc(len + 1);
-        if (entry->routes == NULL) {
-            luaL_error(L, "not enough memory");
-            return;
-        }
-        memcpy(entry->routes, text, len + 1);
-    }
-    lua_settop(L, 1);
+    return *(ls_records **)ls_runtime_own(runtime, LS_SLOT_records);
 }
 
-static void listener_add(lua_State *L, ls_state *state, const ls_site_listener *listener, int dispatch_ref,
-                         int failed_ref)
+static int records_add(const ls_state *state, unsigned index, ls_record_sink *sink)
+{
+    ls_site_entry *entry = state->generation->definitions[LS_SLOT_listener].entries[index];
+    if (entry->listener.kind == LS_SITE_TCP) return LS_OK;
+    return ls_records_with(ls_records_of(ls_state_runtime(state)), &entry->handler.base.recorder, sink);
+}
+
+int ls_records_add(ls_state *state, int index, ls_record_sink *sink)
+{
+    ls_listeners *listeners = ls_listeners_of(state);
+    if (state->index > 0) return LS_OK;
+    if (index >= 0) return records_add(state, (unsigned)index, sink);
+    for (unsigned n = 0; n < listeners->sink_count; n++)
+        if (listeners->sinks[n] == sink) return LS_OK;
+    int err = listeners->sink_count < LS_RECORD_SINKS_MAX ? LS_OK : LS_ELIMIT;
+    if (err == LS_OK) listeners->sinks[listeners->sink_count++] = sink;
+    for (unsigned n = 0; n < listeners->count && err == LS_OK; n++) err = records_add(state, n, sink);
+    return err;
+}
+
+/* core.route(pattern, host) -> the route, for core.set_route; nil: there are too many */
+static int core_route(lua_State *L)
+{
+    size_t len;
+    const char *text = luaL_checklstring(L, 1, &len);
+    ls_route *route = ls_records_route(ls_records_of(ls_state_runtime(ls_state_of(L))), text, len, luaL_optstring(L, 2, ""));
+    if (route != NULL) lua_pushlightuserdata(L, route);
+    return route != NULL;
+}
+
+/* core.set_route(req, route|nil, log|nil): the request is one of this route, and of this access log in place of that of the
+ * listener */
+static int core_set_route(lua_State *L)
+{
+    ls_exchange *x = ((ls_request *)lua_touserdata(L, 1))->x; /* of a request that begins */
+    void *const route = lua_touserdata(L, 2), *const log = lua_touserdata(L, 3);
+    if (route != NULL) x->route = route;
+    if (log != NULL) x->access_log = log;
+    return 0;
+}
+
+static int records_open(void *own)
+{
+    return ls_records_open(own);
+}
+
+static void records_close(void *own)
+{
+    ls_records_close(*(ls_records **)own);
+}
+
+static const luaL_Reg records_functions[] = {{"route", core_route}, {"set_route", core_set_route}, {NULL, NULL}};
+static const ls_module_common records_common = {sizeof(ls_records *), records_open, records_close, NULL};
+const ls_module ls_records_module = {.name = "records", .functions = records_functions, .common = &records_common};
+
+/* ---- listeners -------------------------------------------------------------------------------------------------- */
+
+static unsigned listener_add(lua_State *L, ls_state *state, const ls_site_listener *listener, int dispatch_ref,
+                             int failed_ref)
 {
     unsigned index;
     ls_site_entry *entry = ls_define(L, LS_SLOT_listener, sizeof *entry, &index);
     ls_listeners_of(state)->at[index] =
         (ls_state_listener){dispatch_ref, failed_ref, listener->trusted, listener->trusted_count};
     ls_listeners_of(state)->count = index + 1;
-    if (state->index > 0) return;
+    if (listener->trusted_count > 0) ls_listeners_of(state)->trusts = true;
+    if (state->index > 0) return index;
     entry->listener = *listener;
-    entry->handler = (ls_site_handler){{ls_http_handler_start}, state->generation, index, listener->time_ms_max};
-    entry_routes(L, entry);
+    entry->handler = (ls_site_handler){{ls_http_handler_start, listener->tunnels, NULL}, state->generation, index,
+                                       listener->time_ms_max, listener->slow_ms};
+    const ls_listeners *listeners = ls_listeners_of(state);
+    for (unsigned n = 0; n < listeners->sink_count; n++)
+        if (records_add(state, index, listeners->sinks[n]) < 0) luaL_error(L, "not enough memory");
+    return index;
 }
 
 /* Read what every listener has from the options at index 1. Only the listeners of the first state are opened. */
@@ -66,12 +135,14 @@ static ls_state *listener_options(lua_State *L, ls_site_listener *listener)
     lua_settop(L, 1);
     ls_options_read(L, 1, options, listener);
     if (state->index == 0) listener->tls = ls_option_tls(L, 1);
-    listener->trusted = ls_option_networks(L, 1, &listener->trusted_count);
+    listener->trusted = ls_option_networks(L, 1, "trusted", &listener->trusted_count);
+    listener->allow = ls_option_networks(L, 1, "allow", &listener->allow_count);
+    listener->deny = ls_option_networks(L, 1, "deny", &listener->deny_count);
     return state;
 }
 
-/* core.listen{ names of ls_site_listener, ls_path_access and ls_http_config; tls=, trusted=, dispatch=fn, failed=fn,
- * routes=fn }. `urls`: one URL per line; with URLs the listener belongs to http.sys. */
+/* core.listen{ names of ls_site_listener, ls_path_access and ls_http_config; tls=, trusted=, dispatch=fn, failed=fn } ->
+ * the index of the listener. `urls`: one URL per line; with URLs the listener belongs to http.sys. */
 static int core_listen(lua_State *L)
 {
     ls_site_listener listener = {.kind = LS_SITE_HTTP};
@@ -81,7 +152,26 @@ static int core_listen(lua_State *L)
     if (listener.urls[0] != '\0') listener.kind = LS_SITE_HTTPSYS;
     for (char *at = listener.urls; (at = strchr(at, '\n')) != NULL;) *at++ = '\0';
     const int dispatch_ref = ls_option_function(L, 1, "dispatch");
-    listener_add(L, state, &listener, dispatch_ref, ls_option_function(L, 1, "failed"));
+    const unsigned index = listener_add(L, state, &listener, dispatch_ref, ls_option_function(L, 1, "failed"));
+    if (lua_getfield(L, 1, "access_log") == LUA_TLIGHTUSERDATA &&
+        ls_records_add(state, (int)index, lua_touserdata(L, -1)) < 0)
+        return luaL_error(L, "not enough memory");
+    if (listener.slow_ms > 0 && ls_records_add(state, (int)index, &ls_slow_sink) < 0)
+        return luaL_error(L, "not enough memory");
+    return ls_push_integer(L, index);
+}
+
+/* core.listen_again(index, dispatch, failed): other functions for that listener */
+static int core_listen_again(lua_State *L)
+{
+    const ls_listeners *listeners = ls_listeners_of(ls_check_loading(L, ""));
+    const lua_Integer index = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, index >= 0 && index < (lua_Integer)listeners->count, 1, "no such listener");
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    luaL_checktype(L, 3, LUA_TFUNCTION);
+    lua_settop(L, 3);
+    lua_rawseti(L, LUA_REGISTRYINDEX, listeners->at[index].failed_ref);
+    lua_rawseti(L, LUA_REGISTRYINDEX, listeners->at[index].dispatch_ref);
     return 0;
 }
 
@@ -91,7 +181,7 @@ static int core_tcp(lua_State *L)
     ls_site_listener listener = {.kind = LS_SITE_TCP};
     ls_state *state = listener_options(L, &listener);
     ls_options_read(L, 1, ls_tcp_options, &listener.tcp);
-    listener_add(L, state, &listener, ls_option_function(L, 1, "serve"), LUA_NOREF);
+    (void)listener_add(L, state, &listener, ls_option_function(L, 1, "serve"), LUA_NOREF);
     return 0;
 }
 
@@ -105,14 +195,8 @@ static int core_control(lua_State *L)
     return 0;
 }
 
-static void entry_free(void *entry)
-{
-    ls_site_entry *e = entry;
-    free(e->routes);
-    free(e);
-}
-
 static const luaL_Reg functions[] = {{"listen", core_listen},
+                                     {"listen_again", core_listen_again},
                                      {"tcp", core_tcp},
                                      {"control", core_control},
                                      {"is_network", ls_core_is_network},
@@ -125,5 +209,4 @@ const ls_module ls_listener_module = {.name = "listener",
                                       .defines = "listeners",
                                       .serves = true,
                                       .definitions_max = LS_LISTENERS_MAX,
-                                      .undefine = entry_free,
                                       .common = &ls_listener_common};

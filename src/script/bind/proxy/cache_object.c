@@ -30,6 +30,7 @@ static const ls_object_type cache_type = {.name = "cache"};
 typedef struct cache_handle {
     const void *tag;
     ls_response_cache *cache;
+    bool keyed; /* the site makes the keys: they say what a response depends on, but for Authorization */
 } cache_handle;
 
 enum fill_state { FILL_OPEN, FILL_STORED, FILL_ENDED };
@@ -42,6 +43,7 @@ typedef struct fill_call {
     ls_stored *made;  /* NULL: nothing is stored. Without its body until that is whole */
     enum fill_state state;
     bool removes; /* it is a removal */
+    bool keyed;   /* as of its cache */
 } fill_call;
 
 static cache_handle *check_cache(lua_State *L, int index)
@@ -258,6 +260,19 @@ static bool has_field(const ls_exchange *x, const char *name)
     return ls_http_head_find(&x->head, x->bytes, name, strlen(name)) != NULL;
 }
 
+/* The field of the request for which an entry that is not for all may not be used, or {NULL, 0}. */
+static ls_text personal(bool keyed, const ls_selecting *by, ls_text select)
+{
+    const ls_text name = ls_select_personal(by, select);
+    const bool given = has_field(by->x, "authorization") || has_name(by->lines, "authorization");
+    return keyed && !given ? (ls_text){NULL, 0} : name;
+}
+
+static bool is_usable(const ls_stored *entry, bool keyed, const ls_selecting *by)
+{
+    return entry->fresh.for_all || personal(keyed, by, entry->select).ptr == NULL;
+}
+
 /* The limit at `index`, in seconds, as milliseconds. */
 static int64_t limit_ms(lua_State *L, int index, int64_t without)
 {
@@ -307,8 +322,7 @@ static int cache_serve(lua_State *L)
     const limits of = {limit_ms(L, 5, no_limits.age_ms), limit_ms(L, 6, 0), limit_ms(L, 7, 0), !lua_isnoneornil(L, 6)};
     const int found = ls_response_cache_find(handle->cache, (ls_text){k.text, k.len}, &by, &entry);
     if (found != LS_OK) return ls_push_nil_text(L, found == LS_ECHANGED ? "vary-miss" : "uri-miss");
-    const bool usable =
-        entry->fresh.for_all || !(has_field(r->x, "authorization") || has_name(by.lines, "authorization"));
+    const bool usable = is_usable(entry, handle->keyed, &by);
     if (!usable || !may_serve(entry, &of, &refresh)) {
         ls_stored_drop(entry);
         return ls_push_nil_text(L, usable ? "stale" : "bypass");
@@ -357,9 +371,7 @@ static fill_call *check_fill(lua_State *L, int index)
     return call;
 }
 
-static const ls_wait_kind wait_kind = {.cancel = ls_response_cache_cancel, .wait = LS_WAIT_RESULT};
-static const ls_wait_kind removal_kind = {.cancel = ls_response_cache_cancel,
-                                          .wait = LS_WAIT_WRITE}; /* ends also without the client */
+static const ls_wait_kind wait_kind = {.cancel = ls_response_cache_cancel, .wait = LS_WAIT_WRITE};
 
 static int waited(lua_State *L, int status, lua_KContext context)
 {
@@ -393,7 +405,8 @@ static void begin_fill(lua_State *L, fill_call *call, ls_fill *fill)
 static int cache_claim(lua_State *L)
 {
     ls_request *r = lua_isnil(L, 1) ? NULL : ls_res_check_open(L);
-    ls_response_cache *cache = check_cache(L, 2)->cache;
+    const cache_handle *handle = check_cache(L, 2);
+    ls_response_cache *cache = handle->cache;
     const size_t body_bytes_max = (size_t)luaL_checkinteger(L, 5);
     const bool late = lua_isboolean(L, 6);
     const double wait_s = late ? -1 : luaL_optnumber(L, 6, -1);
@@ -421,10 +434,18 @@ static int cache_claim(lua_State *L)
         return ls_wait_suspend(L, wait, wait_s, false, waited);
     if (wait != NULL) ls_wait_drop(wait);
     begin_fill(L, call, fill);
+    call->keyed = handle->keyed;
     /* After the claim: what another fill has stored before it is found. */
     const ls_selecting by =
         r != NULL ? selecting(L, 4, r->x, ls_request_trusting(r) != NULL) : (ls_selecting){.x = NULL};
-    if (r != NULL && ls_response_cache_find(cache, text, &by, &entry) == LS_OK) call->fill->validates = entry;
+    if (r != NULL && ls_response_cache_find(cache, text, &by, &entry) == LS_OK) {
+        if (is_usable(entry, call->keyed, &by)) {
+            call->fill->validates = entry;
+        } else {
+            ls_stored_drop(entry);
+            entry = NULL;
+        }
+    }
     if (!lua_toboolean(L, 7) && entry != NULL && may_serve(entry, &no_limits, &refresh) &&
         !refresh) { /* since the caller has looked */
         end_fill(call, NULL, false);
@@ -532,7 +553,8 @@ static ls_freshness check_freshness(lua_State *L, int index)
 /* core.cache_keep(fill, call, facts, vary, changes|nil) -> whether the response of the call, whose head was taken,
  * will be stored: by cache_end if it validates an entry, else with its last byte. facts: ages and lifetimes, see
  * ls_freshness; vary: names of fields, between commas. Not a body that ends with the connection: it may be cut off.
- * Nor one whose server has said something about caches that is not among the fields. */
+ * Nor one whose server has said something about caches that is not among the fields. false, name: nor one that the
+ * field of that name may make a response to this client. */
 static int cache_keep(lua_State *L)
 {
     fill_call *call = check_fill(L, 1);
@@ -549,6 +571,12 @@ static int cache_keep(lua_State *L)
     const ls_text vary = ls_check_text(L, 4);
     const ls_selecting by = selecting(L, 5, x, p.trusted);
     select.len = ls_select_make(&by, vary.ptr, vary.len, values, sizeof values);
+    const bool shared = fresh.for_all || select.len > sizeof values;
+    const ls_text own = shared ? (ls_text){NULL, 0} : personal(call->keyed, &by, select);
+    if (own.ptr != NULL) {
+        lua_pushboolean(L, false);
+        return 1 + ls_push_bytes(L, own.ptr, own.len);
+    }
     char *const to = luaL_buffinitsize(L, &text, stored_room(call, x));
     const ls_text lines = {to, stored_lines(call, &p, to)};
     if (select.len > sizeof values || (entry == NULL && p.ends_with_stream) ||
@@ -721,7 +749,7 @@ static int cache_await(lua_State *L)
     const fill_call *call = check_unended(L, 1);
     luaL_argcheck(L, call->removes, 1, "removal expected");
     ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &removal_kind, call->fill->cache);
+    ls_wait *wait = ls_wait_get(L, &wait_kind, call->fill->cache);
     if (wait == NULL) return luaL_error(L, "not enough memory");
     if (ls_removal_wait(call->fill, &wait->waiter) == LS_CACHE_WAITS)
         return ls_wait_suspend(L, wait, -1, false, waited);
@@ -729,7 +757,7 @@ static int cache_await(lua_State *L)
     return ls_push_boolean(L, false);
 }
 
-/* core.cache(name, bytes_max) -> cache */
+/* core.cache(name, bytes_max, keyed) -> cache */
 static int core_cache(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -741,6 +769,7 @@ static int core_cache(lua_State *L)
                       before) < 0)
         return luaL_error(L, "not enough memory");
     handle->cache = (ls_response_cache *)(void *)object;
+    handle->keyed = lua_toboolean(L, 3);
     return 1;
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "http/proxy/peer.h"
+#include "http/record.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/body.h"
 #include "script/bind/http/req.h"
@@ -70,6 +71,8 @@ static proxy_data *data_of(const ls_state *state)
 static void call_free(proxy_call *call)
 {
     ls_state *state = call->state;
+    ls_exchange *x = call->request->x;
+    if (x != NULL) ls_record_upstream_end(x, ls_proxy_has_head(call->p) ? x->status : 0);
     if (state->port != NULL)
         ls_proxy_drop(state->ctx, call->p);
     else
@@ -209,10 +212,12 @@ static ls_text check_text(lua_State *L, int index)
 }
 
 /* The connection of the sock at `index`, or an idle one. NULL: none. */
-static ls_stream *take_stream(lua_State *L, int index, const ls_state *state, const upstream *u)
+static ls_stream *take_stream(lua_State *L, int index, const ls_request *r, const upstream *u)
 {
+    const ls_http_head *head = &r->x->head;
+    const bool repeats = !head->has_body && (head->method == LS_HTTP_GET || head->method == LS_HTTP_HEAD);
     if (lua_isnoneornil(L, index))
-        return ls_stream_pool_take(state->ctx, ls_state_runtime(state)->streams, u->key, u->key_len);
+        return ls_stream_pool_take(r->state->ctx, ls_state_runtime(r->state)->streams, u->key, u->key_len, repeats);
     ls_tcp_object *sock = ls_udata_check(L, index, &ls_sock_type, sizeof *sock, "sock");
     return sock->tcp != NULL ? ls_tcp_detach(sock->tcp) : NULL;
 }
@@ -271,14 +276,20 @@ static int proxy_send(lua_State *L)
     }
     ls_proxy *p = ls_proxy_new(&options, sizeof(proxy_call));
     if (p == NULL) return luaL_error(L, "not enough memory");
-    ls_stream *up = take_stream(L, 3, state, u);
+    ls_stream *up = take_stream(L, 3, r, u);
     if (up == NULL) {
         ls_proxy_free(p);
         if (!lua_isnoneornil(L, 3)) return push_unsent(L, state, u, NULL, LS_ECLOSED);
         return ls_push_boolean(L, false);
     }
+    if (r->x->recorder != NULL) {
+        ls_addr peer;
+        ls_stream_peer(up, &peer);
+        ls_record_upstream_begin(state->ctx, r->x, &peer);
+    }
     const int err = ls_proxy_start(state->ctx, p, up, &change);
     if (err < 0) {
+        ls_record_upstream_end(r->x, 0);
         ls_proxy_free(p);
         return push_unsent(L, state, u, up, err);
     }

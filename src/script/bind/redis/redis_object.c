@@ -593,7 +593,7 @@ static int conn_is_open(lua_State *L)
     return ls_push_boolean(L, check_conn(L)->tcp != NULL);
 }
 
-enum { WAITS, TAKES, IDLES, IDLES_COUNTED }; /* how a task is in conn:wait */
+enum { WAITS, IDLES, IDLES_COUNTED }; /* how a task is in conn:wait */
 
 static int conn_woken(lua_State *L, int status, lua_KContext how)
 {
@@ -603,16 +603,14 @@ static int conn_woken(lua_State *L, int status, lua_KContext how)
         ls_task_count(task);
         state->holds--;
     }
-    if (how == TAKES && ls_task_was_left(task)) return ls_task_left_error(L, "");
     return ls_push_boolean(L, task->wake_result == LS_OK);
 }
 
-/* conn:wait(seconds [, "take"|"idle"]) -> whether conn:wake() was called meanwhile, or the task has ended that conn
- * follows "take": it raises when the client of the task has left. "idle": the task is no unfinished work while it
- * waits. */
+/* conn:wait(seconds [, "idle"]) -> whether conn:wake() was called meanwhile, or the task has ended that conn follows.
+ * "idle": the task is no unfinished work while it waits. */
 static int conn_wait(lua_State *L)
 {
-    static const char *const names[] = {"", "take", "idle", NULL};
+    static const char *const names[] = {"", "idle", NULL};
     redis_conn *conn = check_conn(L);
     ls_state *state = conn->state;
     ls_task *task = state->current;
@@ -620,7 +618,6 @@ static int conn_wait(lua_State *L)
     int how = luaL_checkoption(L, 3, "", names);
     ls_task_may_wait(L);
     if (conn->finishing) return ls_push_boolean(L, true);
-    if (how == TAKES && ls_wait_expect_end(task) < 0) return ls_task_left_error(L, "");
     ls_task_alarm(L, task, seconds);
     if (how == IDLES && task->counted) {
         how = IDLES_COUNTED;
@@ -629,7 +626,7 @@ static int conn_wait(lua_State *L)
         atomic_fetch_sub_explicit(&state->busy, 1, memory_order_relaxed);
     }
     ls_list_push(&conn->waiters, &task->wait_node);
-    return ls_task_yield(L, how == TAKES ? LS_WAIT_RESULT : LS_WAIT_WRITE, how, conn_woken);
+    return ls_task_yield(L, LS_WAIT_WRITE, how, conn_woken);
 }
 
 /* conn:follow(): the end of the current task ends each conn:wait. Of one that is not opened. */

@@ -42,7 +42,6 @@ typedef struct connecting {
     uint32_t ms_max; /* 0: no limit */
     uint16_t port;
     bool public_only; /* as in ls_dial_options; a field of the limits */
-    bool of_client;   /* the dial ends when the client of the task leaves; a field of the limits */
     bool again;       /* the second attempt, after garbage sockets were closed */
     ls_tcp_config config;
     ls_tcp *tcp; /* the connection, until the sock owns it; NULL: not connected */
@@ -189,9 +188,8 @@ static int dial(lua_State *L, connecting *c)
     if (err == LS_EINVAL) return fail_name(L, err);
     if (err < 0) return fail(L, err);
     c->task = state->current;
-    if (c->of_client && ls_wait_expect_end(c->task) < 0) return fail(L, LS_ECANCELED);
     ls_list_push(&data_of(state)->dialling, &c->node);
-    return ls_task_yield(L, c->of_client ? LS_WAIT_RESULT : LS_WAIT_WRITE, 0, dial_ended);
+    return ls_task_yield(L, LS_WAIT_WRITE, 0, dial_ended);
 }
 
 /* Read the options for TLS, and take a context with them. LS_OK, or an error with its reason in c->why. */
@@ -204,12 +202,11 @@ static int take_tls(lua_State *L, connecting *c)
 }
 
 /* core.connect(host, port, limits) -> sock | nil, message, code. host may be "unix:/path", an address or a name.
- * limits: of a sock; connect_ms_max; public_only, of_client: see above; tls: see TLS. */
+ * limits: of a sock; connect_ms_max; public_only: see above; tls: see TLS. */
 static int core_connect(lua_State *L)
 {
     static const ls_option limits[] = {LS_OPTION_AS("connect_ms_max", connecting, ms_max),
-                                       LS_OPTION(connecting, public_only), LS_OPTION(connecting, of_client),
-                                       LS_OPTIONS_END};
+                                       LS_OPTION(connecting, public_only), LS_OPTIONS_END};
     const ls_text host = ls_check_text(L, 1);
     const lua_Integer port = luaL_checkinteger(L, 2);
     luaL_argcheck(L, port >= 0 && port <= 65535, 2, "port must be from 1 to 65535");

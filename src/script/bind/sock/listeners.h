@@ -9,6 +9,8 @@
 
 enum { LS_LISTENERS_MAX = 64 };
 
+struct ls_record_sink; /* http/record.h */
+
 typedef struct ls_state_listener {
     int dispatch_ref, failed_ref; /* registry references to functions */
     const ls_network *trusted;    /* proxies; in memory of Lua, kept by the registry */
@@ -21,7 +23,10 @@ enum {
 
 typedef struct ls_listeners { /* of a state */
     ls_state_listener at[LS_LISTENERS_MAX + 1];
-    unsigned count;        /* of the site */
+    unsigned count;                  /* of the site */
+    bool trusts;                     /* one of them has proxies in `trusted` */
+    struct ls_record_sink *sinks[4]; /* of all of ls.listen: LS_RECORD_SINKS_MAX; in the first state */
+    unsigned sink_count;
     ls_tcp_config control; /* the limits of the control socket */
 } ls_listeners;
 

@@ -113,7 +113,7 @@ static int sock_index(lua_State *L)
     }
     if (o->tcp == NULL) return 0;
     if (strcmp(name, "tls") == 0) {
-        ls_push_tls(L, ls_stream_filter(ls_tcp_stream(o->tcp)));
+        ls_push_tls(L, ls_tcp_stream(o->tcp));
         return 1;
     }
     if (strncmp(name, "local_", 6) == 0)

@@ -136,6 +136,7 @@ int ls_sock_send(lua_State *L)
         for (int n = 2; n <= last; n++) strings += check_value(L, n, n, 0);
     } while (strings > 0 && ls_strings_reserve(L, strings)); /* a finalizer may change a table of the arguments */
     ls_tcp *tcp = o->tcp;
+    if (tcp == NULL || tcp->send_end != LS_OK) ls_task_sent_late(L);
     if (tcp == NULL) return push_closed(L, o);
     if (tcp->send_end != LS_OK) return ls_push_failure(L, tcp->send_end);
     if (tcp->shut) return luaL_error(L, "sock:send after sock:shutdown");

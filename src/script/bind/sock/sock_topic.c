@@ -111,7 +111,7 @@ int ls_sock_subscribe(lua_State *L)
         ls_subscriber_init(&topics->subscriber, ls_topic_inbox_of(tcp->state), &sock_kind);
         tcp->topics = topics;
     }
-    return ls_topic_lua_subscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2);
+    return ls_topic_lua_subscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2, 0);
 }
 
 /* sock:unsubscribe(topic) -> true | nil, message, code

@@ -186,12 +186,24 @@ static ls_subscriber *subscriber_of(ls_sse *sse)
     return ls_sse_is_open(sse->state->ctx, sse) ? &sse->subscriber : NULL;
 }
 
+static int push_last_id(lua_State *L, const ls_sse *sse)
+{
+    const ls_exchange *x = sse->request->x;
+    const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, "last-event-id", 13);
+    if (field == NULL) return 0;
+    return ls_push_bytes(L, x->bytes + field->value.at, field->value.len);
+}
+
 /* sse:subscribe(topic) -> true | nil, message, code
  * Each message of the topic becomes an event. */
 static int sse_subscribe(lua_State *L)
 {
     ls_sse *sse = check(L);
-    return ls_topic_lua_subscribe(L, subscriber_of(sse), 2);
+    ls_subscriber *subscriber = subscriber_of(sse);
+    lua_settop(L, 2);
+    const lua_Integer seen = subscriber != NULL && push_last_id(L, sse) > 0 ? lua_tointeger(L, 3) : 0;
+    lua_settop(L, 2);
+    return ls_topic_lua_subscribe(L, subscriber, 2, seen > 0 ? (uint64_t)seen : 0);
 }
 
 /* sse:unsubscribe(topic) -> true | nil, message, code
@@ -261,14 +273,6 @@ static int sse_close(lua_State *L)
 }
 
 /* ---- the object ------------------------------------------------------------------------------------------------- */
-
-static int push_last_id(lua_State *L, const ls_sse *sse)
-{
-    const ls_exchange *x = sse->request->x;
-    const ls_http_field *field = ls_http_head_find(&x->head, x->bytes, "last-event-id", 13);
-    if (field == NULL) return 0;
-    return ls_push_bytes(L, x->bytes + field->value.at, field->value.len);
-}
 
 /* sse is a Sse: a stream of server-sent events.
  * sse.closed: boolean - whether the stream has ended

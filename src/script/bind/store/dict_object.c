@@ -50,6 +50,12 @@ static ls_dict *check_dict(lua_State *L, int index)
     return check_object(L, index)->dict;
 }
 
+ls_dict *ls_dict_check_unsynced(lua_State *L, int index)
+{
+    const dict_object *object = check_object(L, index);
+    return object->sync ? NULL : object->dict;
+}
+
 /* Report a call to dev mode: its name, the dict at index `self`, and the arguments after `self`. */
 static void report(lua_State *L, int self, const char *call)
 {
@@ -168,7 +174,7 @@ static int set(lua_State *L, enum ls_dict_mode mode, const char *call)
     ls_dict_value value;
     ls_check_arguments(L, VALUE + 1, call);
     luaL_checkany(L, VALUE);
-    luaL_argcheck(L, mode == LS_DICT_SET || !lua_isnil(L, VALUE), VALUE, "value must not be nil");
+    luaL_argcheck(L, !lua_isnil(L, VALUE), VALUE, "the value is nil; dict:delete(key) removes an entry");
     int err = ls_dict_read_value(L, dict, VALUE, &value, message);
     if (err == LS_EINVAL) return luaL_argerror(L, VALUE, message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, mode, ttl_ms, 0);
@@ -176,8 +182,8 @@ static int set(lua_State *L, enum ls_dict_mode mode, const char *call)
     return err < 0 ? results : written(L, object, results);
 }
 
-/* dict:set(key, value [, ttl]) -> true | nil, message, code
- * Sets the value of a key; nil removes it. The entry expires after `ttl` seconds. */
+/* dict:set(key, value [, ttl]) -> true
+ * Sets the value of a key. The entry expires after `ttl` seconds. */
 static int dict_set(lua_State *L)
 {
     return set(L, LS_DICT_SET, "dict:set(key, value, ttl)");
@@ -413,7 +419,7 @@ static int dict_newindex(lua_State *L)
     int err = ls_dict_read_value(L, dict, VALUE, &value, message);
     if (err == LS_EINVAL) return luaL_error(L, "dict: %s", message);
     if (err == LS_OK) err = ls_dict_set(dict, &key, value, LS_DICT_SET, 0, 0);
-    if (err < 0) return luaL_error(L, "%s", ls_dict_push_reason(L, dict, &key, err));
+    if (err < 0) return ls_dict_push_failed(L, dict, &key, err);
     return written(L, object, 0);
 }
 
@@ -466,7 +472,7 @@ static int core_dict_take(lua_State *L)
     memcpy(bytes + place.len, name.ptr, name.len);
     const ls_dict_key key = {.bytes = bytes, .len = place.len + name.len};
     const int err = ls_dict_take(object->dict, &key, &bucket, &wait);
-    if (err < 0) return ls_dict_push_failed(L, object->dict, &key, err);
+    if (err < 0) return ls_dict_push_refused(L, object->dict, &key, err);
     lua_pushnumber(L, wait);
     return wait > 0 ? 1 : written(L, object, 1);
 }
@@ -732,7 +738,12 @@ static int core_dict(lua_State *L)
     dict_object *object = lua_newuserdatauv(L, sizeof *object, 2);
     const int self = lua_gettop(L);
     ls_shared *shared = ls_state_runtime(ls_state_of(L))->shared;
-    const int err = ls_shared_get(shared, &ls_dict_kind, name, where, has_options ? &options : NULL, &found, before);
+    const ls_site_host *host = ls_state_runtime(ls_state_of(L))->host;
+    int err;
+    do {
+        error = LS_OK;
+        err = ls_shared_get(shared, &ls_dict_kind, name, where, has_options ? &options : NULL, &found, before);
+    } while (error == LS_EBUSY && host->file_busy != NULL && host->file_busy(host->server, options.file));
     if (err == LS_EEXIST) {
         (void)ls_shared_get(shared, &ls_dict_kind, name, where, NULL, &found, before);
         const ls_dict_options other = ls_dict_options_get((ls_dict *)(void *)found);

@@ -91,7 +91,8 @@ static const char *push_key(lua_State *L, const ls_dict_key *key)
     return lua_pushfstring(L, "\"%s%s\"", lua_tostring(L, -1), whole ? "" : "...");
 }
 
-const char *ls_dict_push_reason(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err)
+/* Push the text of `err`, which is about the key. Leaves what it was made of below it. */
+static const char *push_reason(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err)
 {
     const char *name = ((const ls_shared_object *)(const void *)dict)->name;
     switch (err) {
@@ -122,9 +123,20 @@ const char *ls_dict_push_reason(lua_State *L, ls_dict *dict, const ls_dict_key *
     }
 }
 
+int ls_dict_push_refused(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err)
+{
+    return ls_push_failure_text(L, err, "%s", push_reason(L, dict, key, err));
+}
+
 int ls_dict_push_failed(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err)
 {
-    return ls_push_failure_text(L, err, "%s", ls_dict_push_reason(L, dict, key, err));
+    if (err == LS_EEXIST || err == LS_ENOENT || err == LS_EAGAIN) return ls_dict_push_refused(L, dict, key, err);
+    const char *reason = push_reason(L, dict, key, err);
+    ls_push_function(L, "luaserve.dict", "refused");
+    lua_pushstring(L, reason);
+    lua_pushstring(L, ls_err_name(err));
+    lua_call(L, 2, 0);
+    return 0;
 }
 
 int ls_dict_push_wrong(lua_State *L, const ls_dict_key *key, const char *wrong)

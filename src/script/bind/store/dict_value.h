@@ -45,12 +45,16 @@ void ls_dict_give_value(lua_State *L, ls_dict *dict, const ls_dict_key *key, ls_
 /* Push a number of bytes as text, such as "16 MiB". */
 const char *ls_dict_push_size(lua_State *L, uint64_t bytes);
 
+/* The dict at `index`; NULL: with sync = true. Raises for another value. */
+ls_dict *ls_dict_check_unsynced(lua_State *L, int index);
+
 /* ---- failures: the results of a method ----------------------------------------------------------------------- */
 
-/* Push the text of `err`, which is about the key. Leaves what it was made of below it. */
-const char *ls_dict_push_reason(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err);
-/* Push nil, that text and the code. Returns 3. */
+/* Push nil, the text of `err`, which is about the key, and the code: LS_EEXIST, LS_ENOENT, LS_EAGAIN. Returns 3. Others
+ * raise: so a full dict is not taken for an entry that does not exist. */
 int ls_dict_push_failed(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err);
+/* The same for any error, without raising. */
+int ls_dict_push_refused(lua_State *L, ls_dict *dict, const ls_dict_key *key, int err);
 /* The same for a value of another type than the method needs: "the value of <key> <wrong>". Returns 3. */
 int ls_dict_push_wrong(lua_State *L, const ls_dict_key *key, const char *wrong);
 /* Push true, or the failure. Returns the number of results. */

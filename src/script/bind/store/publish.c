@@ -6,6 +6,7 @@
 #include "base/io/log.h"
 #include "base/utf8.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/dev_mode.h"
 #include "script/bind/store/publish_internal.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
@@ -31,21 +32,33 @@ const char *ls_topic_check(lua_State *L, int index, size_t *len)
 
 /* ---- subscribe and unsubscribe of an object ----------------------------------------------------------------- */
 
-int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index)
+/* dev_state.lua sees the call, in dev mode: its name, and its arguments from index `first`. */
+static void observe(lua_State *L, const char *call, int first)
+{
+    const int top = lua_gettop(L);
+    if (ls_dev_of(ls_state_runtime(ls_state_of(L))) == NULL) return;
+    ls_push_function(L, "luaserve.dev_state", call);
+    for (int n = first; n <= top; n++) lua_pushvalue(L, n);
+    lua_call(L, top - first + 1, 0);
+}
+
+int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index, uint64_t seen)
 {
     const ls_state *state = ls_state_of(L);
-    ls_publication *retained = NULL;
+    ls_retained *retained = NULL;
     size_t len;
     const char *name = ls_topic_check(L, index, &len);
-    const int err = subscriber != NULL ? ls_topic_subscribe(subscriber, name, len, &retained) : LS_ECLOSED;
+    observe(L, "watch_topic", index);
+    int err = subscriber != NULL ? ls_topic_subscribe_all(subscriber, name, len, &retained) : LS_ECLOSED;
     if (err == LS_ELIMIT)
         return ls_push_failure_text(L, err, "%d topics are subscribed, the limit of an object",
                                     (int)LS_TOPIC_SUBSCRIPTIONS_MAX);
     if (err < 0 && err != LS_EEXIST) return ls_push_failure(L, err);
-    if (retained != NULL) {
-        (void)subscriber->kind->deliver(state->ctx, subscriber, retained); /* may free the subscriber */
-        ls_publication_drop(retained);
-    }
+    for (unsigned n = 0; retained != NULL && err == LS_OK && n < retained->count;
+         n++) /* an error may have freed the subscriber */
+        if (retained->at[n]->position == 0 || retained->at[n]->position > seen)
+            err = subscriber->kind->deliver(state->ctx, subscriber, retained->at[n]);
+    ls_retained_drop(retained);
     return ls_push_result(L, LS_OK);
 }
 
@@ -105,10 +118,14 @@ static void check_options(lua_State *L, ls_publish_order *order)
         if (strcmp(key, "kind") == 0) {
             order->text = !kind_is_binary(L, -1, "kind");
         } else if (strcmp(key, "retain") == 0) {
-            luaL_argcheck(L, lua_isboolean(L, -1), 3, "retain must be true or false");
-            order->retain = lua_toboolean(L, -1);
+            const lua_Integer count = lua_isboolean(L, -1) ? lua_toboolean(L, -1) : lua_tointeger(L, -1);
+            luaL_argcheck(L, lua_isboolean(L, -1) || (count >= 1 && count <= LS_TOPIC_RETAINED_MAX), 3,
+                          "retain must be true, false or the number of messages to keep, from 1 to 1000");
+            order->retain = (unsigned)count;
         } else if (strcmp(key, "event") == 0) {
             order->event = check_field(L, "event");
+        } else if (strcmp(key, "id") == 0 && lua_isboolean(L, -1) && lua_toboolean(L, -1)) {
+            order->numbered = true;
         } else if (strcmp(key, "id") == 0) {
             order->id = check_field(L, "id");
         } else {
@@ -163,7 +180,7 @@ static ls_slice check_data(lua_State *L, bool text)
 static int core_publish_here(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    ls_publish_order order = {.retain = false};
+    ls_publish_order order = {.retain = 0};
     order.topic = ls_topic_check(L, 1, &order.topic_len);
     check_options(L, &order);
     ls_check_arguments(L, 3, "ls.publish(topic, data, options)");
@@ -190,9 +207,9 @@ static int core_publish_here(lua_State *L)
     if (count == LS_ELIMIT)
         return ls_push_failure_text(
             L, LS_ELIMIT,
-            order.retain ? "the retained messages of all topics, or those on their way to the caller's "
-                           "Lua state, have reached their limit"
-                         : "the messages on their way to the caller's Lua state have reached their limit");
+            order.retain > 0 ? "the retained messages of all topics, or those on their way to the caller's "
+                               "Lua state, have reached their limit"
+                             : "the messages on their way to the caller's Lua state have reached their limit");
     if (count < 0) return ls_push_failure(L, (int)count);
     return ls_push_integer(L, (lua_Integer)count);
 }
@@ -203,11 +220,12 @@ static int core_publish_here(lua_State *L)
  * table, or the kind.
  * options is a PublishOptions: options of ls.publish.
  * options.kind: "text"|"binary" - "text", the default, must be valid UTF-8
- * options.retain: boolean - keep the message for later subscribers
+ * options.retain: boolean|integer - keep the message for later subscribers; a number: so many messages, at most 1000
  * options.event: string - name of the server-sent event
- * options.id: string - id of the server-sent event */
+ * options.id: string|true - id of the server-sent event; true: a number above those of all earlier messages */
 static int core_publish(lua_State *L)
 {
+    observe(L, "watch_publish", 1);
     const int through = ls_topic_data_of(ls_state_of(L))->through_ref;
     if (through == 0) return core_publish_here(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, through);

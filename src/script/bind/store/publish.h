@@ -21,9 +21,10 @@ static inline ls_topics *ls_topics_of(const ls_runtime *runtime)
 ls_topic_inbox *ls_topic_inbox_of(const ls_state *state);
 
 /* object:subscribe(topic): check argument `index`, subscribe and push true, or nil, message, code; returns the number
- * of values. The retained message, if there is one, goes to `deliver` at once, whose flush follows when the task ends
- * or waits. Raises for a name that is no string, empty or too long. `subscriber` NULL: the object is closed. */
-int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index);
+ * of values. The retained messages, but for numbered ones up to the position `seen`, go to `deliver` at once, whose flush
+ * follows when the task ends or waits. Raises for a name that is no string, empty or too long. `subscriber` NULL: the
+ * object is closed. */
+int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index, uint64_t seen);
 /* object:unsubscribe(topic), likewise. */
 int ls_topic_lua_unsubscribe(lua_State *L, ls_subscriber *subscriber, int index);
 /* Before the object closes: ls_subscriber_deliver_waiting; the owner sends afterwards. A task that this wakes runs

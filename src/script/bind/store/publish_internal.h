@@ -11,7 +11,7 @@ typedef struct ls_topic_data { /* of a state */
     ls_flush flush;      /* begins them */
     bool starting;       /* the functions run at once: before the first request of the state */
     bool retiring;       /* the functions end when the inbox is empty */
-    bool request_warned; /* that a function has outlived the request that subscribed it */
+    bool request_warned; /* of a function that has ended with its request */
     int through_ref;     /* what ls.publish calls instead; 0: nothing */
 } ls_topic_data;
 

@@ -47,7 +47,7 @@ static void acquire_give_back(void *semaphore, ls_waiter *waiter)
     if (waiter->result == LS_OK) (void)ls_semaphore_release(semaphore);
 }
 
-static const ls_wait_kind acquire_kind = {ls_semaphore_cancel, acquire_give_back, LS_WAIT_RESULT, "the semaphore"};
+static const ls_wait_kind acquire_kind = {ls_semaphore_cancel, acquire_give_back, LS_WAIT_WRITE, "the semaphore"};
 
 static void held_ended(ls_task_end *end)
 {

@@ -37,7 +37,8 @@ typedef struct topic_function { /* the handle; user value 1 is the function, 2 t
     _Atomic bool *canceled; /* by any state; the first one notices it at the next message. NULL: of one state */
     bool lagging;           /* a message was dropped since the queue was empty */
     uint8_t scope;          /* enum ls_scope: of the task that has subscribed */
-    ls_task_end handler;    /* of the task of the handler, of ls.tcp or of a request, that has subscribed */
+    bool used;              /* it has received a message */
+    ls_task_end handler;    /* that has subscribed */
     char line[80];          /* of the call */
     ls_task *task;
     ls_publication *current; /* of the task, until the function has its data */
@@ -183,6 +184,7 @@ static bool receive(topic_function *f, ls_publication *p)
         f->lagging = true;
         return false;
     }
+    f->used = true;
     if (f->task != NULL || !ls_list_empty(&f->ready)) return true;
     ls_list_push(&data->ready, &f->ready);
     ls_state_flush_later(f->state, &data->flush);
@@ -219,22 +221,19 @@ static const ls_subscriber_kind function_kind = {.deliver = deliver};
 
 /* ---- the object --------------------------------------------------------------------------------------------- */
 
-/* The handler of a connection has ended: so does what it has subscribed, in a previous site. That of a request should
- * have ended it. */
+/* The request or connection whose handler has subscribed has ended. */
 static void handler_ended(ls_task_end *ending)
 {
     topic_function *f = LS_CONTAINER(ending, topic_function, handler);
     ls_topic_data *data = ls_topic_data_of(f->state);
-    if (f->scope != LS_SCOPE_REQUEST) {
-        f->scope = LS_SCOPE_JOB;
-        if (ls_state_ends(f->state, LS_SCOPE_JOB, LS_WAIT_PUBLISH)) end(f, false);
-    } else if (!data->request_warned) {
+    if (f->scope == LS_SCOPE_REQUEST && !f->used && !data->request_warned) {
         data->request_warned = true;
         ls_log(LS_LOG_WARN,
-               "%s: ls.subscribe: the handler of the request has ended, and the function still gets messages, as will "
-               "that of each request; call subscription:remove() in the handler, or subscribe at the top of the site",
+               "%s: ls.subscribe: the function has ended with its request, before a message; to keep it, subscribe at "
+               "the top of the site or in a job of ls.spawn",
                f->line);
     }
+    end(f, false);
 }
 
 typedef struct subscribe_options {
@@ -268,7 +267,7 @@ static int subscribe(lua_State *L, topic_function *f, size_t topic_len, enum ls_
     f->ended = false;
     f->scope = (uint8_t)scope;
     f->handler.run = handler_ended;
-    if (scope == LS_SCOPE_CONNECTION || scope == LS_SCOPE_REQUEST) ls_task_end_add(state->current, &f->handler);
+    if (state->current != NULL) ls_task_handler_end_add(state->current, &f->handler);
     ls_task_line(L, f->line, sizeof f->line);
     ls_list_push(&ls_topic_data_of(state)->functions, &f->node);
     if (retained != NULL) {

@@ -35,6 +35,24 @@ static int core_on(lua_State *L)
     return 0;
 }
 
+/* core.on_loaded(fn): at the end of the site's file, in every state; what it raises is an error of the site. */
+static int core_on_loaded(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    hooks_add(L, &ls_hooks_of(ls_check_loading(L, ""))->at[LS_HOOK_LOADED], 1);
+    return 0;
+}
+
+int ls_hooks_loaded(lua_State *L)
+{
+    const ls_hook_list *list = &ls_hooks_of(ls_state_of(L))->at[LS_HOOK_LOADED];
+    for (unsigned n = 0; n < list->count; n++) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, list->refs[n]);
+        lua_call(L, 0, 0);
+    }
+    return 0;
+}
+
 /* ls.init(fn: fun(reload: boolean))
  * Runs a function once for the server, before the first request is answered. It may wait. `reload` is false at the
  * start of the server, true at a reload. Only while the site loads.
@@ -115,7 +133,8 @@ static void hooks_free(ls_state *state)
     for (int kind = 0; kind < LS_HOOKS; kind++) free(ls_hooks_of(state)->at[kind].refs);
 }
 
-static const luaL_Reg functions[] = {{"on", core_on}, {"init", core_init}, {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"on", core_on}, {"on_loaded", core_on_loaded}, {"init", core_init}, {NULL, NULL}};
 
 const ls_module ls_hooks_module = {.name = "hooks",
                                    .bytes = sizeof(ls_hooks),

@@ -5,7 +5,7 @@
 #include "script/bind/modules.h"
 #include "script/core/state.h"
 
-enum ls_hook_kind { LS_HOOK_START, LS_HOOK_DRAIN, LS_HOOK_LOG, LS_HOOK_INIT, LS_HOOKS };
+enum ls_hook_kind { LS_HOOK_START, LS_HOOK_DRAIN, LS_HOOK_LOG, LS_HOOK_INIT, LS_HOOK_LOADED, LS_HOOKS };
 
 typedef struct ls_hook_list {
     int *refs; /* registry references to functions */
@@ -20,6 +20,9 @@ typedef struct ls_hooks {
  * "init_ended" of the host is called: with a message if a function has raised, or if there was no memory. The thread
  * holds the state's actor. */
 void ls_hooks_init(ls_thread_ctx *ctx, ls_state *state, bool reload);
+
+/* A lua_CFunction: the site has loaded; calls the functions of core.on_loaded. */
+int ls_hooks_loaded(lua_State *L);
 
 static inline ls_hooks *ls_hooks_of(const ls_state *state)
 {

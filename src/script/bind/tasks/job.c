@@ -28,6 +28,8 @@ typedef struct ls_job {
 /* Stack, that of job_main: the job, then the results. */
 static int job_returned(lua_State *L, int status, lua_KContext context)
 {
+    const ls_job *job = lua_touserdata(L, 1);
+    if (ls_list_empty(&job->waiters)) ls_task_log_failure(L, 2, "a function of ls.spawn");
     ls_pack(L, lua_gettop(L) - 1);
     lua_setiuservalue(L, 1, 1);
     return 0;
@@ -170,6 +172,33 @@ static int job_wait(lua_State *L)
     return ls_task_yield(L, LS_WAIT_IDLE, 0, job_waited);
 }
 
+/* core.spawn_limited(ms, fn, ...) -> job: as core.spawn, for work that a reload lets run for drain_timeout wherever it was
+ * begun, and that ends when it has waited for so long; 0: no limit. */
+static int core_spawn_limited(lua_State *L)
+{
+    const lua_Integer ms = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, ms >= 0 && ms <= UINT32_MAX, 1, "milliseconds expected");
+    lua_remove(L, 1);
+    const int count = spawn(L, false);
+    ls_task *task = ((ls_job *)lua_touserdata(L, -1))->task;
+    ls_task_enter(task, LS_SCOPE_JOB);
+    task->time_ms_max = (uint32_t)ms;
+    return count;
+}
+
+/* core.job_limit(job, ms): it ends when it has waited for so long from now on. */
+static int core_job_limit(lua_State *L)
+{
+    const ls_job *job = job_check(L);
+    const lua_Integer ms = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, ms > 0 && ms <= UINT32_MAX, 2, "milliseconds expected");
+    if (job->task == NULL) return 0;
+    job->task->time_ms_max = (uint32_t)ms;
+    job->task->due_ns = 0;
+    if (job->task->waiting) ls_task_watch(job->task);
+    return 0;
+}
+
 /* job is a Job: what ls.spawn returns. */
 static const luaL_Reg methods[] = {{"job:wait(timeout)", job_wait}, {NULL, NULL}};
 static const ls_object_type job_type = {.name = "job", .methods = methods};
@@ -198,6 +227,10 @@ void ls_job_run_ref(ls_thread_ctx *ctx, ls_state *state, int ref, enum ls_scope 
     ls_task_run(ctx, task, 1);
 }
 
-static const luaL_Reg functions[] = {{"spawn", core_spawn}, {"spawn_of_site", core_spawn_of_site}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"spawn", core_spawn},
+                                     {"spawn_of_site", core_spawn_of_site},
+                                     {"spawn_limited", core_spawn_limited},
+                                     {"job_limit", core_job_limit},
+                                     {NULL, NULL}};
 
 const ls_module ls_job_module = {.name = "job", .bytes = sizeof(unsigned), .functions = functions};

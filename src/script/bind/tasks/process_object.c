@@ -327,7 +327,6 @@ static int child_wait(lua_State *L)
     lua_settop(L, 1);
     p->ready = false;
     if (p->child.pid == 0 || ready) return 0;
-    if (p->bound && ls_wait_expect_end(state->current) < 0) return ls_task_left_error(L, "the process was ended: ");
     if (!ls_task_can_wait(L)) {
         ls_child_wait(&p->child, seconds >= 0 && seconds < 1 ? (int)(seconds * 1000) : 1000);
         if (reap(p, 0)) close_stream(p, LS_CHILD_EXIT);
@@ -341,7 +340,7 @@ static int child_wait(lua_State *L)
         ls_task_end_add(p->task, &p->end);
     }
     p->waits = true;
-    return ls_task_yield(L, p->bound ? LS_WAIT_RESULT : LS_WAIT_WRITE, 0, wait_done);
+    return ls_task_yield(L, LS_WAIT_WRITE, 0, wait_done);
 }
 
 /* child:read(stream, most) -> bytes of the output 1 or 2, "": none now; nil: its end */
@@ -455,7 +454,6 @@ static int core_child(lua_State *L)
     if (bound && state->port == NULL)
         return luaL_error(L, "ls.process cannot be called while the site loads; call it in a handler or in ls.init");
     if (bound) ls_task_may_wait(L);
-    if (bound && ls_wait_expect_end(state->current) < 0) return ls_task_left_error(L, "ls.process: ");
     child_object *object = ls_object_push(L, sizeof *object, 1, &child_type);
     lua_pushvalue(L, 4);
     (void)lua_setiuservalue(L, -2, 1);

@@ -34,6 +34,7 @@ typedef struct script_timer {
     uint64_t began_ns;  /* the time at which it began */
     bool handle;        /* the site may still hold it */
     uint8_t scope;      /* enum ls_scope: that of its ticks */
+    ls_task_end handler; /* of one that repeats: that has begun it */
     struct definition *definition; /* NULL: of one state */
 } script_timer;
 
@@ -120,16 +121,24 @@ static void timer_stop(script_timer *t)
     ls_state *state = t->state;
     if (t->stopped) return;
     t->stopped = true;
+    ls_task_end_remove(&t->handler);
     timers_of(state)->count--;
     state->holds--;
     luaL_unref(state->L, LUA_REGISTRYINDEX, t->ref);
     t->ref = LUA_NOREF;
 }
 
+static int timer_returned(lua_State *L, int status, lua_KContext before)
+{
+    ls_task_log_failure(L, (int)before + 1, "a function of ls.after or ls.every");
+    return 0;
+}
+
 static int timer_main(lua_State *L) /* stack: the table */
 {
-    lua_callk(L, ls_unpack(L, "too many arguments") - 1, 0, 0, ls_task_no_results);
-    return 0;
+    const int count = ls_unpack(L, "too many arguments"), before = lua_gettop(L) - count;
+    lua_callk(L, count - 1, LUA_MULTRET, before, timer_returned);
+    return timer_returned(L, LUA_OK, before);
 }
 
 static void timer_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
@@ -213,6 +222,13 @@ static void timer_cancel(ls_port *port, script_timer *t)
     if (t->stopped) return;
     if (port != NULL && t->due_ns != 0 && !ls_timer_cancel(port, &t->timer)) t->packet_coming = true;
     timer_stop(t);
+}
+
+static void handler_ended(ls_task_end *ending)
+{
+    script_timer *t = LS_CONTAINER(ending, script_timer, handler);
+    timer_cancel(t->state->port, t);
+    timer_free_if_unused(t);
 }
 
 /* timer:cancel()
@@ -328,6 +344,8 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
                                           : state->loading       ? LS_SCOPE_SITE
                                                                  : LS_SCOPE_JOB);
     handle->timer = t;
+    t->handler.run = handler_ended;
+    if (repeats && state->current != NULL) ls_task_handler_end_add(state->current, &t->handler);
     ls_list_push(&timers_of(state)->all, &t->node);
     timers_of(state)->count++;
     state->holds++;
@@ -373,7 +391,7 @@ static int core_clock_real(lua_State *L)
     return 0;
 }
 
-/* core.clock_idle() -> whether all other tasks wait */
+/* core.clock_idle() -> whether all other tasks wait, none of them for work on another thread but that of a database */
 static int core_clock_idle(lua_State *L)
 {
     return ls_push_boolean(L, ls_tasks_wait(ls_state_of(L)));

@@ -8,6 +8,7 @@
 
 #include "script/bind/modules.h"
 #include "script/bind/option.h"
+#include "script/bind/tls/acme.h"
 #include "script/core/lua/push.h"
 #include "script/core/state.h"
 
@@ -28,7 +29,8 @@ static void *new_kept(lua_State *L, size_t bytes)
 }
 
 #define CERT(field) LS_OPTION_FILE(ls_tls_cert, field)
-static const ls_option cert_options[] = {CERT(cert), CERT(key), LS_OPTION(ls_tls_cert, password), LS_OPTIONS_END};
+static const ls_option cert_options[] = {CERT(cert), CERT(key), LS_OPTION(ls_tls_cert, password),
+                                         LS_OPTION(ls_tls_cert, supplied), LS_OPTIONS_END};
 #define OPTION(field) LS_OPTION(ls_tls_options, field)
 static const ls_option options[] = {OPTION(self_signed), LS_OPTION_FILE(ls_tls_options, ca),
                                     OPTION(verify),      OPTION(insecure),
@@ -88,6 +90,8 @@ const ls_tls_options *ls_option_tls(lua_State *L, int index)
         options->keyring = *ring;
     }
     lua_pop(L, 1);
+    for (unsigned i = 0; i < options->cert_count && options->supply == NULL; i++)
+        if (options->certs[i].supplied != NULL) options->supply = ls_tls_supply_of(L);
     (void)luaL_ref(L, LUA_REGISTRYINDEX); /* the certificates */
     (void)luaL_ref(L, LUA_REGISTRYINDEX); /* the table */
     return options;
@@ -101,11 +105,11 @@ void ls_option_tls_client(lua_State *L, int index, ls_tls_cert *cert, ls_tls_opt
     ls_options_read(L, index, options, out);
 }
 
-const ls_network *ls_option_networks(lua_State *L, int index, size_t *count)
+const ls_network *ls_option_networks(lua_State *L, int index, const char *name, size_t *count)
 {
     const int top = lua_gettop(L);
     *count = 0;
-    if (lua_getfield(L, index, "trusted") == LUA_TNIL) {
+    if (lua_getfield(L, index, name) == LUA_TNIL) {
         lua_settop(L, top);
         return NULL;
     }
@@ -114,7 +118,7 @@ const ls_network *ls_option_networks(lua_State *L, int index, size_t *count)
     ls_network *networks = new_kept(L, length * sizeof *networks);
     for (size_t i = 0; i < length; i++) {
         lua_rawgeti(L, top + 1, (lua_Integer)i + 1);
-        if (ls_network_parse(luaL_checkstring(L, -1), &networks[i]) < 0) luaL_error(L, "trusted: not a network");
+        if (ls_network_parse(luaL_checkstring(L, -1), &networks[i]) < 0) luaL_error(L, "%s: not a network", name);
         lua_pop(L, 1);
     }
     lua_settop(L, top);

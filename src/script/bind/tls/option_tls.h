@@ -25,8 +25,8 @@ void ls_option_tls_server(lua_State *L, int index, ls_tls_options *out);
  * there is one. Raises. */
 void ls_option_tls_client(lua_State *L, int index, ls_tls_cert *cert, ls_tls_options *out);
 
-/* Read the field `trusted`, a list of texts of ls_network_parse; nil is an empty list. Raises. */
-const ls_network *ls_option_networks(lua_State *L, int index, size_t *count);
+/* Read the field `name`, a list of texts of ls_network_parse; nil is an empty list. Raises. */
+const ls_network *ls_option_networks(lua_State *L, int index, const char *name, size_t *count);
 
 /* core.is_network(text) -> whether ls_network_parse accepts it */
 int ls_core_is_network(lua_State *L);

@@ -2,6 +2,7 @@
 #include "script/bind/tls/tls_object.h"
 
 #include "base/err.h"
+#include "net/stream/stream.h"
 #include "net/tls/tls.h"
 #include "script/bind/bind_aux.h"
 
@@ -24,27 +25,33 @@ static void set_text(lua_State *L, const char *name, const char *text)
  * certificate.subject: string - whom it names
  * certificate.issuer: string - who has signed it
  * certificate.fingerprint: string - SHA-256, hexadecimal digits with colons */
-void ls_push_tls(lua_State *L, const ls_filter *session)
+void ls_push_tls_peer(lua_State *L, const ls_tls_peer *peer)
 {
-    ls_tls_peer peer;
-    if (session == NULL) {
+    if (peer == NULL) {
         lua_pushnil(L);
         return;
     }
-    ls_tls_peer_of(session, &peer);
     lua_createtable(L, 0, 7);
-    set_text(L, "version", peer.version);
-    set_text(L, "cipher", peer.cipher);
-    set_text(L, "alpn", peer.alpn);
-    set_text(L, "server_name", peer.server_name);
-    ls_set_boolean(L, "resumed", peer.resumed);
-    ls_set_boolean(L, "verified", peer.verified);
-    if (peer.fingerprint[0] == '\0') return;
+    set_text(L, "version", peer->version);
+    set_text(L, "cipher", peer->cipher);
+    set_text(L, "alpn", peer->alpn);
+    set_text(L, "server_name", peer->server_name);
+    ls_set_boolean(L, "resumed", peer->resumed);
+    ls_set_boolean(L, "verified", peer->verified);
+    if (peer->fingerprint[0] == '\0') return;
     lua_createtable(L, 0, 3);
-    set_text(L, "subject", peer.subject);
-    set_text(L, "issuer", peer.issuer);
-    set_text(L, "fingerprint", peer.fingerprint);
-    lua_setfield(L, -2, peer.is_client ? "client" : "server");
+    set_text(L, "subject", peer->subject);
+    set_text(L, "issuer", peer->issuer);
+    set_text(L, "fingerprint", peer->fingerprint);
+    lua_setfield(L, -2, peer->is_client ? "client" : "server");
+}
+
+void ls_push_tls(lua_State *L, const ls_stream *s)
+{
+    const ls_filter *session = ls_stream_filter(s);
+    ls_tls_peer peer;
+    if (session != NULL) ls_tls_peer_of(session, &peer);
+    ls_push_tls_peer(L, session != NULL ? &peer : ls_stream_carried_peer(s));
 }
 
 int ls_push_tls_failure(lua_State *L, int err, const char *why)

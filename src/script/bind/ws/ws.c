@@ -119,6 +119,7 @@ static ls_task *take_task(ls_thread_ctx *ctx, ls_ws_object *o, ls_task *(*take)(
     }
     task->ended = handler_ended;
     task->owner = o;
+    task->ends_of = &o->ends;
     ls_task_enter(task, LS_SCOPE_WEBSOCKET);
     ls_task_count(task);
     o->task = task;
@@ -200,6 +201,7 @@ static void detach(ls_ws_object *o)
     if (o->ws != NULL) ((ls_ws_link *)ls_ws_user(o->ws))->object = NULL;
     o->ws = NULL;
     ls_subscriber_end(&o->subscriber);
+    ls_task_ends_run(&o->ends, NULL);
     unlist_unflushed(o);
     drop_stash(o);
 }
@@ -331,10 +333,16 @@ static void run_first(ls_thread_ctx *ctx, ls_ws_object *o, ls_request *r)
     ls_task_run(ctx, task, r != NULL ? 2 : 1);
 }
 
+/* A stop after which another process serves is a restart for the clients. */
+static unsigned stop_code(const ls_state *state)
+{
+    return atomic_load(&state->generation->ending) & 1u << LS_END_OUTDATED ? LS_WS_RESTART : LS_WS_GOING_AWAY;
+}
+
 /* The code with which a state closes its connections; 0: they stay. */
 static unsigned leaving_code(const ls_state *state)
 {
-    if (ls_state_is_ending(state, LS_END_STOP)) return LS_WS_GOING_AWAY;
+    if (ls_state_is_ending(state, LS_END_STOP)) return stop_code(state);
     return ls_state_is_ending(state, LS_END_OUTDATED) ? LS_WS_RESTART : 0;
 }
 
@@ -400,6 +408,7 @@ static void on_ended(ls_thread_ctx *ctx, ls_ws *ws, unsigned code, const char *r
         o->reason_len = (uint16_t)reason_len;
     }
     ls_subscriber_end(&o->subscriber);
+    ls_task_ends_run(&o->ends, NULL);
     ls_list_move(&woken, &o->senders);
     if (o->receiver != NULL) ls_list_push(&woken, &o->receiver->wait_node);
     o->receiver = NULL;
@@ -452,6 +461,7 @@ void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, cons
 {
     if (o->closed) return;
     if (o->ws != NULL) ls_ws_close(ctx, o->ws, code, reason, reason_len);
+    ls_subscriber_end(&o->subscriber); /* nothing follows the Close frame, which the peer may never answer */
     if (ls_ws_object_message(o) != NULL) consume(ctx, o); /* the Close frame of the peer is after it */
     ls_ws_object_resume(ctx, o);
     o->closed = true;
@@ -493,14 +503,16 @@ static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool
 static void close_all(ls_thread_ctx *ctx, ls_state *state, unsigned code)
 {
     LS_LIST_EACH (ls_ws_link, link, &ls_wss_of(state)->open, node)
-        if (link->object != NULL && link->object->route != NULL && link->object->begun)
+        if (link->object != NULL && link->object->route != NULL && link->object->begun) {
+            ls_subscriber_end(&link->object->subscriber);
             ls_ws_close(ctx, ls_ws_of(link), code, NULL, 0);
+        }
 }
 
 static void ws_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
 {
     if (why == LS_END_OUTDATED) close_all(ctx, state, LS_WS_RESTART);
-    if (why == LS_END_STOP) close_all(ctx, state, LS_WS_GOING_AWAY);
+    if (why == LS_END_STOP) close_all(ctx, state, stop_code(state));
 }
 
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)

@@ -64,6 +64,7 @@ struct ls_ws_object { /* the userdata `ws` */
     ls_task *task;     /* the task of the handler that runs, or NULL */
     ls_task *receiver; /* waits for a message */
     ls_node senders;   /* tasks that wait until the queue is sent */
+    ls_task_end *ends; /* what its handlers have begun, and ends with it */
     ls_ws_object *unflushed_next;
     struct ls_ws_stash *stash; /* a message that waits after the end of the connection, or NULL */
     char *name;   /* of the request, for the log, while the first function runs without it; or NULL. Heap */
@@ -77,6 +78,7 @@ struct ls_ws_object { /* the userdata `ws` */
     bool closed;    /* by Lua: messages are not taken any more */
     bool ended;     /* no message follows but one that waits */
     bool canceled;  /* its request was, or it was lost before its handler began: no handler runs */
+    bool present;   /* has subscribed with a name: ../lua/luaserve/presence.lua */
     bool close_ran, advancing, unflushed;
 };
 

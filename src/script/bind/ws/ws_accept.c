@@ -306,7 +306,7 @@ static int ws_accept(lua_State *L)
     ls_request *r = ls_request_check_res(L, 2);
     ls_ws_handshake shake;
     ls_ws_deflate deflate;
-    const char *host = lua_getfield(L, 1, "host") == LUA_TSTRING ? lua_tostring(L, -1) : "";
+    const char *host = lua_getfield(L, 1, "authority") == LUA_TSTRING ? lua_tostring(L, -1) : "";
     const int status = ls_ws_handshake_check(&r->x->head, r->x->bytes, r->x->secure, host, &route->policy, &shake);
     if (status != 101) {
         if (shake.fields[0] != '\0') (void)ls_exchange_lines(state->ctx, r->x, shake.fields, strlen(shake.fields));

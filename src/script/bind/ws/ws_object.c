@@ -154,10 +154,12 @@ static int ws_send(lua_State *L)
     }
     ls_thread_ctx *ctx = o->state->ctx;
     int err = LS_ECLOSED;
-    if (ls_ws_is_closed(o))
+    if (ls_ws_is_closed(o)) {
         ls_slices_drop(body.slices, body.count);
-    else
+        ls_task_sent_late(L);
+    } else {
         err = ls_ws_send(ctx, o->ws, kind, body.slices, body.count);
+    }
     ls_body_free(&body);
     if (err == LS_PENDING)
         (void)ls_ws_flush(ctx, o->ws);
@@ -256,7 +258,7 @@ static int push_field(lua_State *L, const ls_ws_object *o, const char *name)
     } else if (o->ws == NULL) {
         return 0;
     } else if (strcmp(name, "tls") == 0) {
-        ls_push_tls(L, ls_stream_filter(ls_ws_stream(o->ws)));
+        ls_push_tls(L, ls_ws_stream(o->ws));
     } else {
         ls_addr addr;
         ls_stream_peer(ls_ws_stream(o->ws), &addr);
@@ -313,7 +315,7 @@ static const luaL_Reg methods[] = {{"send", ws_send},
                                    {"ws:messages()", ws_messages},
                                    {"ws:ping(data)", ws_ping},
                                    {"ws:close(code, reason)", ws_close},
-                                   {"ws:subscribe(topic)", ls_ws_subscribe},
+                                   {"ws:subscribe(topic, options)", ls_ws_subscribe},
                                    {"ws:unsubscribe(topic)", ls_ws_unsubscribe},
                                    {NULL, NULL}};
 static const char *const fields[] = {"ip",       "port",   "remote", "local_ip", "local_port", "local_addr", "tls",

@@ -194,10 +194,10 @@ void ls_error_log(lua_State *L, int index, const char *name, const char *traced)
     const char *const text = ls_error_describe(L, index);
     lua_pushliteral(L, "where");
     (void)lua_rawget(L, index);
-    lua_pushliteral(L, "code");
+    lua_pushliteral(L, "kind");
     (void)lua_rawget(L, index);
-    const char *const place = lua_tostring(L, -2), *const code = lua_tostring(L, -1);
-    lua_pushfstring(L, "%s %s", place != NULL ? place : text, code != NULL ? code : "");
+    const char *const place = lua_tostring(L, -2), *const kind = lua_tostring(L, -1);
+    lua_pushfstring(L, "%s %s", place != NULL ? place : text, kind != NULL ? kind : "");
     if (ls_log_is_due(lua_tostring(L, -1))) ls_log(LS_LOG_ERROR, "%s: %s", name, text);
     lua_settop(L, top);
 }

@@ -16,7 +16,7 @@ const char *ls_error_describe(lua_State *L, int index);
  * *unreached: its server was not reached, or did not answer in time. */
 bool ls_error_is_failure(lua_State *L, int index, bool *unreached);
 /* Log the error value at the absolute `index`, "name: text", with `traced`, its text and traceback. The failure of a
- * database is logged without, once in a minute for each place and code. */
+ * database is logged without, once in a minute for each place and kind. */
 void ls_error_log(lua_State *L, int index, const char *name, const char *traced);
 
 /* As luaL_traceback, without the frames of luaserve and those of C that it calls. The message alone, if the site has no

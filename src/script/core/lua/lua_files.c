@@ -10,6 +10,8 @@
 
 #include "base/err.h"
 #include "base/io/fopen.h"
+#include "port/file/image.h"
+#include "port/file/shared_file.h"
 #include "script/core/lua/push.h"
 #include "script/core/state.h"
 
@@ -34,10 +36,35 @@ void ls_lua_files_free(ls_lua_files *files)
 
 /* ---- text -------------------------------------------------------------------------------------------------- */
 
+/* As ls_lua_text_read, of a file inside the program. */
+static int read_inside(const ls_image_file *inside, char **text, size_t *bytes)
+{
+    ls_shared_file *file;
+    char *to = malloc((size_t)inside->bytes + 1);
+    if (to == NULL || ls_shared_file_inside(inside, &file) < 0) {
+        free(to);
+        return LS_ENOMEM;
+    }
+    const int64_t n = ls_shared_file_read(file, to, (size_t)inside->bytes, 0);
+    ls_shared_file_drop(file);
+    if (n < 0) {
+        free(to);
+        errno = EIO;
+        return LS_ENOENT;
+    }
+    *text = to;
+    *bytes = (size_t)n;
+    return LS_OK;
+}
+
 int ls_lua_text_read(const char *path, char **text, size_t *bytes, const char **what)
 {
     size_t room = 16384, len = 0, got;
-    FILE *file = ls_fopen(path, "rb");
+    ls_image_found found;
+    ls_image_find(path, &found);
+    *what = "read";
+    if (found.place == LS_IMAGE_FILE) return read_inside(found.file, text, bytes);
+    FILE *file = ls_fopen(found.path, "rb");
     *what = "open";
     if (file == NULL) return LS_ENOENT;
     char *to = malloc(room);
@@ -131,6 +158,21 @@ int ls_lua_files_kept_text(lua_State *L)
     return ls_push_bytes(L, kept->text, kept->bytes);
 }
 
+int ls_lua_files_kept(lua_State *L)
+{
+    lua_newtable(L);
+    for (const ls_lua_file *file = ls_state_of(L)->generation->lua_files.first; file != NULL; file = file->next) {
+        const bool module = strncmp(file->key, MODULE, sizeof MODULE - 1) == 0;
+        lua_pushstring(L, module ? file->key + sizeof MODULE - 1 : file->key);
+        if (module)
+            lua_pushlstring(L, file->text, file->bytes);
+        else
+            lua_pushboolean(L, 1);
+        lua_rawset(L, -3);
+    }
+    return 1;
+}
+
 int ls_lua_files_keep_text(lua_State *L)
 {
     size_t bytes;
@@ -167,10 +209,10 @@ static int load(lua_State *L, const char *path, const char *mode)
 
 /* ---- functions of Lua ---------------------------------------------------------------------------------------- */
 
-/* Whether the function of the library does it: after the load, and for standard input. */
+/* Whether the function of the library does it: after the load, unless the program is packed, and for standard input. */
 static bool is_ordinary(lua_State *L)
 {
-    return !ls_state_of(L)->loading || lua_type(L, 1) != LUA_TSTRING;
+    return (!ls_state_of(L)->loading && ls_image_site() == NULL) || lua_type(L, 1) != LUA_TSTRING;
 }
 
 static int call_finished(lua_State *L, int status, lua_KContext before)
@@ -213,19 +255,41 @@ static int lua_dofile(lua_State *L)
     return call_finished(L, LUA_OK, 1);
 }
 
-/* Push the path of the module; false: it is not found. Upvalue 2: package; upvalue 3: package.searchpath. */
-static bool push_path(lua_State *L, const char *key)
+/* Set index 3, package.path, to the first path of the module in it that is inside the program or in the overlay. */
+static bool push_path_inside(lua_State *L, const char *name)
+{
+    const char *at = lua_tostring(L, 3), *end;
+    for (; at != NULL && *at != '\0'; at = *end != '\0' ? end + 1 : end) {
+        end = at + strcspn(at, ";");
+        lua_pushlstring(L, at, (size_t)(end - at));
+        if (ls_image_has_file(luaL_gsub(L, lua_tostring(L, -1), "?", name))) {
+            lua_replace(L, 3);
+            return true;
+        }
+        lua_pop(L, 2);
+    }
+    return false;
+}
+
+/* Set index 3 to the path of the module; false: it is not found. The stack has 2 values. Upvalue 2: package; upvalue 3:
+ * package.searchpath. */
+static bool find_path(lua_State *L, const char *key)
 {
     const ls_lua_file *kept = find(ls_state_of(L), key);
     if (kept != NULL) {
         lua_pushlstring(L, kept->text, kept->bytes);
         return true;
     }
+    lua_getfield(L, lua_upvalueindex(2), "path");
+    if (ls_image_site() != NULL && push_path_inside(L, luaL_gsub(L, luaL_tolstring(L, 1, NULL), ".", "/")))
+        return true;
+    lua_settop(L, 3);
     lua_pushvalue(L, lua_upvalueindex(3));
     lua_pushvalue(L, 1);
-    lua_getfield(L, lua_upvalueindex(2), "path");
+    lua_pushvalue(L, 3);
     lua_call(L, 2, 1);
-    return lua_type(L, -1) == LUA_TSTRING;
+    lua_replace(L, 3);
+    return lua_type(L, 3) == LUA_TSTRING;
 }
 
 /* package.searchers[2]. */
@@ -235,7 +299,7 @@ static int search(lua_State *L)
     if (is_ordinary(L)) return call_ordinary(L);
     lua_settop(L, 1);
     const char *key = lua_pushfstring(L, MODULE "%s", lua_tostring(L, 1)); /* 2 */
-    if (!push_path(L, key)) {
+    if (!find_path(L, key)) {
         lua_settop(L, 1);
         return call_ordinary(L); /* its message names the places */
     }

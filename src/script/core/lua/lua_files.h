@@ -3,7 +3,7 @@
  *
  * The first state keeps the text of each file. The additional states load this text, so that all states of a
  * generation run the same code, however late they are made and whatever happens to the files meanwhile. Files that are
- * read after the load come from the disk.
+ * read after the load come from the disk, or from inside the program (port/file/image.h).
  *
  * Thread: one thread loads the first state and writes; later any thread reads. */
 #ifndef LS_SCRIPT_LUA_FILES_H
@@ -32,6 +32,8 @@ bool ls_lua_files_cached(lua_State *L, const char *path);
 /* core.kept_text(path) -> text | nil. What the first state has kept of another file; nil in that state while it
  * loads. */
 int ls_lua_files_kept_text(lua_State *L);
+/* core.kept() -> table: the path of each module by its name, and true by the path of each file. */
+int ls_lua_files_kept(lua_State *L);
 /* core.keep_text(path, text). For the additional states; without effect except in the first state while it loads. */
 int ls_lua_files_keep_text(lua_State *L);
 

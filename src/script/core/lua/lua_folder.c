@@ -9,9 +9,11 @@
 
 static int folder_kind(lua_State *L)
 {
+    static const char *const kinds[] = {
+        [LS_FILE_REGULAR] = "file", [LS_FILE_DIRECTORY] = "folder", [LS_FILE_OTHER] = "device"};
     ls_file_info info;
     if (ls_file_stat(luaL_checkstring(L, 1), &info) < 0) return 0;
-    return ls_push_text(L, info.type == LS_FILE_DIRECTORY ? "folder" : "file");
+    return ls_push_text(L, kinds[info.type]);
 }
 
 /* true, or nil and the message. */

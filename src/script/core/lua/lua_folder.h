@@ -5,7 +5,7 @@
 #include <lauxlib.h>
 
 /* Names are UTF-8 on Windows, else bytes. The calls wait for the device. A failure is nil and a message.
- *     kind(path) -> "file", "folder" or nil; links are followed
+ *     kind(path) -> "file", "folder", "device" (also a pipe or a socket) or nil; links are followed
  *     list(path) -> list of { name =, folder = boolean } without "." and "..", in any order. A link to a folder is not
  *                   listed as one, so a search ends
  *     is_absolute(path) -> boolean

@@ -8,7 +8,7 @@
 #include <lualib.h>
 
 #include "base/io/fopen.h"
-#include "port/file/file.h"
+#include "port/file/image.h"
 
 /* The loader of an embedded module in package.preload. Upvalue 1: index in ls_lua_modules; upvalue 2: the bytecode
  * cache. */
@@ -85,7 +85,7 @@ static const char *push_directory(lua_State *L, const char *file)
 
 static bool exists(lua_State *L, const char *path, ls_lua_modules_cached_fn *kept)
 {
-    if (kept != NULL && kept(L, path)) return true;
+    if ((kept != NULL && kept(L, path)) || ls_image_has_file(path)) return true;
     FILE *file = ls_fopen(path, "r");
     if (file != NULL) (void)fclose(file);
     return file != NULL;
@@ -108,7 +108,7 @@ static int beside(lua_State *L)
     if (name != NULL && !ls_file_is_absolute(name)) {
         lua_pushfstring(L, "%s/%s", lua_tostring(L, lua_upvalueindex(2)), name);
         const beside_with *with = lua_touserdata(L, lua_upvalueindex(3));
-        if (exists(L, lua_tostring(L, -1), with->kept))
+        if (ls_image_site() != NULL || exists(L, lua_tostring(L, -1), with->kept))
             lua_replace(L, 1);
         else
             lua_pop(L, 1);
@@ -124,8 +124,15 @@ void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_cached_f
     static const char *const functions[] = {"dofile", "loadfile"};
     lua_getglobal(L, "package");
     const char *dir = push_directory(L, file);
-    lua_getfield(L, -2, "path");
-    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", dir, dir, lua_tostring(L, -1));
+    const bool packed = ls_image_site() != NULL; /* then no module is taken from the working directory */
+    lua_getfield(L, -2, packed ? "cpath" : "path");
+    if (packed) {
+        const char *own = lua_pushfstring(L, ";%s/?", dir);
+        luaL_gsub(L, lua_tostring(L, -2), ";." LUA_DIRSEP "?", own);
+        lua_setfield(L, -5, "cpath");
+        lua_pop(L, 1);
+    }
+    lua_pushfstring(L, packed ? "%s/?.lua;%s/?/init.lua" : "%s/?.lua;%s/?/init.lua;%s", dir, dir, lua_tostring(L, -1));
     lua_setfield(L, -4, "path");
     lua_pop(L, 1);
     for (size_t n = 0; n < sizeof functions / sizeof functions[0] && strcmp(dir, ".") != 0; n++) {

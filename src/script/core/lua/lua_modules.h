@@ -34,7 +34,7 @@ lua_State *ls_lua_modules_state(void);
 size_t ls_lua_modules_directory(const char *file);
 
 /* Put the directory of `file` in front of package.path, and let dofile and loadfile look for a relative name there
- * first, then in the working directory. `kept`: NULL, or whether a path exists for this state although it may have
+ * first, then in the working directory; in a packed program (image.h) only there. `kept`: NULL, or whether a path exists for this state although it may have
  * vanished. Raises when out of memory. */
 typedef bool ls_lua_modules_cached_fn(lua_State *L, const char *path);
 void ls_lua_modules_path(lua_State *L, const char *file, ls_lua_modules_cached_fn *kept);

@@ -1,7 +1,10 @@
--- lives.lua - what the worlds with crashes have in common: writers that ask the server one thing after the other, in four
--- lives, of which three end with a crash: at a change of the disk, or at a time. Between the lives, and at the end, the world judges.
+-- lives.lua - what the worlds with crashes have in common: writers that ask the server one thing after the other, in up to
+-- four lives, of which all but the last end with a crash: at a change of the disk, or at a time. Between the lives, and at
+-- the end, the world judges.
 local ls, sim = require "luaserve", sim
-local lives, count, timeout = {}, 4, 5
+local lives, timeout = {}, 5
+local count = tonumber((sim.noted "lives")) or 1 + sim.random(3)
+sim.note("lives", tostring(count))
 
 -- The text that is stored under an id, which ends with a number: up to 50 KB, so that the log of SQLite becomes full.
 function lives.text_of(id) return (id .. ","):rep(1 + #id * tonumber((id:match "%d+$")) * 37 % 8000) end
@@ -30,7 +33,7 @@ end
 -- kinds: functions of the writer and an id
 function lives.run(writers, requests, kinds, judge)
   ls.init(function()
-    local left = writers
+    local left, requests = writers, sim.random(requests)
     judge()
     if sim.life < count and sim.random(2) == 1 then
       sim.crash(sim.random(sim.random(2000)))

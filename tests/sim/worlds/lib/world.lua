@@ -8,7 +8,7 @@ local ls, sim = require "luaserve", sim
 local M = {}
 
 local SLACK = 3            -- seconds: stalls, and threads that compute
-local ROUNDS_UNTIL = 20    -- the simulated second at which the last round begins
+local ROUNDS_UNTIL = sim.random(sim.random(20)) -- the simulated second at which the last round begins
 local pending = {}         -- the calls of M.within that have not returned
 local ended = false
 
@@ -50,21 +50,28 @@ local function watch()
 end
 
 -- Runs `count` clients, each in a job that calls round(client, number) again and again. Then, without faults,
--- after(): there everything must succeed. Options: `reloads`, one of so many rounds begins with a reload.
+-- after(): there everything must succeed. Options: `reloads`, one of so many rounds begins with a reload; `rounds`, of a
+-- client, at most (40): without latency they are short. One run in four ends in the middle, if there are faults.
 function M.run(count, round, after, options)
   ls.config { drain_timeout = 60, states = 1 }  -- 60: of a run that ends early, as a shorter one of --shrink
   ls.on("drain", function() ended = true end)
   ls.init(function()
     ls.spawn(watch)
-    local jobs = {}
+    local jobs, rounds = {}, sim.random(options and options.rounds or 40)
     for client = 1, count do
       jobs[client] = ls.spawn(function()
-        for number = 1, math.huge do
+        for number = 1, rounds do
           M.within(30, "round " .. number .. " of client " .. client, round, client, number)
           if sim.now() > ROUNDS_UNTIL or ended then break end
           if options and options.reloads and M.chance(options.reloads) then sim.reload() end
         end
       end)
+    end
+    if sim.faulty and M.chance(4) then
+      sim.expect "ended early" -- a slow client may take longer than drain_timeout
+      ls.sleep(sim.random(ROUNDS_UNTIL * 1000) / 1000)
+      sim.count "stops"
+      return sim.done()
     end
     ls.spawn(function()
       for _, job in ipairs(jobs) do job:wait() end

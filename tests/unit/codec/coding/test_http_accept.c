@@ -13,7 +13,7 @@ static char *parsed(const char *fields, ls_http_head *head)
     char text[1024];
     const int len = snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: h\r\n%s\r\n", fields);
     char *copy = test_copy_exact(text, (size_t)len);
-    assert_int_equal(ls_http1_parse(copy, (size_t)len, 0, &limits, head, &(ls_http1_terms){0}, NULL), len);
+    assert_int_equal(ls_http1_parse(copy, (size_t)len, 0, &limits, head, &(ls_http_terms){0}, NULL), len);
     return copy;
 }
 

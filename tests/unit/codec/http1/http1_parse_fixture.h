@@ -4,12 +4,13 @@
 #define LS_TESTS_HTTP1_PARSE_FIXTURE_H
 
 #include "codec/http1/http1_parse.h"
+#include "codec/http_head_check.h"
 
 #include "support.h"
 
 static const ls_http_limits defaults = {16 * 1024, 8 * 1024, LS_HTTP_FIELDS_MAX};
 
-static ls_http1_terms terms; /* of the last head that was parsed */
+static ls_http_terms terms; /* of the last head that was parsed */
 
 #define HOST "Host: h\r\n"
 #define GET  "GET / HTTP/1.1\r\n" HOST
@@ -48,7 +49,7 @@ static inline void assert_same_head(const ls_http_head *a, const ls_http_head *b
     assert_memory_equal(a->fields, b->fields, a->field_count * sizeof a->fields[0]);
 }
 
-static inline void assert_same_terms(ls_http1_terms of)
+static inline void assert_same_terms(ls_http_terms of)
 {
     assert_int_equal(terms.keep_alive, of.keep_alive);
     assert_int_equal(terms.chunked, of.chunked);
@@ -63,7 +64,7 @@ static inline int parse_every_way(const char *bytes, size_t len, const ls_http_l
 {
     ls_http_head again;
     const int whole = parse_copy(bytes, len, 0, limits, head);
-    const ls_http1_terms of_whole = terms;
+    const ls_http_terms of_whole = terms;
     const size_t need = whole > 0 ? (size_t)whole : len;
     size_t seen = 0;
     for (size_t n = 0; n < need; n++) {
@@ -96,6 +97,7 @@ static inline void is_completed(const char *text, const ls_http_head *head)
 {
     const char *why = NULL;
     ls_http_head again;
+    ls_http_terms of;
     char *copy = test_copy_exact(text, head->bytes);
     memset(&again, 0xa5, sizeof again);
     again.version = head->version;
@@ -103,9 +105,9 @@ static inline void is_completed(const char *text, const ls_http_head *head)
     again.target = head->target;
     again.field_count = head->field_count;
     memcpy(again.fields, head->fields, head->field_count * sizeof head->fields[0]);
-    bool keep_alive = !terms.keep_alive;
-    assert_int_equal(ls_http1_complete(&again, copy, &keep_alive, &why), 0);
-    assert_int_equal(keep_alive, terms.keep_alive);
+    memset(&of, 0xa5, sizeof of);
+    assert_int_equal(ls_http_head_complete(&again, copy, &of, &why), 0);
+    assert_same_terms(of);
     free(copy);
     assert_null(why);
     const ls_span last = head->field_count > 0 ? head->fields[head->field_count - 1].value : head->target;

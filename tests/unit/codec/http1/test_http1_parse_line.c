@@ -310,7 +310,7 @@ TEST(parts_that_are_refused)
         head.target = spans[1];
         head.field_count = 1;
         head.fields[0] = (ls_http_field){spans[2], spans[3]};
-        if (ls_http1_complete(&head, copy, &(bool){false}, &why) != -rows[i].status)
+        if (ls_http_head_complete(&head, copy, &terms, &why) != -rows[i].status)
             fail_msg("row %d: %s", (int)i, why);
         if (rows[i].why != NULL) assert_string_equal(why, rows[i].why);
         free(copy);

@@ -33,7 +33,7 @@ static int check_with(const char *text, bool secure, const ls_ws_policy *policy,
 {
     ls_http_head head;
     const char *why = NULL;
-    const int parsed = ls_http1_parse(text, strlen(text), 0, &limits, &head, &(ls_http1_terms){0}, &why);
+    const int parsed = ls_http1_parse(text, strlen(text), 0, &limits, &head, &(ls_http_terms){0}, &why);
     if (parsed <= 0) fail_msg("%d (%s) for: %s", parsed, why != NULL ? why : "", text);
     char host[512];
     (void)snprintf(host, sizeof host, "%.*s", (int)head.host.len, text + head.host.at);

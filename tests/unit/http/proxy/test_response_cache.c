@@ -36,7 +36,7 @@ static void ask_with(asked *a, const char *lines)
     a->x.bytes = a->bytes;
     const int len = snprintf(a->bytes, sizeof a->bytes, "GET / HTTP/1.1\r\nHost: h\r\n%s\r\n", lines);
     assert_int_equal(
-        ls_http1_parse(a->bytes, (size_t)len, 0, &limits, &a->x.head, &(ls_http1_terms){.keep_alive = false}, NULL),
+        ls_http1_parse(a->bytes, (size_t)len, 0, &limits, &a->x.head, &(ls_http_terms){.keep_alive = false}, NULL),
         len);
 }
 

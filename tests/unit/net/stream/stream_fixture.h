@@ -1,18 +1,30 @@
 /* stream_fixture.h - a stream over a real socket, driven step by step: the test dispatches the packets and is the
- * other end. Include it first. */
+ * other end. With LUASERVE_TEST_CARRIED in the environment the stream has a carrier, which has the socket. Include it
+ * first. */
 #ifndef TESTS_UNIT_NET_STREAM_FIXTURE_H
 #define TESTS_UNIT_NET_STREAM_FIXTURE_H
 
 #include "port/port_fixture.h"
 
+#include "net/sock/sock.h"
+#include "net/stream/carrier.h"
 #include "net/stream/deadline.h"
 #include "net/stream/stream.h"
 #include "sched/actor.h"
 
 enum { WIRE_PATIENCE_MS = 30000 };
 
+typedef struct wire_carrier {
+    ls_carrier base;
+    ls_port *port;
+    ls_sock *sock;
+    bool closed;
+    int released; /* number of calls */
+} wire_carrier;
+
 typedef struct wire { /* a stream, its port, and its other end */
     net_place place;
+    wire_carrier carrier;
     ls_deadlines *deadlines;
     ls_stream *s; /* NULL after `closed` */
     bool closing; /* ls_stream_close was called */
@@ -51,6 +63,90 @@ static inline void wire_closed(ls_thread_ctx *ctx, ls_stream *s)
 
 static const ls_stream_handler wire_handler = {.received = wire_received, .sent = wire_sent, .closed = wire_closed};
 
+/* ---- the carrier ------------------------------------------------------------------------------------------------ */
+
+static inline wire_carrier *wire_carrier_of(const ls_carrier *carrier)
+{
+    return (wire_carrier *)(uintptr_t)carrier;
+}
+
+static inline int wire_carrier_recv(ls_thread_ctx *ctx, ls_carrier *c, ls_op *op, void *ptr, uint32_t len)
+{
+    return ls_op_recv(ctx, wire_carrier_of(c)->sock, op, ptr, len);
+}
+
+static inline int wire_carrier_send(ls_thread_ctx *ctx, ls_carrier *c, ls_op *op, ls_slice *slices, uint16_t count,
+                                    const ls_file_range *file)
+{
+    return ls_op_send(ctx, wire_carrier_of(c)->sock, op, slices, count, file);
+}
+
+static inline int wire_carrier_shutdown(ls_thread_ctx *ctx, ls_carrier *c)
+{
+    return ls_sock_shutdown(wire_carrier_of(c)->sock);
+}
+
+static inline int wire_carrier_watch(ls_thread_ctx *ctx, ls_carrier *c, ls_op *op)
+{
+    return ls_op_watch(ctx, wire_carrier_of(c)->sock, op);
+}
+
+static inline bool wire_carrier_unwatch(ls_carrier *c, ls_op *op)
+{
+    return ls_op_unwatch(wire_carrier_of(c)->sock, op);
+}
+
+static inline void wire_carrier_cancel(ls_carrier *c, unsigned what)
+{
+    wire_carrier *wc = wire_carrier_of(c);
+    assert_int_equal(wc->released, 0);
+    if (!wc->closed) ls_sock_cancel(wc->port, wc->sock, ls_sock_generation(wc->sock), what);
+}
+
+static inline uint32_t wire_carrier_progress_ms(const ls_carrier *c)
+{
+    return ls_sock_progress_ms(wire_carrier_of(c)->sock);
+}
+
+static inline uint32_t wire_carrier_progress_take(ls_carrier *c)
+{
+    return ls_sock_progress_take(wire_carrier_of(c)->sock);
+}
+
+static inline int wire_carrier_local(const ls_carrier *c, ls_addr *out)
+{
+    return ls_sock_local(ls_sock_fd(wire_carrier_of(c)->sock), out);
+}
+
+static inline void wire_carrier_close(ls_thread_ctx *ctx, ls_carrier *c)
+{
+    wire_carrier_of(c)->closed = true;
+    ls_sock_close(ctx, wire_carrier_of(c)->sock);
+}
+
+static inline void wire_carrier_release(ls_thread_ctx *ctx, ls_carrier *c)
+{
+    assert_true(wire_carrier_of(c)->closed);
+    wire_carrier_of(c)->released++;
+}
+
+static const ls_carrier_type wire_carrier_type = {wire_carrier_recv,        wire_carrier_send,
+                                                  wire_carrier_shutdown,    wire_carrier_watch,
+                                                  wire_carrier_unwatch,     wire_carrier_cancel,
+                                                  wire_carrier_progress_ms, wire_carrier_progress_take,
+                                                  wire_carrier_local,       NULL,
+                                                  wire_carrier_close,       wire_carrier_release};
+
+static inline bool wire_carried(void)
+{
+    return getenv("LUASERVE_TEST_CARRIED") != NULL;
+}
+
+#define WIRE_SOCK(w) \
+    (wire_carried() ? (w)->carrier.sock : (w)->s->sock) /* for a test that includes stream_internal.h */
+
+/* ---- the stream ------------------------------------------------------------------------------------------------- */
+
 /* Open the port without a stream. */
 static inline void wire_place_open(wire *w)
 {
@@ -67,7 +163,15 @@ static inline int wire_attach(wire *w, int ours, int theirs)
     w->received = w->sent = w->closed = 0;
     w->s = NULL;
     w->closing = false;
-    const int err = ls_stream_open(w->place.port, w->deadlines, ours, false, NULL, &wire_handler, sizeof w, &w->s);
+    w->carrier = (wire_carrier){.base = {&wire_carrier_type}, .port = w->place.port};
+    int err = LS_OK;
+    if (!wire_carried()) {
+        err = ls_stream_open(w->place.port, w->deadlines, ours, false, NULL, &wire_handler, sizeof w, &w->s);
+    } else if ((err = ls_sock_attach(w->place.port, ours, false, &w->carrier.sock)) < 0) {
+        close(ours);
+    } else {
+        err = ls_stream_open_carried(w->deadlines, &w->carrier.base, NULL, &wire_handler, sizeof w, &w->s);
+    }
     if (err == LS_OK) memcpy(ls_stream_user(w->s), &w, sizeof w);
     return err;
 }
@@ -129,6 +233,7 @@ static inline void wire_disconnect(wire *w)
     if (w->s != NULL && !w->closing) wire_stream_close(w);
     wire_await(w, &w->closed, 1);
     assert_null(w->s);
+    assert_int_equal(w->carrier.released, w->carrier.sock != NULL);
     if (w->theirs >= 0) close(w->theirs);
     w->theirs = -1;
 }

@@ -83,12 +83,12 @@ TEST_IN(wire, w, progress_moves_the_deadline_of_a_send)
     enum { STALL_MS = 600000 };
     ls_stream_send_within(w->s, STALL_MS);
     wire_block_the_send(w); /* a part was sent: progress */
-    assert_int_not_equal(ls_sock_progress_ms(w->s->sock), 0);
+    assert_int_not_equal(ls_sock_progress_ms(WIRE_SOCK(w)), 0);
     look_at_the_send(w);
     assert_int_equal(w->sent, 0);
-    assert_int_equal(atomic_load(&w->s->send_at), (uint32_t)(ls_sock_progress_ms(w->s->sock) + STALL_MS));
+    assert_int_equal(atomic_load(&w->s->send_at), (uint32_t)(ls_sock_progress_ms(WIRE_SOCK(w)) + STALL_MS));
     ls_stream_send_within(w->s, 1); /* no further progress */
-    while (now_ms() <= ls_sock_progress_ms(w->s->sock) + 1) continue;
+    while (now_ms() <= ls_sock_progress_ms(WIRE_SOCK(w)) + 1) continue;
     look_at_the_send(w);
     wire_await(w, &w->sent, 1);
     assert_int_equal(w->sent_err, LS_ETIMEDOUT);

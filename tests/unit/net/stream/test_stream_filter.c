@@ -107,7 +107,7 @@ TEST(an_idle_connection_takes_in_what_is_no_data)
     static const char *const rest[] = {"\x01"
                                        "x",
                                        ""}; /* a byte of data; the end of the socket */
-    for (unsigned n = 0; n < 2; n++) {
+    for (unsigned n = wire_carried() ? 2 : 0; n < 2; n++) { /* with a carrier none is idle */
         filtered t;
         filtered_open(&t);
         ls_thread_ctx *const ctx = &t.w.place.ctx;

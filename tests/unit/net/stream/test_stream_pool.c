@@ -13,12 +13,14 @@ static struct {
     int theirs[STREAMS_MAX];
     int ours; /* of the newest stream */
     unsigned made;
+    bool repeats;
 } at;
 
 static void open_pool(void)
 {
     wire_place_open(&at.w);
     at.made = 0;
+    at.repeats = false;
     assert_int_equal(ls_stream_pool_open(at.w.place.port, &at.pool), LS_OK);
 }
 
@@ -49,7 +51,7 @@ static void put(const char *key, ls_stream *s)
 
 static ls_stream *take(const char *key)
 {
-    return ls_stream_pool_take(&at.w.place.ctx, at.pool, key, strlen(key));
+    return ls_stream_pool_take(&at.w.place.ctx, at.pool, key, strlen(key), at.repeats);
 }
 
 /* The pool has closed our end: the other one reads the end of the stream. */
@@ -116,6 +118,33 @@ TEST(a_stream_that_ended_or_has_bytes_is_not_taken)
     assert_true(is_closed(2) && is_closed(3));
     assert_int_equal(ls_stream_pool_check(at.pool), 0);
     put("k", idle);
+    close_pool();
+}
+
+/* For a request that may be repeated the pool asks the system about a stream only after the port has reported something
+ * of it, or when nothing was ever received on it. */
+TEST(what_the_port_has_reported_decides_for_a_request_that_may_be_repeated)
+{
+    wire *const w = &at.w;
+    open_pool();
+    at.repeats = true;
+    put("k", make());
+    assert_int_equal(shutdown(at.theirs[0], SHUT_WR), 0);
+    assert_null(take("k"));
+    w->s = make();
+    memcpy(ls_stream_user(w->s), &w, sizeof w);
+    wire_recv_pending(w, NULL, LS_BLOCK_SMALL);
+    net_write(at.theirs[1], "data", 4);
+    wire_await(w, &w->received, 1);
+    wire_expect_taken(w, "data");
+    put("k", w->s);
+    assert_int_equal(shutdown(at.theirs[1], SHUT_WR), 0);
+    assert_ptr_equal(take("k"), w->s); /* no thread has taken the event yet */
+    put("k", w->s);
+    wire_pump(w);
+    assert_null(take("k"));
+    assert_true(is_closed(0) && is_closed(1));
+    assert_int_equal(ls_stream_pool_check(at.pool), 0);
     close_pool();
 }
 

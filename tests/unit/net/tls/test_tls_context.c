@@ -118,33 +118,33 @@ TEST_WITH(tls_dir, d, files_that_cannot_be_used_are_named_with_the_reason, tls_d
     const char *broken = tls_write(d, "broken", pem, sizeof pem - 1);
     static const char key_pem[] = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     const char *broken_key = tls_write(d, "broken.key", key_pem, sizeof key_pem - 1);
-    cannot_open_files((ls_tls_cert){missing, NULL, NULL}, LS_ENOENT, "cannot read '%s': not found", missing);
-    cannot_open_files((ls_tls_cert){good.cert, missing, NULL}, LS_ENOENT, "cannot read '%s': not found", missing);
-    cannot_open_files((ls_tls_cert){d->path, NULL, NULL}, LS_EISDIR, "cannot read '%s': is a directory", d->path);
-    cannot_open_files((ls_tls_cert){empty, NULL, NULL}, LS_EINVAL, "'%s' holds no certificate in PEM format", empty);
-    cannot_open_files((ls_tls_cert){text, NULL, NULL}, LS_EINVAL, "'%s' holds no certificate in PEM format", text);
-    cannot_open_files((ls_tls_cert){good.key, NULL, NULL}, LS_EINVAL, "'%s' holds no certificate in PEM format",
+    cannot_open_files((ls_tls_cert){.cert = missing}, LS_ENOENT, "cannot read '%s': not found", missing);
+    cannot_open_files((ls_tls_cert){.cert = good.cert, .key = missing}, LS_ENOENT, "cannot read '%s': not found", missing);
+    cannot_open_files((ls_tls_cert){.cert = d->path}, LS_EISDIR, "cannot read '%s': is a directory", d->path);
+    cannot_open_files((ls_tls_cert){.cert = empty}, LS_EINVAL, "'%s' holds no certificate in PEM format", empty);
+    cannot_open_files((ls_tls_cert){.cert = text}, LS_EINVAL, "'%s' holds no certificate in PEM format", text);
+    cannot_open_files((ls_tls_cert){.cert = good.key}, LS_EINVAL, "'%s' holds no certificate in PEM format",
                       good.key);
-    cannot_open_files((ls_tls_cert){good.cert, NULL, NULL}, LS_EINVAL, "'%s' holds no private key in PEM format",
+    cannot_open_files((ls_tls_cert){.cert = good.cert}, LS_EINVAL, "'%s' holds no private key in PEM format",
                       good.cert);
-    cannot_open_files((ls_tls_cert){good.cert, text, NULL}, LS_EINVAL, "'%s' holds no private key in PEM format",
+    cannot_open_files((ls_tls_cert){.cert = good.cert, .key = text}, LS_EINVAL, "'%s' holds no private key in PEM format",
                       text);
-    cannot_open_files((ls_tls_cert){locked_cert, locked, NULL}, LS_EINVAL,
+    cannot_open_files((ls_tls_cert){.cert = locked_cert, .key = locked}, LS_EINVAL,
                       "the key in '%s' is encrypted and needs a password", locked);
-    cannot_open_files((ls_tls_cert){locked_cert, locked, "wrong"}, LS_EINVAL,
+    cannot_open_files((ls_tls_cert){.cert = locked_cert, .key = locked, .password = "wrong"}, LS_EINVAL,
                       "the password does not open the key in '%s'", locked);
-    cannot_open_files((ls_tls_cert){locked_cert, locked, ""}, LS_EINVAL, "the password does not open the key in '%s'",
+    cannot_open_files((ls_tls_cert){.cert = locked_cert, .key = locked, .password = ""}, LS_EINVAL, "the password does not open the key in '%s'",
                       locked);
     for (int i = 0; i < 2; i++) { /* the same type of key, another one */
         char expected[TLS_WHY];
         const char *key = i == 0 ? other.key : rsa.key;
         snprintf(expected, sizeof expected, "the key in '%s' does not belong to the certificate in '%s'", key,
                  good.cert);
-        cannot_open_files((ls_tls_cert){good.cert, key, NULL}, LS_EINVAL, "%s", expected);
+        cannot_open_files((ls_tls_cert){.cert = good.cert, .key = key}, LS_EINVAL, "%s", expected);
     }
     ls_tls *tls;
     char why[TLS_WHY];
-    const ls_tls_cert cases[] = {{broken, NULL, NULL}, {good.cert, broken_key, NULL}};
+    const ls_tls_cert cases[] = {{.cert = broken}, {.cert = good.cert, .key = broken_key}};
     for (int i = 0; i < 2; i++) {
         const ls_tls_options options = {.server = true, .certs = &cases[i], .cert_count = 1};
         assert_int_equal(ls_tls_open(&options, &tls, why, sizeof why), LS_EINVAL);
@@ -154,13 +154,13 @@ TEST_WITH(tls_dir, d, files_that_cannot_be_used_are_named_with_the_reason, tls_d
     char *zeros = calloc(1, LS_TLS_FILE_BYTES_MAX + 1);
     assert_non_null(zeros);
     tls_write(d, "text", zeros, LS_TLS_FILE_BYTES_MAX);
-    cannot_open_files((ls_tls_cert){text, NULL, NULL}, LS_EINVAL, "'%s' holds no certificate in PEM format", text);
+    cannot_open_files((ls_tls_cert){.cert = text}, LS_EINVAL, "'%s' holds no certificate in PEM format", text);
     tls_write(d, "text", zeros, LS_TLS_FILE_BYTES_MAX + 1);
     free(zeros);
-    cannot_open_files((ls_tls_cert){text, NULL, NULL}, LS_EINVAL, "'%s' is larger than 4 MiB", text);
+    cannot_open_files((ls_tls_cert){.cert = text}, LS_EINVAL, "'%s' is larger than 4 MiB", text);
 
     ls_tls *opened = open_tls(
-        (ls_tls_options){.server = true, .certs = &(ls_tls_cert){locked_cert, locked, "secret"}, .cert_count = 1});
+        (ls_tls_options){.server = true, .certs = &(ls_tls_cert){.cert = locked_cert, .key = locked, .password = "secret"}, .cert_count = 1});
     ls_tls_drop(opened);
     tls_made_free(&made);
 }
@@ -334,7 +334,7 @@ TEST_WITH(tls_dir, d, a_chain_and_the_key_may_be_in_one_file, tls_dir_open())
     FILE *file = fopen(all, "ab");
     assert_int_equal(PEM_write_PrivateKey(file, leaf.key, NULL, NULL, 0, NULL, NULL), 1);
     fclose(file);
-    const ls_tls_cert cert = {all, NULL, NULL};
+    const ls_tls_cert cert = {.cert = all};
     ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.ca = ca});
     const result r = connect_once(client, server, "example.org", false);
     assert_string_equal(r.client_why, "");

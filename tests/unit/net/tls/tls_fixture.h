@@ -141,7 +141,7 @@ static inline ls_tls_cert tls_files(tls_dir *d, const char *name, tls_wish wish,
     snprintf(cert, sizeof cert, "%s.pem", name);
     snprintf(key, sizeof key, "%s.key", name);
     tls_made made = tls_make(wish, issuer);
-    ls_tls_cert files = {tls_write_cert(d, cert, &made, NULL), tls_write_key(d, key, &made, NULL), NULL};
+    ls_tls_cert files = {.cert = tls_write_cert(d, cert, &made, NULL), .key = tls_write_key(d, key, &made, NULL)};
     tls_made_free(&made);
     return files;
 }

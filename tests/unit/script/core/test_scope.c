@@ -18,7 +18,7 @@ static const char *const scopes[LS_SCOPES] = {
 static const char *const waits[LS_WAITS] = {
     /* clang-format off */
     "runs", "`ls.sleep`, `job:wait`", "the next value of a channel", "the same of Redis", "a permit of Redis",
-    "a permit, rows that it reads, a response", "other waits", "work on a thread", "`ls.after`", "`ls.every`",
+    "the same of a channel with a limit, of Redis for a request", "other waits", "work on a thread", "`ls.after`", "`ls.every`",
     "`ls.subscribe`",
     /* clang-format on */
 };
@@ -29,10 +29,8 @@ static enum ls_scope_end expected(enum ls_end_why why, enum ls_scope scope, enum
     const bool task = wait < LS_WAIT_ONCE, message = wait == LS_WAIT_MESSAGE || wait == LS_WAIT_REMOTE,
                of_file = scope == LS_SCOPE_SITE || scope == LS_SCOPE_TIMER;
     switch (why) {
-    case LS_END_CLIENT_LEFT: /* a request, where it waits for what would be lost or has no other use */
-        return scope == LS_SCOPE_REQUEST && (message || wait == LS_WAIT_LEASE || wait == LS_WAIT_RESULT)
-                   ? LS_ENDS_NOW
-                   : LS_ENDS_NEVER;
+    case LS_END_CLIENT_LEFT: /* a request, where it waits for what would be lost */
+        return scope == LS_SCOPE_REQUEST && (message || wait == LS_WAIT_RESULT) ? LS_ENDS_NOW : LS_ENDS_NEVER;
     case LS_END_TIMEOUT: /* each task that waits, but not in an operation */
         return scope != LS_SCOPE_NONE && wait >= LS_WAIT_IDLE && wait <= LS_WAIT_WRITE ? LS_ENDS_NOW : LS_ENDS_NEVER;
     case LS_END_REPLACED: /* what the next site begins again, and what repeats; not that of connections that stay
@@ -135,9 +133,8 @@ static const char first_words[] = "| work of the previous site |";
 /* A row for each scope, a column for each wait: what a reload ends at once, and after drain_timeout. */
 static void write_table(char *out)
 {
-    static const enum ls_wait_for shown[] = {LS_WAIT_IDLE,  LS_WAIT_MESSAGE, LS_WAIT_REMOTE,
-                                             LS_WAIT_LEASE, LS_WAIT_RESULT,  LS_WAIT_WRITE,
-                                             LS_WAIT_ONCE,  LS_WAIT_REPEAT,  LS_WAIT_PUBLISH};
+    static const enum ls_wait_for shown[] = {LS_WAIT_IDLE,  LS_WAIT_MESSAGE, LS_WAIT_REMOTE, LS_WAIT_LEASE,
+                                             LS_WAIT_WRITE, LS_WAIT_ONCE,    LS_WAIT_REPEAT, LS_WAIT_PUBLISH};
     enum { SHOWN = sizeof shown / sizeof shown[0] };
     out += sprintf(out, "%s", first_words);
     for (int n = 0; n < SHOWN; n++) out += sprintf(out, " %s |", waits[shown[n]]);

@@ -159,7 +159,7 @@ typedef struct holder {
     ls_site *site;
     bool waits;      /* a task that waits for an hour stays behind in a state above those of the running threads */
     ls_state *state; /* NULL: it found none */
-    _Atomic bool inside, release, left;
+    _Atomic bool begun, inside, release, left;
 } holder;
 
 static _Atomic unsigned waiting; /* such tasks */
@@ -184,6 +184,7 @@ static void begin_wait(ls_thread_ctx *ctx, ls_state *state)
 static void hold_state(ls_thread_ctx *ctx, ls_op *op)
 {
     holder *h = LS_CONTAINER(op, holder, op);
+    atomic_store(&h->begun, true);
     ls_state *state = h->state = ls_generation_enter_own(&h->site->generation, ctx, "", 0);
     atomic_store(&h->inside, true);
     while (!atomic_load(&h->release)) ls_clock_sleep_ms(1);
@@ -351,6 +352,41 @@ TEST_IN(generations, g, a_state_is_made_when_there_is_memory)
     release(holders, GENERATIONS_THREADS_MAX);
     assert_int_equal(open_states(g), GENERATIONS_THREADS + 1);
     generation_end(g, site, false);
+}
+
+/* Two threads run, and two states are being made: a third one would delay both. On a busy machine the wait may be over
+ * before a state is free. */
+TEST_IN(generations, g, work_takes_a_state_that_is_free_before_others_are_made)
+{
+    static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print }";
+    static holder holders[GENERATIONS_THREADS_MAX];
+    bool entered = false;
+    for (unsigned round = 0; round < 5 && !entered; round++) {
+        ls_site *site = generation_start(g, text);
+        load_site = site->generation.load;
+        site->generation.load = load_later;
+        atomic_fetch_add(&site->generation.loading, GENERATIONS_THREADS - 1);
+        atomic_store(&load_goes_on, false);
+        atomic_store(&loads, 0);
+        for (unsigned n = 0; n < GENERATIONS_THREADS; n++) {
+            hold(g, site, &holders[n], false);
+            await(&holders[n].inside);
+        }
+        hold(g, site, &holders[2], false);
+        while (atomic_load(&loads) == 0) ls_clock_sleep_ms(1);
+        hold(g, site, &holders[3], false);
+        await(&holders[3].begun);
+        for (unsigned ms = 0; atomic_load(&loads) == 1 && ms < 5; ms++)
+            ls_clock_sleep_ms(1); /* it looks for a state */
+        release(holders, 1);
+        while (atomic_load(&loads) == 1 && !atomic_load(&holders[3].inside)) ls_clock_sleep_ms(1);
+        entered = atomic_load(&loads) == 1;
+        atomic_store(&load_goes_on, true);
+        for (unsigned n = 2; n < GENERATIONS_THREADS_MAX; n++) await(&holders[n].inside);
+        release(holders, GENERATIONS_THREADS_MAX);
+        generation_end(g, site, false);
+    }
+    assert_true(entered);
 }
 
 /* While others give their memory back, close it. */

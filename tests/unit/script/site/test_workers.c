@@ -108,7 +108,7 @@ TEST(many_threads_many_states)
         workers_request *r = calloc(1, sizeof *r);
         assert_non_null(r);
         const int len = snprintf(r->head, sizeof r->head, "GET /%u HTTP/1.1\r\nHost: h\r\n\r\n", n);
-        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, &(ls_http1_terms){0}, NULL),
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, &(ls_http_terms){0}, NULL),
                          len);
         r->test = &test;
         r->x.transport = &workers_transport;
@@ -168,7 +168,7 @@ TEST(out_of_memory_ends_only_that_request)
         assert_non_null(r);
         const int len =
             snprintf(r->head, sizeof r->head, "GET /%u?a=b%%20c HTTP/1.1\r\nHost: h\r\n\r\n", expected % 4);
-        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, &(ls_http1_terms){0}, NULL),
+        assert_int_equal(ls_http1_parse(r->head, (size_t)len, 0, &limits, &r->x.head, &(ls_http_terms){0}, NULL),
                          len);
         r->test = &test;
         r->x.transport = &workers_transport;

@@ -3,6 +3,7 @@
 /* sanitizers: asan; no thread starts */
 #include "script/store/topic_fixture.h"
 
+#include "base/clock.h"
 #include "script/memory_fixture.h"
 
 enum { LOG_BYTES = 256 };
@@ -325,6 +326,54 @@ TEST_IN(world, w, the_last_retained_message_goes_to_new_subscribers)
     assert_int_equal(stats_of(w).topics, 1);
 }
 
+static void keep(const world *w, const char *data, unsigned most)
+{
+    const ls_publish_order order = {.topic = "a",
+                                    .topic_len = 1,
+                                    .data = ls_slice_static(data, strlen(data)),
+                                    .text = true,
+                                    .retain = most,
+                                    .numbered = true};
+    assert_int_equal(ls_topics_publish(w->topics, &order), 0);
+}
+
+/* The last ones in their order, with ascending positions as ids; fewer as soon as a message wants fewer. */
+TEST_IN(world, w, several_retained_messages)
+{
+    static const struct {
+        const char *data;
+        unsigned most;
+        const char *expected;
+    } steps[] = {{"1", 3, "1"}, {"2", 3, "12"}, {"3", 3, "123"}, {"4", 3, "234"}, {"5", 4, "2345"}, {"6", 2, "56"},
+                 {"7", 1, "7"}, {"8", 2, "78"}, {"", 2, ""},     {"9", 2, "9"},   {"", 1, ""}};
+    static reader r;
+    uint64_t last = (uint64_t)ls_clock_wall_us();
+    char id[24], data[8];
+    for (size_t n = 0; n < sizeof steps / sizeof *steps; n++) {
+        ls_retained *all = NULL;
+        uint64_t bytes = 0;
+        keep(w, steps[n].data, steps[n].most);
+        reader_open(&r, &w->a);
+        assert_int_equal(ls_topic_subscribe_all(&r.subscriber, "a", 1, &all), LS_OK);
+        unsigned at = 0;
+        for (; all != NULL && at < all->count; at++) {
+            const ls_publication *p = all->at[at];
+            data[at] = *p->data.ptr;
+            assert_int_equal(snprintf(id, sizeof id, "%llu", (unsigned long long)p->position), p->id.len);
+            assert_memory_equal(p->id.ptr, id, p->id.len);
+            assert_true(p->position > (at == 0 ? last - 1 : all->at[at - 1]->position));
+            bytes += LS_TOPIC_MESSAGE_BYTES + 1 + 1 + p->id.len;
+        }
+        data[at] = '\0';
+        assert_string_equal(data, steps[n].expected);
+        assert_int_equal(stats_of(w).retained_bytes, bytes);
+        ls_retained_drop(all);
+        ls_subscriber_end(&r.subscriber);
+    }
+    keep(w, "kept", 3); /* freed with the topics */
+    keep(w, "kept", 3);
+}
+
 /* A block of the pool is not kept for as long as a retained message. */
 TEST_IN(world, w, retained_data_is_copied_and_other_data_is_not)
 {
@@ -528,14 +577,12 @@ TEST_IN(world, w, batches_let_other_work_run)
     }
     assert_int_equal(publish(w->topics, "a", "1"), COUNT);
     assert_int_equal(publish(w->topics, "a", "2"), COUNT);
+    step(&w->net); /* the wake-up of the actor */
     ls_op op = {.done = other_work, .actor = &w->a.actor};
-    ls_port_post(w->net.port, &op, 0); /* behind the wake-up of the actor */
-    while (turns == 0) {
-        ls_packet packet = net_next(&w->net);
-        ls_packet_dispatch(&w->net.ctx, &packet);
-    }
+    ls_port_post(w->net.port, &op, 0);
+    while (turns == 0) step(&w->net);
     for (int n = 0; n < COUNT; n++) expect(&r[n], n < LS_TOPIC_BATCH_SUBSCRIBERS ? "1 2 " : "");
-    assert_int_equal(pump(&w->net), 2);
+    assert_int_equal(pump(&w->net), 2 * 2);
     for (int n = 0; n < COUNT; n++) expect(&r[n], "1 2 ");
 }
 
@@ -550,7 +597,7 @@ TEST(a_batch_has_a_limit_of_deliveries)
         subscribe_fresh(&r, "a");
         for (unsigned n = 0; n < LS_TOPIC_BATCH_DELIVERIES + more; n++)
             assert_int_equal(publish(w.topics, "a", "x"), 1);
-        assert_int_equal(pump(&w.net), 1 + more);
+        assert_int_equal(pump(&w.net), 2 * (1 + more));
         assert_int_equal(r.count, LS_TOPIC_BATCH_DELIVERIES + more);
         assert_int_equal(w.a.flushes, LS_TOPIC_BATCH_DELIVERIES / LS_TOPIC_RUN_MESSAGES + 2 * more);
         world_close(&w);

@@ -105,12 +105,6 @@ static void say(world *w, const char *topic)
     say_long(w, topic, sizeof w->number);
 }
 
-static void step(world *w)
-{
-    const ls_packet packet = net_next(&w->net);
-    ls_packet_dispatch(&w->net.ctx, &packet);
-}
-
 static void expect_all(const listener *l, unsigned first, unsigned last)
 {
     assert_false(l->wrong);
@@ -279,10 +273,10 @@ TEST_IN(world, w, a_message_joins_a_run)
         subscribe(&l[n], "a");
     }
     say(w, "a");
-    step(w);
+    step_batch(&w->net);
     for (int n = 0; n < MANY; n++) assert_int_equal(l[n].got, n < LS_TOPIC_BATCH_SUBSCRIBERS);
     say(w, "a");
-    step(w);
+    step_batch(&w->net);
     (void)pump(&w->net);
     for (int n = 0; n < MANY; n++) {
         expect_all(&l[n], 1, 2);
@@ -300,7 +294,7 @@ TEST_IN(world, w, a_run_ends_for_another_topic)
         subscribe(&l[n], "b");
     }
     say(w, "a");
-    step(w);
+    step_batch(&w->net);
     say(w, "b");
     say(w, "a");
     (void)pump(&w->net);
@@ -320,7 +314,7 @@ TEST_IN(world, w, a_run_ends_when_most_of_its_slots_are_empty)
         subscribe(&l[n], "a");
     }
     say(w, "a");
-    step(w);
+    step_batch(&w->net);
     for (int n = 0; n < ENDED; n++) ls_subscriber_end(&l[n].subscriber);
     say(w, "a");
     (void)pump(&w->net);

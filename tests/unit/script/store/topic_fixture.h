@@ -36,6 +36,19 @@ static inline void place_close(place *p)
     ls_topic_inbox_free(p->inbox);
 }
 
+static inline void step(net_place *net)
+{
+    const ls_packet packet = net_next(net);
+    ls_packet_dispatch(&net->ctx, &packet);
+}
+
+/* Run a batch of an inbox: its operation lets the packets that wait pass, and then follows. */
+static inline void step_batch(net_place *net)
+{
+    step(net);
+    step(net);
+}
+
 /* Handle packets until there are none. Returns their number. */
 static inline unsigned pump(net_place *net)
 {

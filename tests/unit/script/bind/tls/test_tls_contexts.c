@@ -66,13 +66,15 @@ static ls_tls *get(ls_tls_contexts *contexts, const ls_tls_options *options)
 
 TEST(equal_options_share_a_context)
 {
-    static const ls_tls_cert certs[] = {{"c", NULL, NULL}, {"c", "k", NULL}, {"c", "k", "p"}, {"ck", "", "p"}};
+    static const ls_tls_cert certs[] = {{.cert = "c"}, {.cert = "c", .key = "k"}, {.cert = "c", .key = "k", .password = "p"},
+                                        {.cert = "ck", .key = "", .password = "p"}, {.supplied = "c"}};
     static const ls_tls_options all[] = {
         /* clang-format off */
         {.insecure = false}, {.insecure = true}, {.ca = "a"}, {.ca = ""}, {.ca = "ab"}, {.min = "a"},
         {.ciphers = "a"}, {.alpn = "a"}, {.ca = "a", .min = "b"}, {.ca = "a=b"},
         {.certs = &certs[0], .cert_count = 1}, {.certs = &certs[1], .cert_count = 1},
         {.certs = &certs[2], .cert_count = 1}, {.certs = &certs[3], .cert_count = 1},
+        {.certs = &certs[4], .cert_count = 1},
         {.server = true, .certs = &certs[0], .cert_count = 1},
         {.server = true, .certs = &certs[0], .cert_count = 2},
         {.server = true, .certs = &certs[1], .cert_count = 2},

@@ -1,0 +1,55 @@
+-- health.lua - app:health: what a balancer asks before it sends requests.
+
+local core = require "luaserve.core"
+local options = require "luaserve.options"
+local usage = require "luaserve.usage"
+
+local pcall, tostring = pcall, tostring -- a site may replace the globals
+
+local health = {}
+
+local health_options = {
+  ready = true, -- fun(): boolean, string? - whether the site can serve, such as that its database answers; and why not
+}
+health.calls = { ["app:health"] = { health_options, optional = true, listed = true } } -- HealthOptions
+
+-- handlers(given, ...) -> the handlers for the state of the server and for "live". Raises for the options of app:health.
+function health.handlers(given, ...)
+  local _, own = options.only("app:health", health.calls["app:health"], '("/health", { ready = fn })', given, ...)
+  local ready = own.ready
+  if ready ~= nil then usage.check(ready, "function", "app:health: ready must be a function") end
+  local said -- what the log has
+
+  local function report(why)
+    if why ~= said then core.log("warn", "app:health: not ready: " .. why) end
+    said = why
+  end
+
+  -- state() -> nil: ready; or the word, and the reason
+  local function state()
+    local server = core.readiness()
+    if server ~= "ready" then return server end
+    if not ready then return nil end
+    local ok, is_ready, why = pcall(ready)
+    if ok and is_ready then
+      said = nil
+      return nil
+    end
+    report(tostring(ok and (why or "ready returned " .. tostring(is_ready)) or is_ready))
+    return "not ready"
+  end
+
+  local function respond_state(_, res)
+    local word = state()
+    res:header("Cache-Control", "no-store")
+    return word and 503 or 200, (word or "ready") .. "\n"
+  end
+
+  local function respond_live(_, res)
+    res:header("Cache-Control", "no-store")
+    return "live\n"
+  end
+  return respond_state, respond_live
+end
+
+return health

@@ -1,0 +1,186 @@
+/* successor_posix.c - see successor.h. posix_spawn: the other threads of this process continue meanwhile. */
+#define _GNU_SOURCE
+#include "base/os/successor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/os/sd_notify.h"
+
+enum { FIRST = 3, LINE_BYTES_MAX = 1 << 21, WORDS_MAX = 1 << 16, END_MS = 2000, OWN_MAX = 8 };
+
+extern char **environ;
+
+/* The command line of this process, its words as a list that ends with NULL; free both. */
+static char **command_line(char **text)
+{
+    size_t used = 0, words = 0;
+    char **argv = calloc(WORDS_MAX + 1, sizeof *argv);
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    *text = malloc(LINE_BYTES_MAX + 1);
+    if (file != NULL && *text != NULL) used = fread(*text, 1, LINE_BYTES_MAX, file);
+    if (file != NULL) (void)fclose(file);
+    if (argv != NULL && used > 0) {
+        (*text)[used] = '\0';
+        for (char *at = *text; at < *text + used && words < WORDS_MAX; at += strlen(at) + 1) argv[words++] = at;
+        return argv;
+    }
+    free(argv);
+    return NULL;
+}
+
+/* The environment of this process and `own`; free it. */
+static char **environment(char *const own[OWN_MAX])
+{
+    size_t count = 0, used = 0;
+    while (environ[count] != NULL) count++;
+    char **all = calloc(count + OWN_MAX + 1, sizeof *all);
+    if (all == NULL) return NULL;
+    for (size_t n = 0; n < count; n++) all[used++] = environ[n];
+    for (size_t n = 0; n < OWN_MAX && own[n] != NULL; n++) all[used++] = own[n];
+    return all;
+}
+
+/* Descriptors of this process at numbers that the new process does not use, so that its order can be made one by one.
+ * Returns an errno. */
+static int duplicate(const intptr_t *sockets, unsigned count, int channel, int *high)
+{
+    for (unsigned n = 0; n <= count; n++) {
+        const int fd = n < count ? (int)sockets[n] : channel;
+        if ((high[n] = fcntl(fd, F_DUPFD_CLOEXEC, FIRST + (int)count + 1)) >= 0) continue;
+        const int err = errno;
+        while (n > 0) (void)close(high[--n]);
+        return err;
+    }
+    return 0;
+}
+
+/* Returns an errno. */
+static int spawn(char *const *argv, char *const *env, const int *high, unsigned count, int *pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    pid_t started;
+    sigset_t none;
+    sigemptyset(&none);
+    int err = posix_spawn_file_actions_init(&actions);
+    if (err != 0) return err;
+    if ((err = posix_spawnattr_init(&attributes)) != 0) goto fail_actions;
+    (void)posix_spawnattr_setsigmask(&attributes, &none);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    for (unsigned n = 0; n <= count && err == 0; n++)
+        err = posix_spawn_file_actions_adddup2(&actions, high[n], FIRST + (int)n);
+    if (err == 0) err = posix_spawn_file_actions_addclosefrom_np(&actions, FIRST + (int)count + 1);
+    if (err == 0) err = posix_spawnp(&started, argv[0], &actions, &attributes, argv, env);
+    if (err == 0) *pid = (int)started;
+    (void)posix_spawnattr_destroy(&attributes);
+fail_actions:
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return err;
+}
+
+int ls_successor_start(const intptr_t *sockets, unsigned count, const char *names, ls_successor *out, char *why,
+                       size_t why_bytes)
+{
+    int ends[2], err = ENOMEM;
+    char *text = NULL, number[32], channel[40], sd[3][LS_SD_VARIABLE_BYTES], *own[OWN_MAX] = {number, NULL, channel};
+    int *high = calloc((size_t)count + 1, sizeof *high);
+    char **argv = command_line(&text), **env = NULL;
+    (void)snprintf(number, sizeof number, "LISTEN_FDS=%u", count);
+    (void)snprintf(channel, sizeof channel, "LUASERVE_UPGRADE=%u", FIRST + count);
+    const unsigned told = ls_sd_variables(sd);
+    for (unsigned n = 0; n < told; n++) own[3 + n] = sd[n];
+    if (high == NULL || argv == NULL || asprintf(&own[1], "LISTEN_FDNAMES=%s", names) < 0 ||
+        (env = environment(own)) == NULL)
+        goto end;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
+        err = errno;
+        goto end;
+    }
+    if ((err = duplicate(sockets, count, ends[1], high)) == 0) {
+        err = spawn(argv, env, high, count, &out->pid);
+        for (unsigned n = 0; n <= count; n++) (void)close(high[n]);
+    }
+    (void)close(ends[1]);
+    out->channel = ends[0];
+    if (err != 0) (void)close(ends[0]);
+end:
+    if (err != 0)
+        (void)snprintf(why, why_bytes, "cannot %s %s: %s", argv != NULL ? "start" : "read",
+                       argv != NULL ? argv[0] : "/proc/self/cmdline", strerror(err));
+    free(env);
+    free(own[1]);
+    free(argv);
+    free(text);
+    free(high);
+    return err != 0 ? ls_err_from_errno(err) : LS_OK;
+}
+
+void ls_successor_is_main(const ls_successor *s, bool back)
+{
+    const pid_t pid = back ? getpid() : s->pid;
+    ls_sd_tell_main((long)pid);
+    if (getenv("LUASERVE_PROCESS_1") != NULL && getppid() == 1) /* see main_posix.c */
+        (void)sigqueue(1, SIGRTMIN, (union sigval){.sival_int = (int)pid});
+}
+
+void ls_successor_end(ls_successor *s, char *how, size_t how_bytes)
+{
+    int status = 0;
+    pid_t ended = 0;
+    ls_successor_leave(s);
+    for (int ms = 0; ms < END_MS && (ended = waitpid(s->pid, &status, WNOHANG)) == 0; ms += 10) {
+        if (ms == 10) (void)kill(s->pid, SIGTERM); /* it may be about to end by itself */
+        (void)poll(NULL, 0, 10);
+    }
+    if (ended == 0) {
+        (void)kill(s->pid, SIGKILL);
+        while ((ended = waitpid(s->pid, &status, 0)) < 0 && errno == EINTR) continue;
+    }
+    if (ended < 0)
+        (void)snprintf(how, how_bytes, "an unknown status");
+    else if (WIFEXITED(status))
+        (void)snprintf(how, how_bytes, "exit status %d", WEXITSTATUS(status));
+    else
+        (void)snprintf(how, how_bytes, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
+void ls_successor_leave(ls_successor *s)
+{
+    if (s->channel >= 0) (void)close(s->channel);
+    s->channel = -1;
+}
+
+bool ls_predecessor_open(ls_successor *out)
+{
+    const char *text = getenv("LUASERVE_UPGRADE");
+    *out = (ls_successor){.channel = text != NULL ? (int)strtol(text, NULL, 10) : -1};
+    (void)unsetenv("LUASERVE_UPGRADE");
+    if (out->channel < FIRST || fcntl(out->channel, F_SETFD, FD_CLOEXEC) < 0) out->channel = -1;
+    return out->channel >= 0;
+}
+
+int ls_successor_receive(const ls_successor *s, char text[LS_SUCCESSOR_TEXT_BYTES], unsigned ms)
+{
+    struct pollfd ready = {.fd = s->channel, .events = POLLIN};
+    if (poll(&ready, 1, (int)ms) <= 0) return LS_ETIMEDOUT;
+    const ssize_t bytes = recv(s->channel, text, LS_SUCCESSOR_TEXT_BYTES - 1, 0);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    return bytes > 0 ? (int)bytes : 0;
+}
+
+void ls_successor_send(const ls_successor *s, const char *text)
+{
+    const size_t bytes = strlen(text);
+    (void)!send(s->channel, text, bytes < LS_SUCCESSOR_TEXT_BYTES ? bytes : LS_SUCCESSOR_TEXT_BYTES - 1, MSG_NOSIGNAL);
+}

@@ -1,0 +1,358 @@
+/* look.c - core.look: what the server does now, for the status page and `luaserve top`.
+ *
+ *     core.look() --> looks + 1 --> each state is posted a step --> `look` below: what its tasks wait for
+ *                               \--> the watchdog asks stalled threads --> ls_look_place: the line that runs
+ *
+ * A look returns the answers to the looks before, because a state that computes answers late or never; a caller looks
+ * once a second. The answers are JSON, so that they pass from one state to another as bytes.
+ *
+ * Threads: an answer is written by the thread of its state, a place by its thread; both are read under the mutex. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/shared.h"
+#include "script/bind/bind_aux.h"
+#include "script/bind/http/http_task.h"
+#include "script/bind/operating/look.h"
+#include "script/bind/http/req.h"
+#include "script/core/wait.h"
+
+enum { TASKS_MAX = 40 /* of an answer */, THREADS_MAX = 1024, LINE_BYTES = 80 };
+
+typedef struct place { /* of a thread */
+    uint64_t run;      /* it is the place of this run; 0: of none */
+    unsigned state;
+    char what[LS_REQUEST_NAME_BYTES], line[LINE_BYTES];
+} place;
+
+typedef struct answer { /* of a state */
+    ls_node node;
+    size_t len;
+    char *text; /* an array in JSON; NULL: none yet */
+} answer;
+
+typedef struct look_common {
+    ls_mutex mutex; /* guards the rest */
+    ls_node answers;
+    place *places; /* one for each thread, made by the first look; NULL: none */
+    ls_worker_look workers[THREADS_MAX];
+} look_common;
+
+typedef struct look_data { /* of a state */
+    answer *own;           /* NULL: none yet */
+} look_data;
+
+static look_common *common_of(const ls_state *state)
+{
+    return ls_runtime_own(ls_state_runtime(state), LS_SLOT_look);
+}
+
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
+
+/* Push what the task waits for: { what=, scope=, client=, line=, for_s= }. false: it is one of luaserve itself. */
+static bool push_task(lua_State *L, const ls_task *task)
+{
+    const ls_request *r = task->client;
+    char line[LINE_BYTES + LS_SHARED_NAME_BYTES_MAX + 40], name[LS_REQUEST_NAME_BYTES];
+    lua_createtable(L, 0, 5);
+    ls_task_line(task->co, line, LINE_BYTES);
+    const bool own = line[0] == '\0' || strncmp(line, "repl:", 5) == 0;
+    ls_wait_describe(task, line + strlen(line), sizeof line - LINE_BYTES);
+    ls_set_text(L, "line", line);
+    ls_set_text(L, "scope", ls_scope_name((enum ls_scope)task->scope));
+    if (r == NULL || r->x == NULL) return !own;
+    ls_request_log_name(r->x, name);
+    ls_set_text(L, "what", name);
+    ls_request_push_ip(L, r);
+    lua_setfield(L, -2, "client");
+    const uint64_t from_ns = ls_request_began_ns(r, task);
+    if (from_ns == 0) return true;
+    lua_pushnumber(L, (double)(ls_clock_ns() - from_ns) / 1e9);
+    lua_setfield(L, -2, "for_s");
+    return true;
+}
+
+static int answer_main(lua_State *L)
+{
+    ls_state *state = lua_touserdata(L, 1);
+    look_data *data = ls_state_data(state, LS_SLOT_look);
+    look_common *common = common_of(state);
+    lua_Integer count = 0;
+    size_t len;
+    ls_push_function(L, "luaserve.json", "encode");
+    lua_createtable(L, TASKS_MAX, 0);
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
+        if (!task->waiting || count == TASKS_MAX) continue;
+        if (push_task(L, task))
+            lua_rawseti(L, -2, ++count);
+        else
+            lua_pop(L, 1);
+    }
+    if (count == 0) lua_pop(L, 2);
+    if (count > 0) lua_call(L, 1, 1);
+    const char *text = count > 0 ? lua_tolstring(L, -1, &len) : "[]";
+    if (count == 0) len = 2;
+    if (data->own == NULL) {
+        if ((data->own = calloc(1, sizeof *data->own)) == NULL) return 0;
+        ls_mutex_lock(&common->mutex);
+        ls_list_push(&common->answers, &data->own->node);
+        ls_mutex_unlock(&common->mutex);
+    }
+    char *copy = malloc(len + 1);
+    if (copy == NULL) return 0;
+    memcpy(copy, text, len + 1);
+    ls_mutex_lock(&common->mutex);
+    free(data->own->text);
+    data->own->text = copy;
+    data->own->len = len;
+    ls_mutex_unlock(&common->mutex);
+    return 0;
+}
+
+static void look_state(ls_thread_ctx *ctx, ls_state *state)
+{
+    (void)ls_state_protected(state, ctx, answer_main, state);
+}
+
+static void look_free(ls_state *state)
+{
+    look_data *data = ls_state_data(state, LS_SLOT_look);
+    look_common *common = common_of(state);
+    if (data->own == NULL) return;
+    ls_mutex_lock(&common->mutex);
+    ls_list_remove(&data->own->node);
+    ls_mutex_unlock(&common->mutex);
+    free(data->own->text);
+    free(data->own);
+    data->own = NULL;
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+/* Inside the hook of a run, on its thread. */
+void ls_look_place(lua_State *L, ls_state *state, uint64_t run, unsigned thread)
+{
+    look_common *common = common_of(state);
+    const ls_task *task = state->current;
+    const ls_request *r = task != NULL ? task->client : NULL;
+    char what[LS_REQUEST_NAME_BYTES], line[LINE_BYTES];
+    (void)snprintf(what, sizeof what, "%s", task != NULL ? ls_scope_name((enum ls_scope)task->scope) : "");
+    if (r != NULL && r->x != NULL) ls_request_log_name(r->x, what);
+    ls_task_line(L, line, sizeof line);
+    ls_mutex_lock(&common->mutex);
+    if (common->places != NULL && thread < THREADS_MAX) {
+        place *p = &common->places[thread];
+        *p = (place){.run = run, .state = state->index + 1};
+        memcpy(p->what, what, sizeof what);
+        memcpy(p->line, line, sizeof line);
+    }
+    ls_mutex_unlock(&common->mutex);
+}
+
+/* ---- core.look --------------------------------------------------------------------------------------------------- */
+
+static void post_steps(ls_generation *generation, void *user)
+{
+    (void)user;
+    ls_states_look(generation);
+}
+
+typedef struct state_row {
+    unsigned state, running[LS_SCOPES];
+    size_t bytes;
+    bool in_use, previous;
+} state_row;
+typedef struct state_rows {
+    unsigned count;
+    state_row at[THREADS_MAX];
+} state_rows;
+
+static void collect_states(ls_generation *generation, void *user)
+{
+    state_rows *rows = user;
+    const unsigned count = atomic_load(&generation->state_count);
+    for (unsigned n = 0; n < count && rows->count < THREADS_MAX; n++) {
+        ls_state *state = atomic_load(&generation->states[n]);
+        if (state == NULL || atomic_load(&state->closed)) continue;
+        state_row *row = &rows->at[rows->count++];
+        *row = (state_row){.state = n + 1,
+                           .bytes = atomic_load_explicit(&state->bytes_live, memory_order_relaxed),
+                           .in_use = atomic_load_explicit(&state->actor.held, memory_order_relaxed) != 0,
+                           .previous = ls_generation_retired(generation) != 0};
+        ls_state_add_running(state, row->running);
+    }
+}
+
+static void set_number(lua_State *L, const char *name, lua_Number value)
+{
+    if (value == (lua_Number)(lua_Integer)value)
+        lua_pushinteger(L, (lua_Integer)value);
+    else
+        lua_pushnumber(L, value);
+    lua_setfield(L, -2, name);
+}
+
+/* A field of the table below the top, to which what follows adds rows. */
+static void begin_list(lua_State *L, const char *name)
+{
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, name);
+}
+
+static void push_states(lua_State *L, ls_runtime *runtime)
+{
+    state_rows *rows = lua_newuserdatauv(L, sizeof *rows, 0);
+    rows->count = 0;
+    ls_runtime_each(runtime, collect_states, rows);
+    lua_insert(L, -2);
+    begin_list(L, "states");
+    for (unsigned n = 0; n < rows->count; n++) {
+        const state_row *row = &rows->at[n];
+        lua_createtable(L, 0, 8);
+        set_number(L, "state", row->state);
+        set_number(L, "bytes", (lua_Number)row->bytes);
+        set_number(L, "requests", row->running[LS_SCOPE_REQUEST]);
+        set_number(L, "websockets", row->running[LS_SCOPE_WEBSOCKET]);
+        set_number(L, "timers", row->running[LS_SCOPE_TIMER]);
+        set_number(L, "jobs", row->running[LS_SCOPE_JOB] + row->running[LS_SCOPE_SITE] + row->running[LS_SCOPE_BATCH]);
+        lua_pushboolean(L, row->previous);
+        lua_setfield(L, -2, "previous");
+        lua_pushboolean(L, row->in_use);
+        lua_setfield(L, -2, "in_use");
+        lua_rawseti(L, -2, n + 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* The places are copied under the mutex, where nothing may raise. */
+static void push_threads(lua_State *L, ls_runtime *runtime, look_common *common)
+{
+    const ls_site_host *host = runtime->host;
+    place *p = lua_newuserdatauv(L, sizeof *p, 0);
+    ls_mutex_lock(&common->mutex);
+    const unsigned count = host != NULL && host->threads != NULL ? host->threads(host->server, common->workers, THREADS_MAX) : 0;
+    ls_mutex_unlock(&common->mutex);
+    lua_insert(L, -2);
+    begin_list(L, "threads");
+    for (unsigned n = 0; n < count; n++) {
+        const uint64_t run = n < runtime->cpu_count ? atomic_load_explicit(&runtime->cpus[n].run, memory_order_relaxed) : 0;
+        ls_mutex_lock(&common->mutex);
+        const ls_worker_look worker = common->workers[n];
+        *p = common->places[n];
+        ls_mutex_unlock(&common->mutex);
+        lua_createtable(L, 0, 6);
+        set_number(L, "thread", n + 1);
+        lua_pushboolean(L, !worker.inside);
+        lua_setfield(L, -2, "idle");
+        lua_pushboolean(L, run != 0);
+        lua_setfield(L, -2, "lua");
+        set_number(L, "for_s", worker.ms / 1e3);
+        if (run != 0 && p->run == run) {
+            ls_set_text(L, "what", p->what);
+            ls_set_text(L, "line", p->line);
+            set_number(L, "state", p->state);
+        }
+        lua_rawseti(L, -2, n + 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* The answers, one text; its userdata stays on the stack below the table. */
+static void push_tasks(lua_State *L, look_common *common)
+{
+    size_t room = 0, used;
+    char *text = NULL;
+    for (;;) { /* until the room suffices */
+        used = 0;
+        ls_mutex_lock(&common->mutex);
+        LS_LIST_EACH (const answer, a, &common->answers, node) {
+            if (a->len <= 2) continue;
+            if (used + a->len + 1 <= room) memcpy(text + used, a->text, a->len);
+            if (used + a->len + 1 <= room) text[used + a->len] = '\n';
+            used += a->len + 1;
+        }
+        ls_mutex_unlock(&common->mutex);
+        if (used <= room) break;
+        room = used + used / 4;
+        text = lua_newuserdatauv(L, room, 0);
+        lua_insert(L, -2);
+    }
+    lua_pushlstring(L, text != NULL ? text : "", used);
+    lua_setfield(L, -2, "tasks");
+}
+
+static void push_errors(lua_State *L, ls_log_kept *kept)
+{
+    ls_log_kept *copy = lua_newuserdatauv(L, sizeof *copy, 0);
+    lua_insert(L, -2);
+    begin_list(L, "errors");
+    if (kept == NULL) return;
+    ls_mutex_lock(&kept->mutex);
+    copy->count = kept->count;
+    memcpy(copy->at, kept->at, sizeof copy->at);
+    ls_mutex_unlock(&kept->mutex);
+    for (uint32_t n = copy->count, row = 1; n > 0 && row <= LS_LOG_KEPT; n--, row++) {
+        lua_createtable(L, 0, 3);
+        set_number(L, "number", n);
+        set_number(L, "at", (lua_Number)copy->at[n % LS_LOG_KEPT].at_us / 1e6);
+        lua_pushlstring(L, copy->at[n % LS_LOG_KEPT].text, copy->at[n % LS_LOG_KEPT].len);
+        lua_setfield(L, -2, "text");
+        lua_rawseti(L, -2, row);
+    }
+    lua_pop(L, 1);
+}
+
+/* core.look() -> { threads =, states =, errors = lists, tasks = text }
+ * What runs and waits now, and the last errors, the youngest first. A line of `tasks` is an array in JSON. */
+static int core_look(lua_State *L)
+{
+    const ls_state *state = ls_state_of(L);
+    ls_runtime *runtime = ls_state_runtime(state);
+    look_common *common = common_of(state);
+    lua_settop(L, 0);
+    luaL_checkstack(L, 40, NULL);
+    if (state->port == NULL) return luaL_error(L, "not while the site loads");
+    ls_mutex_lock(&common->mutex);
+    if (common->places == NULL) common->places = calloc(THREADS_MAX, sizeof *common->places);
+    const bool made = common->places != NULL;
+    ls_mutex_unlock(&common->mutex);
+    if (!made) return luaL_error(L, "not enough memory");
+    atomic_fetch_add(&runtime->looks, 1);
+    ls_runtime_each(runtime, post_steps, NULL);
+    lua_newtable(L);
+    push_states(L, runtime);
+    push_threads(L, runtime, common);
+    push_tasks(L, common);
+    push_errors(L, runtime->host != NULL ? runtime->host->errors : NULL);
+    return 1;
+}
+
+/* ---- the module --------------------------------------------------------------------------------------------------- */
+
+static int common_open(void *own)
+{
+    look_common *common = own;
+    ls_mutex_open(&common->mutex);
+    ls_node_init(&common->answers);
+    return LS_OK;
+}
+
+static void common_close(void *own)
+{
+    look_common *common = own;
+    free(common->places);
+    ls_mutex_close(&common->mutex);
+}
+
+static const luaL_Reg functions[] = {{"look", core_look}, {NULL, NULL}};
+static const ls_module_common common = {.bytes = sizeof(look_common), .open = common_open, .close = common_close};
+const ls_module ls_look_module = {.name = "look",
+                                  .bytes = sizeof(look_data),
+                                  .functions = functions,
+                                  .look = look_state,
+                                  .free = look_free,
+                                  .common = &common};

@@ -1,0 +1,6 @@
+-- access_log.lua - hello with and without an access log: the site of the section access-log.   luaserve access_log.lua PORT [FILE]
+local ls = require "luaserve"
+local port, file = ...
+local app = ls.app()
+app:get("/", function() return "hello, world\n" end)
+ls.listen("127.0.0.1:" .. port, app, { access_log = file })

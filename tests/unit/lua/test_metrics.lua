@@ -1,0 +1,35 @@
+-- The page of the metrics has the tables of series that the modules have.
+local check = require "check"
+local metrics = require "luaserve.metrics"
+
+local here = debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or "."
+local tests = {}
+
+local function rows_of_page()
+  local rows = {}
+  for line in io.lines(here .. "/../../../lua/docs/reference/metrics.md") do
+    local name, kind, rest = line:match("^| `([%w_]+)` | (%l+) | (.*) |$")
+    if name and (kind == "counter" or kind == "gauge" or kind == "histogram") then
+      rows[name] = { kind, rest:match("([^|]*)$"):gsub("^ ", ""), rest:match("^`([%w_]+)` |") }
+    end
+  end
+  return rows
+end
+
+function tests.the_page_has_each_series_once()
+  local page, count = rows_of_page(), 0
+  local function compare(name, kind, help, stat)
+    count = count + 1
+    check.equal({ name, page[name] and page[name][1], page[name] and page[name][2] }, { name, kind, help })
+    if stat then check.equal({ name, page[name][3] }, { name, stat }) end
+    page[name] = nil
+  end
+  for _, row in ipairs(require "luaserve.metric_table") do compare("luaserve_" .. row[2], row[3], row[4], row[1]) end
+  for _, list in ipairs { metrics.request_families, metrics.object_families, metrics.process_families, metrics.certificate_families,
+    { metrics.queue_jobs, metrics.dropped } } do
+    for _, family in ipairs(list) do compare(family[1], family[2], family[3]) end
+  end
+  check.equal({ count > 60, next(page) }, { true, nil })
+end
+
+return tests
