@@ -45,7 +45,7 @@ import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
 from harness.postgres import MISSING, Postgres
-from harness import (LUASERVE, ROOT, SANITIZER, SLOW, WAIT, Closed, Conn, Server, in_parallel, read_text, request, write_text)
+from harness import (LUASERVE, ROOT, SANITIZER, WAIT, Closed, Conn, Server, in_parallel, read_text, request, write_text)
 
 BUILD = os.path.dirname(LUASERVE)
 DEFAULT_SITE = """local ls = require "luaserve"
@@ -118,8 +118,6 @@ class Ports:
 # luaserve with a site, in the foreground or not; not luaserve stress, --check, --help, --version
 SERVES = re.compile(r"(?:^|[;&|]\s*)(?:\S*/)?luaserve\s+(?!stress\b)(?!.*--(?:check|help|version)\b)(?:dev\s+)?"
                     r"(?:--[\w-]+(?:=\S+|\s+\S+)\s+)*(\S+\.lua)\b")
-
-PRINTS_WITHIN = 5.0 * SLOW  # seconds from when it serves to the last line that the page shows
 
 
 def commands_of(block):
@@ -194,7 +192,7 @@ class Command:
         while (status := self.ended()) is None:
             if not ready and self.stays:
                 ready = not self.serves or os.path.exists(self.run.started) or "listening on" in self.output()
-                deadline = time.monotonic() + PRINTS_WITHIN if ready else deadline
+                deadline = time.monotonic() + WAIT if ready else deadline
             if ready and self.as_expected(more=True):
                 self.stayed = True
                 return None

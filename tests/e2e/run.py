@@ -1,6 +1,6 @@
 """Run the end-to-end tests, several modules at a time.
 
-    tests/e2e/run.py [-j N] [--again] [--slowest N] [MODULE...]     default: all modules test_*.py
+    tests/e2e/run.py [-j N] [--slowest N] [MODULE...]     default: all modules test_*.py
 
 Each module runs in a process of its own. When it ends, one line gives its result; the output of a module with a failed
 test follows. The names and reasons of skipped tests come last, those that belong to another system first. Exit status: 1
@@ -178,12 +178,11 @@ def all_modules():
 def main():
     parser = argparse.ArgumentParser(description="Run the end-to-end tests, several modules at a time.")
     parser.add_argument("-j", "--jobs", type=int, default=system.processors() + 1, help="modules at a time (processors + 1)")
-    parser.add_argument("--again", action="store_true", help="run each failed module a second time, alone; both results are shown")
     parser.add_argument("modules", metavar="MODULE", nargs="*")
     parser.add_argument("--slowest", metavar="N", type=int, default=0, help="list the N slowest tests")
     args = parser.parse_args()
 
-    tests, skipped, failed, unsteady, slowest, times = 0, [], [], [], [], {}
+    tests, skipped, failed, slowest, times = 0, [], [], [], {}
     modules = args.modules or all_modules()
 
     def show(name, seconds, result, output):
@@ -209,12 +208,6 @@ def main():
                 skipped += result["skipped"]
                 slowest += result["seconds"]
     keep_seconds(times)
-    if args.again and failed:
-        with runner.prefixes:
-            for name in list(failed):
-                if show(*runner.run_module(name)):
-                    failed.remove(name)
-                    unsteady.append(name)
     # Waits for it, so that the processor time of the modules counts as ours.
     multiprocessing.forkserver._forkserver._stop()  # pylint: disable=protected-access
     for took, test in sorted(slowest, reverse=True)[:args.slowest]:
@@ -224,8 +217,7 @@ def main():
         print(f"{'skipped ' if not reason.startswith(OTHER_SYSTEM) else ''}{name}: {reason}")
     others = f", {len(other_system)} more belong to another system" if other_system else ""
     print(f"{tests - len(other_system)} tests, {len(skipped) - len(other_system)} skipped{others}"
-          + "".join(f"; {what}: {', '.join(sorted(names))}"
-                    for what, names in (("passed only the second time", unsteady), ("FAILED", failed)) if names))
+          + (f"; FAILED: {', '.join(sorted(failed))}" if failed else ""))
     return 1 if failed else 0
 
 

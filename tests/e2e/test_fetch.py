@@ -23,7 +23,7 @@ from harness.tls import certificate, openssl
 # Each line of a connection to the second listener is Lua code; the server sends back its results.
 SITE = r"""
 local ls = require "luaserve"
-ls.config { threads = 2 }
+ls.config { threads = 2, max_cpu = 600 }
 local app = ls.app()
 app:get("/hello", function() return "hello, world\n" end)
 app:any("/echo", function(req) return { method = req.method, target = req.target, type = req:header("content-type"),
@@ -627,7 +627,7 @@ class Streams(FetchCase):
             'local a = ls.fetch(site .. "/bytes/100", { stream = true, max_body = 99 }) return select(2, a:body())'))
 
     def test_a_large_body_needs_little_memory(self):
-        self.assertEqual(self.run_lua('local n = 0 local a = ls.fetch(site .. "/bytes/60000000", { stream = true }) '
+        self.assertEqual(self.run_lua('local n = 0 local a = ls.fetch(site .. "/bytes/60000000", { stream = true, timeout = 600 }) '
                                       'for piece in a:chunks() do n = n + #piece end return n'),
                          "true|60000000")
 

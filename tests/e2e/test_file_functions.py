@@ -29,7 +29,7 @@ app:get("/read/:name", function(req) return assert(ls.file.read(req.params.name)
 app:post("/write/:name", function(req) return tostring(assert(ls.file.write(req.params.name, req:buffer()))) end)
 app:post("/append/:name", function(req) return tostring(assert(ls.file.write(req.params.name, req:body(), { append = true }))) end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = app }
-ls.config{ threads = 2, max_cpu = 1 }
+ls.config{ threads = 2, max_cpu = 600 }
 """
 
 
@@ -59,7 +59,7 @@ class Files(E2E):
     def run_lua(self, code):
         """The results of pcall with the snippet."""
         response = self.ask("POST", "/", body=code.encode())
-        self.assertEqual(response.status, 200, response.text)
+        self.assertEqual(response.status, 200, response.text + self.server.log())
         return json.loads(response.body)
 
     def returns(self, code, *values):

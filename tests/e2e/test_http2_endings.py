@@ -10,7 +10,7 @@ import subprocess
 import threading
 import unittest
 
-from harness import E2E, SLOW, WAIT, Closed, app_site, beside, repeats
+from harness import E2E, SANITIZER, WAIT, Closed, app_site, beside, repeats
 from harness import http2 as h
 from harness.http2 import H2
 
@@ -77,7 +77,7 @@ class Endings(E2E):
 
         def load():
             while not stop.is_set():
-                done = subprocess.run(["h2load", "-n", "1000" if SLOW else "10000", "-c4", "-m100", url + "/", url + "/slow"],
+                done = subprocess.run(["h2load", "-n", "1000" if SANITIZER else "10000", "-c4", "-m100", url + "/", url + "/slow"],
                                       capture_output=True, text=True, timeout=WAIT)
                 runs.append(done.stdout)
 

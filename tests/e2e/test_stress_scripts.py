@@ -335,7 +335,7 @@ return { connections = 1, requests = 3,
 
         ran = stress("hang.lua", self.small(handle).url, files={"hang.lua": """
 local much = ("x"):rep(16 << 20)
-return { connections = 6, duration = "3s", thresholds = { "errors == 0" },
+return { connections = 6, duration = "10s", thresholds = { "errors == 0" },
   scenario = function(vu, sock)
     if vu.iteration == 1 then sock:send("echo\\n") return vu:check(sock:receive(5) == "echo\\n", "echo") end
     if vu.id == 1 then sock:send("hush\\n") sock:receive("*l")

@@ -19,7 +19,7 @@ class Chunks(E2E):
     def results(self, server, code):
         with server.connect() as conn:
             response = conn.ask("POST", "/run", body=code.encode())
-        self.assertEqual(response.status, 200, response.text)
+        self.assertEqual(response.status, 200, response.text + server.log()[-4000:])
         return json.loads(response.text)
 
     def run_lua(self, server, code):

@@ -13,7 +13,7 @@
 #include "net/stream/deadline.h"
 #include "sched/actor.h"
 
-enum { FIXTURE_TEXT_MAX = 1 << 20, FIXTURE_PATIENCE_MS = 30000 };
+enum { FIXTURE_TEXT_MAX = 1 << 20, FIXTURE_PATIENCE_MS = 90000 };
 
 typedef struct fixture fixture;
 typedef void fixture_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x);

@@ -13,7 +13,7 @@
 #include "net/tls/tls_fake.h"
 #include "sched/actor.h"
 
-enum { CONNS_MAX = 64, WAIT_MS_MAX = 30000 };
+enum { CONNS_MAX = 64, WAIT_MS_MAX = 90000 };
 
 /* ---- an acceptor and its protocols -------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include "port/epoll/epoll_gather.h"
 #include "system.h"
 
-enum { PATIENCE_MS = 10000 };
+enum { PATIENCE_MS = 60000 };
 
 static int udp(int family, ls_sockaddr *at) /* bound to a free port of the loopback, non-blocking */
 {

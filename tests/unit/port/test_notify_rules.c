@@ -418,7 +418,7 @@ TEST_IN(net_place, place, all_kinds_come_through_one_wait)
     in_begin(&told_of);
     in_begin(&received);
     for (int i = 0; i < 20 && sum < 4; i++) {
-        const int n = ls_port_notify(place->port, &place->ctx, &r, 1, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_notify(place->port, &place->ctx, &r, 1, packets, LS_WAIT_PACKETS_MAX, 60000);
         assert_int_equal(r.result, LS_OK);
         r.operation = LS_NOTIFY_NONE;
         for (int k = 0; k < n; k++, sum++) {

@@ -21,7 +21,7 @@ TEST_IN(net_place, place, several_accepts_posted_ahead)
     for (int i = 0; i < AHEAD + 2; i++) dialled[i] = net_dial(&at); /* two more than are posted */
     while (accepted < AHEAD) {
         ls_packet packets[LS_WAIT_PACKETS_MAX];
-        const int n = ls_port_wait(place->port, &place->ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_wait(place->port, &place->ctx, packets, LS_WAIT_PACKETS_MAX, 60000);
         assert_in_range(n, 1, LS_WAIT_PACKETS_MAX);
         for (int k = 0; k < n; k++, accepted++) {
             assert_int_equal(packets[k].result, 0);

@@ -22,7 +22,7 @@ TEST_IN(net_place, place, posts_come_in_order_and_at_most_max_at_a_time)
     }
     while (seen < 10) {
         const int max = 1 + seen % LS_WAIT_PACKETS_MAX;
-        const int n = ls_port_wait(place->port, &place->ctx, packets, max, 1000);
+        const int n = ls_port_wait(place->port, &place->ctx, packets, max, 60000);
         assert_in_range(n, 1, max);
         for (int k = 0; k < n; k++, seen++) {
             assert_ptr_equal(packets[k].op, seen % 5 == 4 ? NULL : &ops[seen]);

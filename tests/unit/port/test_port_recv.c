@@ -243,7 +243,7 @@ static int batch_of(net_place *place, int count, const int *theirs, ls_sock **so
     int most = 0;
     for (int i = 0; i < count; i++) net_write(theirs[i], text, bytes);
     for (int left = count; left > 0;) {
-        const int n = ls_port_wait(place->port, &place->ctx, packets, LS_WAIT_PACKETS_MAX, 1000);
+        const int n = ls_port_wait(place->port, &place->ctx, packets, LS_WAIT_PACKETS_MAX, 60000);
         assert_in_range(n, 1, left);
         if (n > most) most = n;
         for (int k = 0; k < n; k++) {

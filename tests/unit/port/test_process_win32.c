@@ -310,7 +310,7 @@ TEST_IN(fake_place, place, enabling_an_edge_looks_at_what_is_there)
         pairs_open(&ours, &theirs, 1);
         net_write(theirs, "x", 1);
         struct pollfd there = {.fd = ours, .events = POLLRDNORM};
-        assert_int_equal(poll(&there, 1, 5000), 1);
+        assert_int_equal(poll(&there, 1, 60000), 1);
         (void)registered(place, ours, &key, LS_EVENT_IN, triggers[t]);
         if (edge) expect(place, &key, LS_EVENT_IN);
         net_quiet(place, 0);
@@ -485,7 +485,7 @@ TEST_IN(fake_place, place, registering_and_waiting_in_one_call)
     pairs_open(&ours, &theirs, 1);
     ls_registration one = wanted(LS_NOTIFY_REGISTER, ours, &key, LS_EVENT_IN, LEVEL_ONESHOT);
     fake.post_key = &key;
-    assert_int_equal(ls_port_notify(place->port, &place->ctx, &one, 1, &packet, 1, 5000), 1);
+    assert_int_equal(ls_port_notify(place->port, &place->ctx, &one, 1, &packet, 1, 60000), 1);
     assert_int_equal(one.result, LS_OK);
     assert_ptr_equal(packet.key, &key);
     assert_int_equal(packet.events, LS_EVENT_IN);

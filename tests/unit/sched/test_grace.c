@@ -3,7 +3,7 @@
 
 #include "sched/grace.h"
 
-enum { PATIENCE_MS = 5000, JOBS = 3 };
+enum { PATIENCE_MS = 60000, JOBS = 3 };
 
 typedef struct job { /* a packet that runs until release is set */
     ls_op op;

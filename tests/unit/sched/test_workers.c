@@ -6,7 +6,7 @@
 #include "base/os/thread.h"
 #include "sched/workers_internal.h"
 
-enum { PATIENCE_MS = 5000 };
+enum { PATIENCE_MS = 60000 };
 
 typedef struct workers_place {
     net_place net;

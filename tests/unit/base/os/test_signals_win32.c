@@ -34,7 +34,7 @@ static HANDLE system_calls(DWORD event)
 static DWORD result_of(HANDLE thread)
 {
     DWORD result = 99;
-    assert_int_equal(WaitForSingleObject(thread, 10000), WAIT_OBJECT_0);
+    assert_int_equal(WaitForSingleObject(thread, 90000), WAIT_OBJECT_0);
     assert_true(GetExitCodeThread(thread, &result));
     CloseHandle(thread);
     return result;
@@ -83,7 +83,7 @@ TEST(a_close_waits_for_the_end_of_the_process)
         calls h;
         ls_signals *signals = begin(&h);
         HANDLE thread = system_calls(events[i]);
-        assert_int_equal(WaitForSingleObject(h.called, 10000), WAIT_OBJECT_0);
+        assert_int_equal(WaitForSingleObject(h.called, 90000), WAIT_OBJECT_0);
         assert_int_equal(WaitForSingleObject(thread, 100), WAIT_TIMEOUT); /* still draining */
         ls_signals_close(signals);
         assert_int_equal(WaitForSingleObject(thread, 0), WAIT_TIMEOUT);
@@ -180,7 +180,7 @@ TEST(the_server_can_be_closed_while_the_handler_waits)
     ls_signals *signals = begin(&h);
     const HANDLE thread = CreateThread(NULL, 0, routine, (void *)(uintptr_t)CTRL_CLOSE_EVENT, 0, NULL);
     assert_non_null(thread);
-    assert_int_equal(WaitForSingleObject(h.called, 10000), WAIT_OBJECT_0);
+    assert_int_equal(WaitForSingleObject(h.called, 90000), WAIT_OBJECT_0);
     ls_signals_close(signals);
     assert_int_equal(WaitForSingleObject(thread, 0), WAIT_TIMEOUT); /* the close has not waited for it */
     CloseHandle(thread);
@@ -212,7 +212,7 @@ TEST(named_events_stop_and_reload)
     set_named(LS_RELOAD_EVENT); /* without on_other it has no effect */
     for (int n = 1; n <= 2; n++) {
         set_named(LS_STOP_EVENT);
-        assert_int_equal(WaitForSingleObject(stops.called, 10000), WAIT_OBJECT_0);
+        assert_int_equal(WaitForSingleObject(stops.called, 90000), WAIT_OBJECT_0);
         assert_int_equal(stops.times, n);
     }
     ls_signals_close(signals);
@@ -221,7 +221,7 @@ TEST(named_events_stop_and_reload)
                      LS_OK);
     for (int n = 1; n <= 2; n++) {
         set_named(LS_RELOAD_EVENT);
-        assert_int_equal(WaitForSingleObject(reloads.called, 10000), WAIT_OBJECT_0);
+        assert_int_equal(WaitForSingleObject(reloads.called, 90000), WAIT_OBJECT_0);
         assert_int_equal(reloads.times, n);
     }
     ls_signals_close(signals);

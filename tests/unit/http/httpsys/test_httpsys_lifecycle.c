@@ -124,7 +124,7 @@ TEST_WITH(fixture, r, a_refused_receive_is_retried, fixture_open(respond_hello, 
     fixture_arrives(r, (fake_request){.id = 1});
     assert_int_equal(fake_count('r'), 0);
     ls_packet packet;
-    assert_int_equal(ls_port_wait(r->port, &r->ctx, &packet, 1, 5000), 1); /* the packet of the timer */
+    assert_int_equal(ls_port_wait(r->port, &r->ctx, &packet, 1, 60000), 1); /* the packet of the timer */
     ls_packet_dispatch(&r->ctx, &packet);
     assert_int_equal(fake_count('r'), 1);
 }

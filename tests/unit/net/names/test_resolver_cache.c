@@ -5,7 +5,7 @@
 
 #include <poll.h>
 
-enum { PATIENCE_S = 30, KIND_A = 1, KIND_CNAME = 5, NO_SUCH_NAME = 3, QUESTION_AT = 12, RECORDS_MAX = 2 };
+enum { PATIENCE_S = 90, KIND_A = 1, KIND_CNAME = 5, NO_SUCH_NAME = 3, QUESTION_AT = 12, RECORDS_MAX = 2 };
 
 typedef struct record { /* of an answer to a question about addresses of IPv4 */
     uint8_t kind;

@@ -12,7 +12,7 @@
 #include "net/stream/stream.h"
 #include "sched/actor.h"
 
-enum { WIRE_PATIENCE_MS = 30000 };
+enum { WIRE_PATIENCE_MS = 90000 };
 
 typedef struct wire_carrier {
     ls_carrier base;

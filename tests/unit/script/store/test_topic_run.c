@@ -257,7 +257,7 @@ TEST_IN(world, w, publishers_of_one_wait_go_first)
         ls_topics_stat(w->topics, &stats);
     }
     ls_workers_stop(workers);
-    assert_true(ls_workers_join(workers, 5000));
+    assert_true(ls_workers_join(workers, 60000));
     expect_all(&l, 1, COUNT);
     assert_int_equal(l.calls, 1);
     ls_workers_close(workers);
