@@ -129,14 +129,24 @@ def in_parallel(jobs, workers=16):
 
 @contextlib.contextmanager
 def beside(*functions):
-    """Run functions in threads beside the body of the statement, which waits for them at its end. A body that fails does
-    not: they may wait for what it has not done."""
-    threads = [threading.Thread(target=function, daemon=True) for function in functions]
+    """Run functions in threads beside the body of the statement, which waits for them at its end, and fails if one of them
+    has failed. A body that fails does not wait: they may wait for what it has not done."""
+    failures = []
+
+    def run(function):
+        try:
+            function()
+        except BaseException as failure:  # pylint: disable=broad-except
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(function,), daemon=True) for function in functions]
     for thread in threads:
         thread.start()
     yield
     for thread in threads:
         thread.join()
+    if failures:
+        raise failures[0]
 
 
 def table(test, cases, check, workers=16):
