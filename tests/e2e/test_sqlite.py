@@ -555,8 +555,9 @@ ls.sqlite("@DIR@/m.db", { readers = 2 }):migrate { "create table b(x)" }
                         code = "db:transaction(function(tx) for _, n in ipairs { '%s', '%s' } do " \
                                "tx:exec('insert into item(name) values(?)', n) end end)" % (name, name + "+")
                     try:
-                        if not self.results(code, server)[0]:
-                            raise AssertionError(name)
+                        results = self.results(code, server)
+                        if not results[0]:
+                            raise AssertionError(name, results)
                     except Exception:  # pylint: disable=broad-except
                         if not killed.is_set():
                             raise
@@ -564,7 +565,7 @@ ls.sqlite("@DIR@/m.db", { readers = 2 }):migrate { "create table b(x)" }
                     acknowledged.add(name)
 
             before = len(acknowledged)
-            with beside(*[lambda : write(worker) for worker in range(4)]):
+            with beside(*[lambda worker=worker: write(worker) for worker in range(4)]):
                 self.eventually(lambda before=before: len(acknowledged) > before + 10, "writes are acknowledged")
                 killed.set()
                 server.kill()

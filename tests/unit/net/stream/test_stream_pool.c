@@ -139,8 +139,10 @@ TEST(what_the_port_has_reported_decides_for_a_request_that_may_be_repeated)
     wire_expect_taken(w, "data");
     put("k", w->s);
     assert_int_equal(shutdown(at.theirs[1], SHUT_WR), 0);
+#ifndef _WIN32 /* its port reports nothing while no receive is posted: the system is asked */
     assert_ptr_equal(take("k"), w->s); /* no thread has taken the event yet */
     put("k", w->s);
+#endif
     wire_pump(w);
     assert_null(take("k"));
     assert_true(is_closed(0) && is_closed(1));
