@@ -311,13 +311,27 @@ class TestCommand(E2E):
             self.assertRegex(text, r"all tests passed in \d+ s\n$")
             self.assertEqual(len(text.splitlines()), len(self.LINES) + 1, text)
 
-    def test_of_a_failure_the_log_is_shown(self):
-        where, env = self.tree("echo '2/2 Test  #2: b ....***Failed    0.02 sec'; echo why; exit 8")
-        done = subprocess.run([where + "/scripts/test"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stderr), (1, ""), done.stdout)
-        self.check_lines(done.stdout, "FAILED, ")
-        self.assertRegex(done.stdout, r"\n\n---- release: unit tests: build/test-logs/release-unit-tests\.log\n"
-                         r"2/2 Test  #2: b \.\.\.\.\*\*\*Failed    0\.02 sec\nwhy\n\nFAILED after \d+ s: release: unit tests\n$")
+    FAILS = "echo '2/2 Test  #2: b ....***Failed    0.02 sec'; echo why; "
+
+    def test_of_a_failure_the_logs_are_shown(self):
+        for unit, logs, stage in ((self.FAILS + "exit 8", 2, "release: unit tests again"),
+                                  (self.FAILS + "echo 'b.c:1:2: runtime error: shift'; exit 8", 1, "release: unit tests")):
+            with self.subTest(stage):
+                where, env = self.tree(unit)
+                done = subprocess.run([where + "/scripts/test"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                      check=False)
+                self.assertEqual((done.returncode, done.stderr), (1, ""), done.stdout)
+                self.check_lines(done.stdout, "FAILED, ")
+                self.assertRegex(done.stdout, r"\n\n---- release: unit tests: build/test-logs/release-unit-tests\.log\n"
+                                 r"(2/2 Test  #2: b \.\.\.\.\*\*\*Failed    0\.02 sec\nwhy\n(b\.c.*\n)?){%d}\n"
+                                 r"FAILED after \d+ s: %s\n$" % (logs, stage))
+
+    def test_what_fails_only_beside_others_is_named(self):
+        where, env = self.tree("case $* in *--rerun-failed*-j?1) exit 0 ;; esac; " + self.FAILS + "exit 8")
+        said = run([where + "/scripts/test"], env)
+        self.check_lines(said, "FAILED, ")
+        self.assertRegex(said, r"\n---- release: unit tests: build/test-logs/release-unit-tests\.log\n2/2 Test  #2: b .*\nwhy\n"
+                         r"all tests passed in \d+ s\nthe tests above passed only the second time, alone: release: unit tests\n$")
 
 
 @not_on_windows("the packages are those of Debian")
