@@ -53,8 +53,8 @@ typedef struct ls_module {
     /* Whether no operation, timer, poll or other thread refers to the state or to the data any more. Called after
      * `close`. NULL: always. */
     bool (*closed)(ls_state *state);
-    /* Whether nothing of the state would be lost if it closed now, without `close`. No task exists. It may end what is
-     * idle and made again when it is needed. NULL: as `closed`. */
+    /* Whether nothing of the state would be lost if it closed now, without `close`. No task exists, but those of
+     * ls_tasks_spare. It may end what is idle and made again when it is needed. NULL: as `closed`. */
     bool (*unused)(ls_state *state);
     /* While the port is still open, before `abandon`: close sockets. No worker runs, and no task runs any more. */
     void (*disconnect)(ls_thread_ctx *ctx, ls_state *state);

@@ -30,6 +30,7 @@ static const char table[LS_ENDS][LS_SCOPES][LS_WAITS + 1] = {
                      [LS_SCOPE_BATCH] = "---n-----nn",
                      [LS_SCOPE_TIMER] = "--------nnn",
                      [LS_SCOPE_JOB] = "---------nn"},
+    [LS_END_SPARE] = {[LS_SCOPE_SITE] = "--n--------", [LS_SCOPE_BATCH] = "--n--------"},
     [LS_END_UNUSED] = {MOST(ALL)},
     [LS_END_REQUESTS] = {[LS_SCOPE_REQUEST] = ALL},
     [LS_END_TIME] = {MOST(ALL)},

@@ -54,6 +54,7 @@ enum ls_end_why {
     LS_END_REPLACED,    /* the next site serves */
     LS_END_STOP,        /* the server stops */
     LS_END_OUTDATED,    /* too many or too replaced sites before: WebSockets are closed with 1012 */
+    LS_END_SPARE,       /* nothing has used its Lua state for some time: others receive the values that it waits for */
     LS_END_UNUSED,      /* nothing is left that could give it work */
     LS_END_REQUESTS,    /* drain_timeout of a stop is over; soon LS_END_CLOSED follows */
     LS_END_TIME,        /* drain_timeout after a reload is over */

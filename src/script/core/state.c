@@ -427,10 +427,11 @@ static void close_lua(ls_thread_ctx *ctx, ls_state *state)
     state_release(state);
 }
 
+/* Nothing of it is under way. */
 static bool is_idle(ls_state *state)
 {
-    return ls_list_empty(&state->tasks_live) && state->alarms_used == 0 && ls_strings_closed(&state->strings) &&
-           atomic_load(&state->busy) == 0 && !ls_actor_has_waiting(&state->actor);
+    return state->alarms_used == 0 && ls_strings_closed(&state->strings) && atomic_load(&state->busy) == 0 &&
+           !ls_actor_has_waiting(&state->actor);
 }
 
 /* A step of the live close. */
@@ -449,7 +450,7 @@ static void close_step(ls_thread_ctx *ctx, ls_state *state, enum ls_closing clos
         if (generation->modules[n]->close != NULL) generation->modules[n]->close(ctx, state);
     if (closing == LS_CLOSING_DISCONNECT) return;
     ls_tasks_end(ctx, state);
-    if (!is_idle(state)) return;
+    if (!ls_list_empty(&state->tasks_live) || !is_idle(state)) return;
     for (unsigned n = 0; n < generation->module_count; n++)
         if (generation->modules[n]->closed != NULL && !generation->modules[n]->closed(state)) return;
     close_lua(ctx, state);
@@ -466,8 +467,9 @@ static void state_abandon(ls_state *state, ls_thread_ctx *ctx)
     close_lua(ctx, state);
 }
 
-/* Mark the state as closed if nothing needs it: then the ticks and the statistics do not look at its data any more. */
-static bool mark_unused(ls_state *state)
+/* Whether nothing needs the state. `mark`: then it is closed, and the ticks and the statistics do not look at its data any
+ * more. */
+static bool is_unused(ls_state *state, bool mark)
 {
     const ls_generation *generation = state->generation;
     const ls_module *const *modules = generation->modules;
@@ -478,17 +480,20 @@ static bool mark_unused(ls_state *state)
         unused = is_unused == NULL || is_unused(state);
     }
     unused = unused && is_idle(state);
-    if (unused) atomic_store(&state->closed, true);
+    if (unused && mark) atomic_store(&state->closed, true);
     ls_mutex_unlock(&generation->runtime->mutex);
     return unused;
 }
 
 static void give_back(ls_thread_ctx *ctx, ls_state *state)
 {
-    if (!ls_list_empty(&state->tasks_live)) return;
-    ls_tasks_end(ctx, state); /* none: this stops the timer that watches them */
+    if (!ls_tasks_spare(state)) return;
     state->ctx = ctx;
-    if (state->flushes != NULL || !mark_unused(state)) return;
+    ls_tasks_end(ctx, state); /* none yet: this stops the timer that watches them */
+    if (!is_unused(state, false)) return;
+    ls_tasks_cancel(state, LS_END_SPARE);
+    ls_tasks_end(ctx, state);
+    if (!ls_list_empty(&state->tasks_live) || state->flushes != NULL || !is_unused(state, true)) return;
     close_lua(ctx, state);
     state->started = false;
     atomic_store(&state->ending, 0);

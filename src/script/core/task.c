@@ -565,6 +565,15 @@ bool ls_tasks_unfinished(const ls_state *state, bool ended)
     return false;
 }
 
+bool ls_tasks_spare(const ls_state *state)
+{
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node)
+        if (!task->waiting || ls_scope_end_of(1u << LS_END_SPARE, (enum ls_scope)task->scope,
+                                              (enum ls_wait_for)task->wait) == LS_END_NONE)
+            return false;
+    return true;
+}
+
 void ls_tasks_cancel(ls_state *state, enum ls_end_why why)
 {
     const bool forced = why == LS_END_TIME || why == LS_END_CLOSED;

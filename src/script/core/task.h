@@ -77,10 +77,10 @@ struct ls_task {
     ls_alarm *alarm;      /* armed to wake it, or NULL */
     ls_op op;
     ls_task_ended_fn *ended;
-    void *owner;           /* user data of `ended` */
-    ls_task_end **ends_of; /* of its connection, which outlives the task of an event; NULL: its own `ends` */
+    void *owner;                 /* user data of `ended` */
+    ls_task_end **ends_of;       /* of its connection, which outlives the task of an event; NULL: its own `ends` */
     struct ls_task_times *times; /* NULL: nothing measures its waits */
-    void *client;          /* what it answers, an object of a binding such as a request, or NULL */
+    void *client;                /* what it answers, an object of a binding such as a request, or NULL */
     ls_task_end *ends;
     int dispatch_ref, failed_ref;   /* registry references to functions of the owner */
     struct ls_interrupt *interrupt; /* bind/interrupt.h: its code can be ended from outside; NULL mostly */
@@ -290,6 +290,8 @@ void ls_task_handler_end_add(ls_task *task, ls_task_end *end);
 void ls_task_ends_run(ls_task_end **ends, const ls_task_end *until); /* those before it */
 void ls_task_end_remove(ls_task_end *end);                           /* no effect on one that is in no list */
 
+/* Whether LS_END_SPARE would end each task. */
+bool ls_tasks_spare(const ls_state *state);
 /* Whether a task with a client runs or waits, or one that counts as busy. `ended`: among those that LS_END_UNUSED
  * ends. */
 bool ls_tasks_unfinished(const ls_state *state, bool ended);

@@ -201,6 +201,7 @@ void ls_task_log_error_to(ls_thread_ctx *ctx, ls_task *task, const char *what, c
         (void)snprintf(text, text_bytes, "%s", ls_task_is_canceled(task) ? canceled_text : "not enough memory");
     if (ls_task_is_canceled(task)) {
         char function[80], line[80];
+        if (task->ending == LS_END_SPARE) return;
         ls_task_line(task->co, line, sizeof line);
         function_line(task->co, function, sizeof function);
         const bool unfinished = task->ending > LS_END_UNUSED && line[0] != '\0';

@@ -134,6 +134,14 @@ static bool waits_closed(ls_state *state)
     return ls_list_empty(&state->waits);
 }
 
+/* The tasks that wait may end: see ls_tasks_spare. */
+static bool waits_unused(ls_state *state)
+{
+    LS_LIST_EACH (const ls_wait, wait, &state->waits, node)
+        if (wait->task == NULL) return false;
+    return true;
+}
+
 /* No worker runs. The port is open: a decision that another thread makes until now is posted to it. */
 static void waits_disconnect(ls_thread_ctx *ctx, ls_state *state)
 {
@@ -148,5 +156,6 @@ static void waits_free(ls_state *state)
 
 const ls_module ls_wait_module = {.name = "wait",
                                   .closed = waits_closed,
+                                  .unused = waits_unused,
                                   .disconnect = waits_disconnect,
                                   .free = waits_free};

@@ -46,6 +46,9 @@ static enum ls_scope_end expected(enum ls_end_why why, enum ls_scope scope, enum
             return wait == LS_WAIT_REMOTE || wait == LS_WAIT_LEASE ? LS_ENDS_NOW : LS_ENDS_NEVER;
         if (task) return wait == LS_WAIT_REMOTE && scope == LS_SCOPE_BATCH ? LS_ENDS_NOW : LS_ENDS_NEVER;
         return wait != LS_WAIT_ONCE || of_file ? LS_ENDS_NOW : LS_ENDS_NEVER;
+    case LS_END_SPARE: /* what waits for a value of a channel */
+        return (scope == LS_SCOPE_SITE || scope == LS_SCOPE_BATCH) && wait == LS_WAIT_MESSAGE ? LS_ENDS_NOW
+                                                                                              : LS_ENDS_NEVER;
     case LS_END_REQUESTS:
         if (scope != LS_SCOPE_REQUEST) return LS_ENDS_NEVER;
         break;

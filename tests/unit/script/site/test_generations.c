@@ -265,6 +265,28 @@ TEST_IN(generations, g, states_that_are_unused_give_their_memory_back)
     generation_end(g, site, false);
 }
 
+/* What "start" has begun in it waits for values, which the other states receive: it ends with the state. */
+TEST_IN(generations, g, a_state_that_only_waits_for_values_gives_its_memory_back)
+{
+    static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
+                               "local c = core.channel('c', 4, 'here') "
+                               "core.every(0.01, function() c:send(1, 0) end) "
+                               "core.on('start', function() core.spawn(function() "
+                               "while c:receive() do core.log('info', 'received') end end) end)";
+    bool more;
+    ls_site *site = generation_start(g, text);
+    hold_all(g, site, false);
+    assert_int_equal(open_states(g), GENERATIONS_THREADS_MAX);
+    for (unsigned ms = 0; open_states(g) > GENERATIONS_THREADS; ms++) {
+        if (ms > GENERATIONS_PATIENCE_MS) fail_msg("the states stay");
+        (void)ls_site_on_tick(g->runtime, true, &more);
+        ls_clock_sleep_ms(1);
+    }
+    generation_clear_log(g);
+    generation_await_log(g, "received"); /* by those of the start */
+    generation_end(g, site, true);
+}
+
 TEST_IN(generations, g, a_state_that_holds_something_stays)
 {
     static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print } "
