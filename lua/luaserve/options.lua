@@ -591,6 +591,12 @@ end
 -- { given =, out = } of the calls of ls.listen so far; a default that comes too late for one of them raises. Raises.
 function options.config(given, listeners)
   usage.check(given, "table", "ls.config takes a table of options: ls.config{ threads = 4, max_body = \"64m\" }")
+  for _, name in ipairs { "user", "group" } do
+    if given[name] ~= nil then
+      usage.error("ls.config: there is no option %s: a server that dropped its rights could not open moved logs, renewed keys and "
+        .. "new ports. Start it as that user: User= and AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit, or setpriv(1)", name)
+    end
+  end
   options.check_names("ls.config", given, options.merged(options.calls["ls.config"]))
   local settings, http = {}, {}
   for name, value in pairs(given) do

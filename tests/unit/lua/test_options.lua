@@ -188,6 +188,7 @@ function tests.unknown_options_raise_with_a_suggestion()
   end)
   check.raises("did you mean 'threads_max'", options.config, { max_threads = 2 })
   check.raises("unknown option \"port\"", options.config, { port = 2 })
+  check.raises("there is no option user: a server that dropped its rights could not open", options.config, { user = "www-data" })
   check.raises("unknown option 1", options.config, { 5 })
 end
 
