@@ -71,6 +71,7 @@ static int read_more(ls_thread_ctx *ctx, const ls_http1 *http, ls_http1_conn *c)
         if ((err = make_head_room(ctx, c)) < 0) return err;
         if (phase != LS_H1_HEAD) { /* the first bytes of a head set its deadline; for the first head the accept did */
             if (phase != LS_H1_FRESH) ls_stream_recv_within(s, config->head_ms_max);
+            c->head_ms = (uint32_t)ls_clock_coarse_ms();
             ls_http1_set_phase(c, LS_H1_HEAD);
         }
         err = ls_stream_recv(ctx, s, c->in->data + c->in->to, c->in->cap - c->in->to, &result);
@@ -87,9 +88,17 @@ static void refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char 
     const ls_http_handler *handler = atomic_load_explicit(&ls_http1_engine(c)->handler, memory_order_acquire);
     if (handler->recorder != NULL) {
         ls_addr peer;
-        const ls_text received = {c->in != NULL ? c->in->data + c->in->from : NULL, ls_http1_unparsed(c)};
+        const bool in_parts = atomic_load_explicit(&c->phase, memory_order_relaxed) == LS_H1_HEAD;
+        const uint32_t ms = in_parts ? (uint32_t)ls_clock_coarse_ms() - c->head_ms : 0;
         ls_stream_peer(ls_http1_stream(c), &peer);
-        ls_record_refused(ctx, handler, &peer, ls_stream_filter(ls_http1_stream(c)) != NULL, received, status);
+        ls_record_refused(
+            ctx, handler,
+            &(ls_record){.line = {c->in != NULL ? c->in->data + c->in->from : NULL, ls_http1_unparsed(c)},
+                         .remote = &peer,
+                         .secure = ls_stream_filter(ls_http1_stream(c)) != NULL,
+                         .status = status,
+                         .began_ns = ls_clock_ns() - ms * UINT64_C(1000000),
+                         .sent = ls_http1_error_bytes(status, why)});
     }
     ls_http1_end_with_error(ctx, c, status, why);
 }

@@ -137,6 +137,7 @@ typedef struct ls_http1_conn { /* the user data of a stream */
     bool pipelined : 1;    /* other responses were queued when the last request began, or it has early hints */
     bool began : 1;        /* a request was received */
     _Atomic uint8_t holders; /* the stream; of a detached connection also the exchange */
+    uint32_t head_ms;        /* coarse time of the first bytes of the head, in HEAD */
 } ls_http1_conn;
 
 _Static_assert(sizeof(ls_http1_conn) <= 40, "an idle connection is small");
@@ -207,11 +208,11 @@ static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_threa
 /* It has no exchange, or one that is recorded now: see below. */
 void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c);
 void ls_http1_conn_lost(ls_thread_ctx *ctx, ls_http1_conn *c, int err); /* the same; err LS_OK: nothing is lost */
-bool ls_http1_is_last(ls_http1_conn *c);                        /* counts the request: its response closes */
-void ls_http1_conn_unlist(ls_http1_conn *c);                    /* a drain or an abort no longer finds it */
-void ls_http1_conn_drop(ls_http1_conn *c);                      /* one of its holders; the last one frees it */
-void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s);         /* ls_stream_handler.closed */
-void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c);  /* send the queue, then close */
+bool ls_http1_is_last(ls_http1_conn *c);                                /* counts the request: its response closes */
+void ls_http1_conn_unlist(ls_http1_conn *c);                            /* a drain or an abort no longer finds it */
+void ls_http1_conn_drop(ls_http1_conn *c);                              /* one of its holders; the last one frees it */
+void ls_http1_closed(ls_thread_ctx *ctx, ls_stream *s);                 /* ls_stream_handler.closed */
+void ls_http1_send_last(ls_thread_ctx *ctx, ls_http1_conn *c);          /* send the queue, then close */
 /* Send an error response, then close: the bytes of the client are invalid or too slow, or memory is exhausted. */
 void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
 /* After a send that failed with `err`: respond with 503 if a file had changed before a byte was sent,
@@ -276,8 +277,9 @@ int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const c
 /* Flush the stream. Results as for ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 
-/* Queue a whole response without a handler: a short text, Connection: close. LS_OK or an error. */
+/* Queue a whole response without a handler: a short text of so many bytes, Connection: close. LS_OK or an error. */
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
+size_t ls_http1_error_bytes(int status, const char *why);
 
 /* http1_upgrade.c */
 int ls_http1_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x);

@@ -331,11 +331,16 @@ int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const c
 
 /* ---- without a handler -------------------------------------------------------------------------------------- */
 
+size_t ls_http1_error_bytes(int status, const char *why)
+{
+    return strlen(ls_status_text(status)) + (why != NULL && why[0] != '\0' ? 2 + strlen(why) : 0) + 1;
+}
+
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
     const char *text = ls_status_text(status);
     const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
-    const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
+    const size_t length = ls_http1_error_bytes(status, why);
     ls_http1_thread *thread = ls_http1_thread_of(ls_http1_engine(c), ctx);
     char *const from = ls_stream_room_reserved(ctx, ls_http1_stream(c), HEAD_ROOM + length);
     if (from == NULL) return LS_ENOMEM;

@@ -59,25 +59,19 @@ void ls_record_end(ls_thread_ctx *ctx, ls_exchange *x)
     x->recorder = NULL;
 }
 
-void ls_record_refused(ls_thread_ctx *ctx, const ls_http_handler *handler, const ls_addr *remote, bool secure,
-                       ls_text received, int status)
+void ls_record_refused(ls_thread_ctx *ctx, const ls_http_handler *handler, const ls_record *refused)
 {
-    if (handler->recorder == NULL) return;
-    const uint64_t now_ns = ls_clock_ns();
+    ls_record record = *refused;
+    const ls_text received = record.line;
     const size_t most = received.len < LS_RECORD_LINE_BYTES_MAX ? received.len : LS_RECORD_LINE_BYTES_MAX;
     size_t len = 0;
     while (len < most && received.ptr[len] != '\r' && received.ptr[len] != '\n') len++;
-    const ls_record record = {.line = {received.ptr, len},
-                              .remote = remote,
-                              .client = remote,
-                              .protocol = "HTTP/1.1",
-                              .secure = secure,
-                              .end = LS_RECORD_REFUSED,
-                              .status = status,
-                              .began_ns = now_ns,
-                              .first_ns = now_ns,
-                              .ended_ns = now_ns,
-                              .received = received.len};
+    record.line.len = len;
+    record.client = record.remote;
+    record.protocol = "HTTP/1.1";
+    record.end = LS_RECORD_REFUSED;
+    record.first_ns = record.ended_ns = ls_clock_ns();
+    record.received = received.len;
     tell(ctx, handler->recorder, &record);
 }
 

@@ -80,9 +80,9 @@ typedef struct ls_record {
     /* That of the response; without one as nginx: 499: the client has left; 444: aborted; 400: a refused HTTP/2
      * request, whose stream was reset. */
     int status;
-    uint64_t began_ns, first_ns,
-        ended_ns;      /* ls_clock_ns: the head was complete; the head of the response was queued (0:
-                                            * never); now. The wall time of the end is that of the call */
+    /* ls_clock_ns: the head was complete (a refused one has begun); the head of the response was queued (0: never); now.
+     * The wall time of the end is that of the call. */
+    uint64_t began_ns, first_ns, ended_ns;
     uint64_t received; /* bytes: the head, and the body as far as it was read */
     uint64_t sent;     /* bytes of the body of the response, as far as the connection took them */
 } ls_record;
@@ -139,9 +139,9 @@ static inline void ls_exchange_end(ls_thread_ctx *ctx, ls_exchange *x)
     ls_exchange_drop_fields(x);
 }
 
-/* Bytes were refused that are no request: the response with `status` is queued, or no response. */
-void ls_record_refused(ls_thread_ctx *ctx, const ls_http_handler *handler, const ls_addr *remote, bool secure,
-                       ls_text received, int status);
+/* Bytes were refused that are no request: `refused` has their text as its line, remote, secure and status, began_ns (when
+ * the first of them was received) and sent, of the response that is going to be queued. */
+void ls_record_refused(ls_thread_ctx *ctx, const ls_http_handler *handler, const ls_record *refused);
 
 /* ---- for handlers ----------------------------------------------------------------------------------------------- */
 

@@ -58,7 +58,7 @@ class AccessLog(E2E):
                 rf'192\.0\.2\.7 - - {when} "GET /items/7\?a=1 HTTP/1\.1" 200 6 "http://r/" "forged\\x22\\x5C GET"',
                 rf'127\.0\.0\.1 - - {when} "GET /none HTTP/1\.1" 404 \d+ "-" "-"',
                 rf'127\.0\.0\.1 - - {when} "POST /body HTTP/1\.1" 200 5 "-" "-"',
-                rf'127\.0\.0\.1 - - {when} "GE T / HTTP/1\.1" 400 0 "-" "-"'):
+                rf'127\.0\.0\.1 - - {when} "GE T / HTTP/1\.1" 400 32 "-" "-"'):
             self.assertEqual(len([line for line in got if re.fullmatch(pattern, line)]), 1, (pattern, got))
 
     def test_json_and_the_ends_of_requests(self):

@@ -73,8 +73,8 @@ TEST(every_end_of_a_request_has_a_record)
     RECORDS(
         "GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\nGET", /* pipelined, the last incomplete */
         "/1 200 complete HTTP/1.1 first 5\n/2 200 complete HTTP/1.1 first 5\n");
-    RECORDS("GET /s HTTP/1.1\r\n\r\n", "GET /s HTTP/1.1 400 refused HTTP/1.1 first 0\n");
-    RECORDS("\x16\x03\x01", "\x16\x03\x01 400 refused HTTP/1.1 first 0\n");
+    RECORDS("GET /s HTTP/1.1\r\n\r\n", "GET /s HTTP/1.1 400 refused HTTP/1.1 first 21\n");
+    RECORDS("\x16\x03\x01", "\x16\x03\x01 400 refused HTTP/1.1 first 24\n");
 }
 
 TEST(a_client_that_leaves_is_recorded)
