@@ -28,6 +28,7 @@ return {
   { "standbys_released", "standbys_released_total", "counter", "standby threads that have replaced a slow thread" },
   { "lua_states", "lua_states", "gauge", "Lua states" },
   { "lua_bytes", "lua_bytes", "gauge", "memory of the Lua states" },
+  { "lua_collections", "lua_collections_total", "counter", "collections of the garbage of Lua states, young and full ones" },
   { "bytes_live", "buffer_bytes", "gauge", "memory of buffers" },
   { "bytes_peak", "buffer_peak_bytes", "gauge", "the largest memory of buffers so far" },
   { "blocks_live", "buffer_blocks", "gauge", "buffers of 4 or 64 KiB" },

@@ -11,7 +11,7 @@ local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
-local concat, find, format, gsub, huge = table.concat, string.find, string.format, string.gsub, math.huge
+local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
 local getmetatable, ipairs, open, pairs, processor_time, sort = getmetatable, ipairs, io.open, pairs, os.clock, table.sort
 local tointeger, tostring, type, utf8_len = math.tointeger, tostring, type, utf8.len
 local metric_add, metric_cells, metric_read = core.metric_add, core.metric_cells, core.metric_read
@@ -88,10 +88,12 @@ local function new_cell(one, labels)
   if cell then return cell end
   if (shared:incr("n " .. one.name) or huge) <= one.series_max then
     cell = metric_cells(one.cells)
+    if cell and one.kind ~= "gauge" then core.metric_set(cell + one.cells - 1, core.wall_time()) end
     if cell and shared:add(key, cell) then return cell end
-    if cell then return shared:get(key) end
   end
   shared:incr("n " .. one.name, -1)
+  cell = shared:get(key)
+  if cell then return cell end -- another state was first
   shared:incr("dropped")
   if shared:add("full " .. one.name .. one.form, true) then
     core.log("warn", format("ls.metrics: %s (%s) has max_series = %d label sets: {%s} and further ones are not counted", one.name,
@@ -241,7 +243,8 @@ local function define(kind, ...)
     one.buckets = buckets or usual_buckets
     check_buckets(call, one.buckets)
   end
-  one.cells, one.form = one.buckets and #one.buckets + 2 or 1, form(one)
+  one.cells = one.buckets and #one.buckets + 3 or kind == "counter" and 2 or 1 -- the last one: when it was made
+  one.form = form(one)
   local before = defined[one.name]
   if before and before.form ~= one.form then
     usage.error("%s: %s is already a %s with other options, at %s", call, one.name, before.kind, before.where)
@@ -263,7 +266,7 @@ function metrics.gauge(...) return define("gauge", ...) end
 -- The same for a histogram.
 function metrics.histogram(...) return define("histogram", ...) end
 
--- ---- what is shown: a list of { name, kind, help, { labels, value, suffix }, ... } ---------------------------------------
+-- ---- what is shown: a list of { name, kind, help, { labels, value, suffix, created }, ... } ------------------------------
 
 local function add(families, family)
   if family[4] then families[#families + 1] = family end
@@ -282,16 +285,16 @@ local function add_stats(families)
   return stats
 end
 
--- add_histogram(family, labels, bounds, counts, sum, show): the samples of a histogram. counts[i]: values up to bounds[i] and not
--- to the bound before; the last one has the greater ones.
-local function add_histogram(family, labels, bounds, counts, sum, show)
+-- add_histogram(family, labels, bounds, counts, sum, show, created): the samples of a histogram. counts[i]: values up to bounds[i]
+-- and not to the bound before; the last one has the greater ones.
+local function add_histogram(family, labels, bounds, counts, sum, show, created)
   local total, before = 0, labels == "" and "" or labels .. ","
   for i = 1, #bounds + 1 do
     total = total + counts[i]
     family[#family + 1] = { format('%sle="%s"', before, bounds[i] and show(bounds[i], true) or "+Inf"), total, "_bucket" }
   end
   family[#family + 1] = { labels, sum, "_sum" }
-  family[#family + 1] = { labels, total, "_count" }
+  family[#family + 1] = { labels, total, "_count", created }
 end
 
 metrics.request_families = {
@@ -299,6 +302,7 @@ metrics.request_families = {
   { "luaserve_http_request_duration_seconds", "histogram", "time from the head of a request to the end of its response" },
   { "luaserve_http_request_bytes_total", "counter", "bytes of requests: heads and bodies" },
   { "luaserve_http_response_bytes_total", "counter", "bytes of the bodies of responses" },
+  { "luaserve_http_requests_incomplete_total", "counter", "HTTP requests whose response has no end, by outcome: left, by the client, or aborted" },
 }
 metrics.object_families = { -- with the label of its kind
   { "luaserve_dict_entries", "gauge", "entries of a dict", "dict", "entries" },
@@ -356,10 +360,15 @@ end
 local function add_requests(families, show)
   local limits = core.latency_limits()
   local bounds = doubled(limits)
-  local counts, times, received, sent = table.unpack(copies(metrics.request_families))
+  local families_of_requests = copies(metrics.request_families)
+  local counts, times, received, sent, incomplete = table.unpack(families_of_requests)
   for _, route in ipairs(core.latencies()) do
     local own = { "route", route.route ~= "" and route.route or "none", "host", route.host or "" }
     local labels = labels_text(own)
+    for _, outcome in ipairs { "left", "aborted" } do
+      own[5], own[6] = "outcome", outcome
+      if route[outcome] > 0 then incomplete[#incomplete + 1] = { labels_text(own), route[outcome] } end
+    end
     for m, method in ipairs(methods) do
       for class, count in ipairs(route.statuses[m]) do
         own[5], own[6], own[7], own[8] = "method", method, "status", class .. "xx"
@@ -370,7 +379,7 @@ local function add_requests(families, show)
     received[#received + 1] = { labels, route.received }
     sent[#sent + 1] = { labels, route.sent }
   end
-  for _, family in ipairs { counts, times, received, sent } do add(families, family) end
+  for _, family in ipairs(families_of_requests) do add(families, family) end
 end
 
 -- Objects whose names begin with "luaserve" are of modules, not of the site.
@@ -414,12 +423,12 @@ local function read(path)
 end
 
 -- Of /proc; elsewhere only the start.
-local function add_process(families, stats)
+local function add_process(families, started)
   local status = read("/proc/self/status")
   local names = status ~= "" and core.can_wait() and require("luaserve.file").list("/proc/self/fd")
   local function bytes(name) return tointeger(status:match(name .. ":%s*(%d+)") or 0) * 1024 end
   local values = { status ~= "" and processor_time() or 0, bytes "VmRSS", bytes "VmSize", names and #names or 0,
-    tointeger(read("/proc/self/limits"):match("Max open files%s+(%d+)") or 0), core.wall_time() - stats.uptime }
+    tointeger(read("/proc/self/limits"):match("Max open files%s+(%d+)") or 0), started }
   for i, family in ipairs(copies(metrics.process_families)) do
     family[4] = values[i] ~= 0 and { "", values[i] } or nil
     add(families, family)
@@ -447,9 +456,9 @@ local function add_own(families, show)
       if one[1] == of and kind == "histogram" then
         local first, counts = one[3], {}
         for i = 1, #bounds + 1 do counts[i] = metric_read(first + i - 1) end
-        add_histogram(family, one[2], bounds, counts, metric_read(first + #bounds + 1), show)
+        add_histogram(family, one[2], bounds, counts, metric_read(first + #bounds + 1), show, metric_read(first + #bounds + 2))
       elseif one[1] == of then
-        family[#family + 1] = { one[2], metric_read(one[3]) }
+        family[#family + 1] = { one[2], metric_read(one[3]), nil, kind == "counter" and metric_read(one[3] + 1) or nil }
       end
     end
     add(families, family)
@@ -474,9 +483,11 @@ end
 function metrics.text(open_metrics)
   local families, out, show = {}, {}, shower(open_metrics)
   local stats = add_stats(families)
+  shared:add("started", floor(core.wall_time() - stats.uptime)) -- once: the wall clock may be set
+  local started = shared:get("started")
   add_requests(families, show)
   add_objects(families)
-  add_process(families, stats)
+  add_process(families, started)
   add_certificates(families)
   add_own(families, show)
   for _, family in ipairs(families) do
@@ -485,7 +496,11 @@ function metrics.text(open_metrics)
     out[#out + 1] = format("# HELP %s %s\n# TYPE %s %s\n", base, help, base, kind)
     for i = 4, #family do
       local labels, value, suffix = family[i][1], family[i][2], family[i][3] or ""
-      out[#out + 1] = name .. suffix .. (labels == "" and " " or "{" .. labels .. "} ") .. show(value) .. "\n"
+      labels = labels == "" and " " or "{" .. labels .. "} "
+      out[#out + 1] = name .. suffix .. labels .. show(value) .. "\n"
+      if open_metrics and (kind == "counter" or suffix == "_count") then
+        out[#out + 1] = base .. "_created" .. labels .. show(family[i][4] or started) .. "\n"
+      end
     end
   end
   if open_metrics then out[#out + 1] = "# EOF\n" end

@@ -66,6 +66,7 @@ static void ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *rec
     ls_counter_add(&cell->received, record->received);
     ls_counter_add(&cell->sent, record->sent);
     ls_counter_add(&cell->statuses[method][class - 1], 1);
+    ls_counter_add(&cell->ends[record->end], 1);
 }
 
 int ls_latency_open(ls_latency **out)
@@ -118,6 +119,8 @@ bool ls_latency_add(const ls_latency *latency, unsigned route, ls_latency_cell *
         for (unsigned m = 0; m < LS_HTTP_METHODS; m++)
             for (unsigned c = 0; c < LS_LATENCY_CLASSES; c++)
                 ls_counter_add(&sum->statuses[m][c], ls_counter_read(&cell->statuses[m][c]));
+        for (unsigned e = 0; e <= LS_RECORD_REFUSED; e++)
+            ls_counter_add(&sum->ends[e], ls_counter_read(&cell->ends[e]));
         ls_counter_add(&sum->sum_ns, ls_counter_read(&cell->sum_ns));
         ls_counter_add(&sum->received, ls_counter_read(&cell->received));
         ls_counter_add(&sum->sent, ls_counter_read(&cell->sent));

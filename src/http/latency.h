@@ -18,6 +18,7 @@ typedef struct ls_latency_cell {
     ls_counter buckets[LS_LATENCY_BUCKETS + 1];
     ls_counter statuses[LS_HTTP_METHODS][LS_LATENCY_CLASSES]; /* by method; 1xx (of an upgrade), 2xx, ..., 5xx */
     ls_counter sum_ns, received, sent;                        /* bytes: as of ls_record */
+    ls_counter ends[LS_RECORD_REFUSED + 1];                   /* by enum ls_record_end */
 } ls_latency_cell;
 
 typedef struct ls_latency ls_latency;

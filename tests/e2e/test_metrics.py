@@ -3,15 +3,16 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections import namedtuple
 
-from harness import E2E, app_site, in_parallel, read_text, repeats, request, write_text
+from harness import E2E, app_site, in_parallel, not_on_windows, read_text, repeats, request, write_text
 
 Family = namedtuple("Family", "kind help samples")  # samples: {(name, labels): value}
 SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? ([-+]?(?:[0-9.]+(?:e[-+]?\d+)?|Inf))')
 LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\\n]|\\[\\"n])*)"')
-SUFFIXES = {"counter": {False: ("",), True: ("_total",)}, "gauge": {False: ("",), True: ("",)},
-            "histogram": {False: ("_bucket", "_sum", "_count"), True: ("_bucket", "_sum", "_count")}}
+SUFFIXES = {"counter": {False: ("",), True: ("_total", "_created")}, "gauge": {False: ("",), True: ("",)},
+            "histogram": {False: ("_bucket", "_sum", "_count"), True: ("_bucket", "_sum", "_count", "_created")}}
 
 
 def unescape(text):
@@ -24,7 +25,7 @@ def parse(text, open_metrics=False):
     assert lines.pop() == "", "it ends with a line break"
     if open_metrics:
         assert lines.pop() == "# EOF", lines[-1]
-    families, name = {}, None
+    families, name, last = {}, None, None
     for line in lines:
         if line.startswith("# HELP "):
             _, _, name, text = line.split(" ", 3)
@@ -46,6 +47,8 @@ def parse(text, open_metrics=False):
             key = (match[1], tuple(labels))
             assert key not in family.samples, line
             family.samples[key] = float(match[3])
+            assert not match[1].endswith("_created") or key[1] == last[1], "it follows the samples of its label set: " + line
+            last = key
     for name, family in families.items():
         if family.kind == "histogram":
             check_histogram(name, family, open_metrics)
@@ -73,6 +76,7 @@ local orders = ls.metrics.counter { name = "orders_total", help = 'of "all"\\\\ 
 local plain = ls.metrics.counter { name = "plain", help = "without labels" }
 local depth = ls.metrics.gauge { name = "depth", help = "jobs" }
 local took = ls.metrics.histogram { name = "took_seconds", help = "time", labels = { "what" }, buckets = { 0.5, 1, 2.5 } }
+local many = ls.metrics.counter { name = "many", help = "many label sets", labels = { "x" }, max_series = 310 }
 local few = ls.metrics.counter { name = "few", help = "few label sets", labels = { "x" }, max_series = 3 }
 app:get("/", function() return "hello" end)
 app:get("/items/:id", function(req) return tonumber(req.params.id) and "item" or 404 end)
@@ -82,9 +86,14 @@ app:get("/order", function()
   plain:add()
   depth:add(-2)
   for _, n in ipairs { 0.5, 0.7, 3 } do took:observe(n, { what = "all" }) end
+  return 204
 end)
 app:get("/set/:n", function(req) depth:set(tonumber(req.params.n)) return 204 end)
 app:get("/few/:x", function(req) few:add(1, { x = req.params.x }) return 204 end)
+app:get("/many/:x", function(req) many:add(1, { x = req.params.x }) return 204 end)
+app:get("/collect", function() collectgarbage() return tostring(ls.stats().lua_collections) end)
+app:get("/open", function(_, res) while res:write("x") do ls.sleep(0.01) end end)
+app:get("/abort", function(_, res) res:write("x") ls.sleep(0.01) error "on purpose" end)
 app:post("/eval", function(req) return tostring(select(2, pcall(load(req:body(), "=eval", "t", { orders = orders, depth = depth })))) end)
 app:get("/stats", function() return ls.stats() end)
 app:get("/rows", function() return require "luaserve.metric_table" end)
@@ -95,14 +104,24 @@ app:metrics("/secret", function(req, res, next) if req.query.key ~= "open" then 
 ls.listen("127.0.0.1:0", app)
 ls.listen { host = "127.0.0.1", port = 0, hosts = { ["a.example"] = app, ["*.b.example"] = other } }
 ls.listen { host = "127.0.0.1", port = 0, handler = ls.metrics }
+ls.listen { host = "127.0.0.1", port = 0, handler = app, head_timeout = 0.2 }
 """
 REQUESTS = "luaserve_http_requests_total"
+PYTHON = "/usr/bin/python3"  # of the system, which has the packages of the distribution
+READ = """
+import json, sys
+from %s import text_string_to_metric_families
+sums = {}
+for family in text_string_to_metric_families(sys.stdin.read()):
+    sums[family.name] = sum(sample.value for sample in family.samples if not sample.name.endswith("_created"))
+print(json.dumps(sums))
+"""
 
 
 class Metrics(E2E):
     def setUp(self):
         super().setUp()
-        self.server = self.serve(SITE.replace('app:get("/order", function()', 'app:get("/order", function(_, res)'), listeners=3)
+        self.server = self.serve(SITE, listeners=4)
 
     def families(self, open_metrics=False, target="/metrics", index=0):
         headers = [("Accept", "application/openmetrics-text; version=1.0.0")] if open_metrics else []
@@ -129,17 +148,48 @@ class Metrics(E2E):
         plain, opened = self.families(), self.families(True)
         self.assertEqual(opened["orders"].help, 'of "all"\\ customers\nand lines')
         self.assertEqual(plain["orders_total"].samples, {("orders_total", (("country", 'a"b\\c\nd?'), ("paid", "true"))): 1.5})
+        created = ("orders_created", tuple(plain["orders_total"].samples)[0][1])
+        self.assertGreater(opened["orders"].samples.pop(created), opened["luaserve_http_requests"].samples[
+            "luaserve_http_requests_created", (("route", "/"), ("method", "GET"), ("status", "2xx"))])
         self.assertEqual(opened["orders"].samples, plain["orders_total"].samples)
         self.assertEqual(sorted(name + "_total" if family.kind == "counter" else name for name, family in opened.items()), sorted(plain))
         self.assertEqual(list(plain["took_seconds"].samples.values()), [1, 2, 2, 3, 4.2, 3])
         for families in (self.families(index=2), self.families(index=2, target="/"), self.families(target="/secret?key=open")):
             self.assertEqual(set(families), set(plain))
         self.assertEqual(self.server.get("/secret").status, 401)
-        if shutil.which("promtool"):
-            text = self.server.get("/metrics").body
-            done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
-            self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
 
+    def test_when_counters_were_made(self):
+        """Each counter and histogram of OpenMetrics has the time: it does not change, also over a reload."""
+        def made():
+            return {key: value for family in self.families(True).values() for key, value in family.samples.items() if key[0].endswith("_created")}
+
+        self.ask_many(["/", "/order"])
+        first, families = made(), self.families(True)
+        self.assertLessEqual(set(first.values()), {value for value in first.values() if abs(value - time.time()) < 86400})
+        for name, family in families.items():
+            ends = {"counter": "_total", "histogram": "_count"}.get(family.kind)
+            sets = {labels for sample, labels in family.samples if ends and sample == name + ends}
+            self.assertEqual({labels for sample, labels in family.samples if sample == name + "_created"}, sets, name)
+        self.server.reload("reloaded")
+        self.ask_many(["/order"])
+        later = made()
+        self.assertEqual({key: later[key] for key in first}, first)
+
+    @not_on_windows("of another system: the packages of Python")
+    def test_other_programs_read_both_formats(self):
+        """The parsers of the client library of Prometheus, and promtool where it is installed."""
+        self.ask_many(["/", "/items/1", "/order", "/none"])
+        if subprocess.run([PYTHON, "-c", "import prometheus_client"], capture_output=True, check=False).returncode:
+            self.skipTest("not installed: python3-prometheus-client")
+        plain = self.server.get("/metrics").body
+        for parser, text in (("prometheus_client.parser", plain),
+                             ("prometheus_client.openmetrics.parser", self.server.get("/metrics", [("Accept", "application/openmetrics-text")]).body)):
+            done = subprocess.run([PYTHON, "-c", READ % parser], input=text, capture_output=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            self.assertEqual(json.loads(done.stdout)["plain"], 1)
+        if shutil.which("promtool"):
+            done = subprocess.run(["promtool", "check", "metrics"], input=plain, capture_output=True, check=False)
+            self.assertEqual((done.returncode, done.stdout + done.stderr), (0, b""))
     def test_requests(self):
         self.ask_many(["/", "/items/1", "/items/2", "/items/x", "/fail", "/none"])
         for _ in range(3):
@@ -165,6 +215,44 @@ class Metrics(E2E):
         times = families["luaserve_http_request_duration_seconds"].samples
         self.assertEqual(times["luaserve_http_request_duration_seconds_count", (("route", "/items/:id"),)], 3)
         self.assertEqual(families["luaserve_http_response_bytes_total"].samples["luaserve_http_response_bytes_total", (("route", "/items/:id"),)], 8 + 10)
+
+    def of_route(self, name, route="none"):
+        return self.families()[name].samples.get((name, (("route", route),)), 0)
+
+    def test_refused_requests(self):
+        """Their bytes, and the time from the first of them, count as those of others do."""
+        duration, received, sent = "luaserve_http_request_duration_seconds", 0, 0
+        for data, status in ((b"GET / HTTP/1.1\r\nHost: h\r\nbad\x01\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 505),
+                             (b"GET / HTTP/1.1\r\nHost: h\r\n", 408)):
+            with self.server.connect(3) as conn:
+                response = conn.send(data).response()
+            self.assertEqual(response.status, status)
+            received, sent = received + len(data), sent + len(response.body)
+        self.assertEqual(self.of_route("luaserve_http_request_bytes_total"), received)
+        self.assertEqual(self.of_route("luaserve_http_response_bytes_total"), sent)
+        times = self.families()[duration].samples
+        self.assertEqual(times[duration + "_count", (("route", "none"),)], 3)
+        self.assertGreater(times[duration + "_sum", (("route", "none"),)], 0.15)
+
+    def test_responses_without_an_end(self):
+        """A client that leaves inside a response counts as its 2xx, and as one that has left."""
+        name = "luaserve_http_requests_incomplete_total"
+        self.assertNotIn(name, self.families())
+        with self.server.connect() as conn:
+            conn.send(request("GET", "/open"))
+            self.assertEqual(conn.head().status, 200)
+        self.eventually(lambda: name in self.families(), "the server learns of it")
+        self.assertEqual(self.families()[name].samples, {(name, (("route", "/open"), ("outcome", "left"))): 1})
+        self.assertEqual(self.value(REQUESTS, (("route", "/open"), ("method", "GET"), ("status", "2xx"))), 1)
+        with self.server.connect() as conn:
+            conn.send(request("GET", "/abort"))
+            conn.rest()
+        self.eventually(lambda: (name, (("route", "/abort"), ("outcome", "aborted"))) in self.families()[name].samples, "it has ended")
+
+    def test_collections_of_lua(self):
+        before = int(self.server.get("/collect").text)
+        self.assertGreater(int(self.server.get("/collect").text), before)
+        self.assertGreater(self.value("luaserve_lua_collections_total"), before)
 
     def test_label_sets_are_those_of_the_routes(self):
         self.ask_many(["/", "/items/1", "/none"])
@@ -203,6 +291,14 @@ class Metrics(E2E):
         self.server.reload("reloaded")
         self.assertEqual(self.families()["depth"].help, "other")
         self.assertEqual(self.value("depth"), 0)
+
+    def test_states_that_count_a_label_set_first_at_the_same_time(self):
+        """Only one of them has made it: the others do not use up max_series."""
+        sets = ["/many/%d" % n for n in range(300)]
+        in_parallel([lambda: self.ask_many(sets)] * 4)
+        families = self.families()
+        self.assertEqual(set(families["many_total"].samples.values()), {4.0})
+        self.assertEqual((len(families["many_total"].samples), self.value("luaserve_metrics_dropped_total")), (300, 0))
 
     def test_the_limit_of_label_sets(self):
         for x in "abc":
@@ -261,7 +357,8 @@ class Objects(E2E):
         self.assertEqual([list(families["luaserve_cache_%s_total" % name].samples.values()) for name in ("hits", "stored")], [[2], [1]])
         self.assertGreater(sum(families["luaserve_cache_bytes"].samples.values()), 2)
         self.assertEqual(families["luaserve_upstream_down"].samples["luaserve_upstream_down", (("upstream", origin),)], 0)
-        self.assertEqual(families["luaserve_upstream_requests"].samples["luaserve_upstream_requests", (("upstream", origin),)], 0)
+        self.eventually(lambda: parse(server.get("/metrics").text)["luaserve_upstream_requests"].samples[
+            "luaserve_upstream_requests", (("upstream", origin),)] == 0, "a request to the server ends after its response")
         jobs = {dict(labels)["state"]: count for (_, labels), count in families["luaserve_queue_jobs"].samples.items()}
         self.assertEqual((jobs["ready"], families["luaserve_jobs_pushed_total"].samples["luaserve_jobs_pushed_total", ()]), (2, 2))
         for _ in range(6):

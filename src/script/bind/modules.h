@@ -25,6 +25,7 @@
     X(request_report)  \
     X(look)            \
     X(latency)         \
+    X(collections)     \
     X(response_coding) \
     X(text)            \
     X(crypto)          \

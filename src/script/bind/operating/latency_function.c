@@ -46,9 +46,9 @@ static void push_counts(lua_State *L, const ls_counter *counts, unsigned count)
 }
 
 /* core.latencies() -> { { route = pattern, host =, sum_s =, buckets = counts, received = bytes, sent = bytes,
- *                         statuses = { [method] = counts of 1xx to 5xx } }, ... }
+ *                         left =, aborted =, statuses = { [method] = counts of 1xx to 5xx } }, ... }
  * The requests since the start that have ended, by route; "" has those of no route. `host`: that of `hosts`, or none. `method`:
- * from 1 on, of ls_http_method. */
+ * from 1 on, of ls_http_method. `left`, `aborted`: those of them whose response has no end, as of ls_record_end. */
 static int core_latencies(lua_State *L)
 {
     const ls_runtime *runtime = ls_state_runtime(ls_state_of(L));
@@ -62,13 +62,17 @@ static int core_latencies(lua_State *L)
         ls_latency_cell sum = {0};
         if (!ls_latency_add(common->latency, route, &sum)) continue;
         const ls_route *of = route > 0 ? ls_records_route_at(records, route) : NULL;
-        lua_createtable(L, 0, 7);
+        lua_createtable(L, 0, 9);
         ls_set_text(L, "route", of != NULL ? of->pattern : "");
         if (of != NULL && of->host[0] != '\0') ls_set_text(L, "host", of->host);
         lua_pushinteger(L, (lua_Integer)ls_counter_read(&sum.received));
         lua_setfield(L, -2, "received");
         lua_pushinteger(L, (lua_Integer)ls_counter_read(&sum.sent));
         lua_setfield(L, -2, "sent");
+        lua_pushinteger(L, (lua_Integer)ls_counter_read(&sum.ends[LS_RECORD_LEFT]));
+        lua_setfield(L, -2, "left");
+        lua_pushinteger(L, (lua_Integer)ls_counter_read(&sum.ends[LS_RECORD_ABORTED]));
+        lua_setfield(L, -2, "aborted");
         lua_pushnumber(L, (lua_Number)ls_counter_read(&sum.sum_ns) / 1e9);
         lua_setfield(L, -2, "sum_s");
         push_counts(L, sum.buckets, LS_LATENCY_BUCKETS + 1);
