@@ -1,10 +1,13 @@
-/* test_line_log.c - lines of several threads in a file, and a reader that stops. */
+/* test_line_log_posix.c - lines of several threads in a file, a reader that stops, and the system's log. */
 #define _GNU_SOURCE
 #include "support.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -163,4 +166,75 @@ TEST(a_file_that_cannot_be_opened)
     ls_line_log *log;
     assert_int_equal(ls_line_log_open("/tmp", 1, &log), LS_EISDIR);
     assert_int_equal(ls_line_log_open("/no/such/folder/a", 1, &log), LS_ENOENT);
+}
+
+/* ---- syslog ------------------------------------------------------------------------------------------------------ */
+
+static struct sockaddr_un daemon_at = {.sun_family = AF_UNIX};
+
+int __real_connect(int fd, const struct sockaddr *to, socklen_t len);
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t len);
+
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t len)
+{
+    const bool is_log =
+        to->sa_family == AF_UNIX && strcmp(((const struct sockaddr_un *)to)->sun_path, "/dev/log") == 0;
+    return is_log ? __real_connect(fd, (const struct sockaddr *)&daemon_at, sizeof daemon_at)
+                  : __real_connect(fd, to, len);
+}
+
+static int daemon_start(void)
+{
+    const struct timeval patience = {.tv_sec = CLOSE_MS / 1000};
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&daemon_at, sizeof daemon_at), 0);
+    return fd;
+}
+
+static void daemon_stop(int fd)
+{
+    (void)close(fd);
+    (void)unlink(daemon_at.sun_path);
+}
+
+/* The next message is one of RFC 3164, of the facility local7 (23) with the severity info (6), and has this text. */
+static void expect_message(int fd, const char *text)
+{
+    char got[256], month[4], name[16];
+    int priority, day, hour, minute, second, pid, at = -1;
+    const ssize_t len = recv(fd, got, sizeof got - 1, 0);
+    assert_true(len > 0);
+    got[len] = '\0';
+    (void)sscanf(got, "<%d>%3[A-Za-z] %2d %2d:%2d:%2d %15[a-z][%d]: %n", &priority, month, &day, &hour, &minute,
+                 &second, name, &pid, &at);
+    assert_int_equal(at,
+                     strlen("<190>Nov  9 01:02:03 luaserve[") + (size_t)snprintf(NULL, 0, "%d", pid) + strlen("]: "));
+    assert_int_equal(priority, 23 * 8 + 6);
+    assert_string_equal(name, "luaserve");
+    assert_int_equal(pid, getpid());
+    assert_string_equal(got + at, text);
+}
+
+TEST(lines_for_syslog_are_messages_and_its_daemon_may_restart)
+{
+    ls_line_log *log;
+    (void)place_open();
+    (void)snprintf(daemon_at.sun_path, sizeof daemon_at.sun_path, "%s/log", folder);
+    assert_int_equal(ls_line_log_open("syslog", 1, &log), LS_ENOENT);
+    int daemon = daemon_start();
+    assert_int_equal(ls_line_log_open("syslog", 1, &log), LS_OK);
+    ls_line_log_put(log, 0, "one\ntwo\n", 8);
+    expect_message(daemon, "one");
+    expect_message(daemon, "two");
+    daemon_stop(daemon);
+    ls_line_log_put(log, 0, "three\n", 6);
+    daemon = daemon_start();
+    expect_message(daemon, "three");
+    ls_line_log_put(log, 0, "four\n", 5);
+    ls_line_log_close(log, CLOSE_MS);
+    expect_message(daemon, "four");
+    daemon_stop(daemon);
+    place_close(NULL);
 }
