@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from harness import Conn, E2E, not_on_windows, read_text, request
+from harness import Conn, E2E, not_on_windows, read_text, request, write_text
 
 SITE = """
 local ls = require "luaserve"
@@ -215,3 +215,13 @@ class AccessLog(E2E):
                 ('access_log = "/no/such/folder/a.log"', "cannot open /no/such/folder/a.log: not found"),
                 ('access_log = "."', "cannot open .*: (is a directory|permission denied)")):
             self.assertRegex(self.refuses(SITE % option, "ls.listen: access_log"), r"site\.lua:\d+: .*" + message)
+        server = self.serve(SITE % 'access_log = "/no/such/folder/a.log"', listeners=0, env={"LOGS_DIRECTORY": "/var/log/site"})
+        self.assertEqual(server.wait(), 1)
+        self.assertIn("not found; the folder of this service for logs is /var/log/site", server.log())
+
+    def test_a_reload_with_a_log_that_cannot_be_opened_leaves_the_site(self):
+        server, folder = self.start('access_log = { file = "a.log", format = "$uri" }')
+        write_text(server.site, read_text(server.site).replace("a.log", "none/a.log"))
+        self.assertIn("the previous site continues", server.reload("reload failed: .*access_log: cannot open .*: not found"))
+        self.ask_each(server, [(request("GET", "/items/1"), 200)])
+        self.assertEqual(self.lines(os.path.join(folder, "a.log"), 1), ["/items/1"])

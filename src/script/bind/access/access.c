@@ -160,6 +160,16 @@ static entry *make(lua_State *L, ls_text key, size_t bytes, const ls_access_log 
     return NULL;
 }
 
+static int open_failed(lua_State *L, const char *named, const char *name, int err)
+{
+    const char *folder = getenv("LOGS_DIRECTORY"); /* of systemd */
+    if (named != NULL)
+        return luaL_error(L, "cannot open %s, /dev/log: %s; start a syslog daemon, or write \"stdout\" or a file",
+                          named, ls_err_text(err));
+    return luaL_error(L, "cannot open %s: %s%s%s", name, ls_err_text(err),
+                      folder != NULL ? "; the folder of this service for logs is " : "", folder != NULL ? folder : "");
+}
+
 /* core.access_log{ key=, name= or path=, json=, sample=, slow_ns=, masks_addresses=, masked={ names }, parts={ texts } }
  * -> the log, for core.listen and core.set_route. `key` has all of it; without a name and a path nothing is logged. */
 static int core_access_log(lua_State *L)
@@ -201,7 +211,7 @@ static int core_access_log(lua_State *L)
     }
     ls_mutex_unlock(&data->lock);
     if (err == LS_ENOTSUP) return luaL_error(L, "this system has no syslog; write the name of a file");
-    if (err < 0) return luaL_error(L, "cannot open %s: %s", name, ls_err_text(err));
+    if (err < 0) return open_failed(L, g.name, name, err);
     lua_pushlightuserdata(L, &e->log.sink);
     return 1;
 }
@@ -246,11 +256,9 @@ static int core_access_is(lua_State *L)
     return ls_push_boolean(L, x->recorder != NULL && is);
 }
 
-static const luaL_Reg functions[] = {{"access_log", core_access_log},
-                                     {"access_variables", core_access_variables},
-                                     {"access_of_apps", core_access_of_apps},
-                                     {"access_is", core_access_is},
-                                     {"slow_routes", core_slow_routes},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"access_log", core_access_log},         {"access_variables", core_access_variables},
+    {"access_of_apps", core_access_of_apps}, {"access_is", core_access_is},
+    {"slow_routes", core_slow_routes},       {NULL, NULL}};
 static const ls_module_common common = {sizeof(access_data), access_open, access_close, access_stats};
 const ls_module ls_access_module = {.name = "access", .functions = functions, .common = &common};
