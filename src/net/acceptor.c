@@ -218,6 +218,7 @@ static void log_failure(ls_stream *s, const char *why)
     char text[LS_ADDR_TEXT_BYTES];
     ls_addr peer;
     ls_stream_peer(s, &peer);
+    if (!h->expects_proxy_header) atomic_fetch_add(&ls_deadlines_peers(h->acceptor->deadlines)->handshakes_failed, 1);
     ls_refused_log("%s %s: %s", ls_addr_logged(&peer, text),
                    h->expects_proxy_header ? "PROXY header" : "TLS handshake", why);
 }
@@ -268,7 +269,10 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     release_slot(h);
     unlock(a);
     memset(h, 0, sizeof *h);
-    if (session != NULL) ls_stream_set_filter(s, session);
+    if (session != NULL) {
+        atomic_fetch_add(&ls_deadlines_peers(a->deadlines)->handshakes, 1);
+        ls_stream_set_filter(s, session);
+    }
     ls_stream_recv_within(s, 0);
     ls_stream_send_within(s, 0);
     service->protocol.start(ctx, s, service->protocol.user);

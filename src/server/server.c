@@ -81,6 +81,8 @@ static void stats(void *user, ls_site_stat_fn *each, void *to)
         each(to, "refused_denied", (double)atomic_load(&peers->denied.count));
         each(to, "refused_per_ip", (double)atomic_load(&peers->refused[LS_PEERS_CONNECTIONS].count));
         each(to, "http2_refused_per_ip", (double)atomic_load(&peers->refused[LS_PEERS_STREAMS].count));
+        each(to, "tls_handshakes", (double)atomic_load(&peers->handshakes));
+        each(to, "tls_handshakes_failed", (double)atomic_load(&peers->handshakes_failed));
     }
     each(to, "http2_connections", (double)http.http2_connections);
     each(to, "http2_refused", (double)http.http2_refused);

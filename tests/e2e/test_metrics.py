@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections import namedtuple
 
+from harness import tls
 from harness import E2E, app_site, in_parallel, not_on_windows, read_text, repeats, request, write_text
 
 Family = namedtuple("Family", "kind help samples")  # samples: {(name, labels): value}
@@ -365,6 +366,29 @@ class Objects(E2E):
             self.assertEqual(server.get("/none").status, 502)
         down = {dict(labels)["upstream"]: down for (_, labels), down in parse(server.get("/metrics").text)["luaserve_upstream_down"].samples.items()}
         self.assertEqual(down, {origin: 0, "http://127.0.0.1:1": 1, "http://127.0.0.1:2": 1})
+
+
+    def test_timers_and_handshakes(self):
+        server = self.serve(app_site("""
+            local plain = ls.app():metrics("/metrics")
+            ls.config { threads = 2, drain_timeout = 0.1 }
+            ls.every(3600, print)
+            app:get("/set", function() ls.after(3600, print) ls.after(3600, print):cancel() return "set" end)
+            ls.listen("127.0.0.1:0", plain)""", 'tls = "self-signed"'), listeners=2)
+        timers, handshakes = "luaserve_timers", "luaserve_tls_handshakes_total"
+
+        def values():
+            families = parse(server.get("/metrics").text)
+            return [families[name].samples[name, ()] for name in (timers, handshakes, handshakes.replace("_total", "_failed_total"))]
+
+        self.assertEqual(values(), [1, 0, 0])
+        self.assertEqual(tls.get(server.port(1), "/set"), "set")
+        with server.connect(1) as conn:
+            conn.send(b"GET / HTTP/1.1\r\n\r\n")
+            self.assertEqual(conn.response().status, 400)
+        self.assertEqual(values(), [2, 1, 1])
+        server.reload("reloaded")
+        self.eventually(lambda: values()[0] == 1, "that of the new site")
 
 
 class Definitions(E2E):

@@ -22,6 +22,7 @@ typedef struct ls_peers {
     uint32_t bucket_count, count;
     uint64_t seed[2];
     ls_refusals refused[LS_PEERS_KINDS], denied;
+    _Atomic uint64_t handshakes, handshakes_failed; /* of TLS, that accepted connections have ended or failed */
 } ls_peers;
 
 void ls_peers_open(ls_peers *peers);

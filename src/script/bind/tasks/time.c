@@ -23,17 +23,17 @@ typedef struct script_timer {
     uint64_t due_ns; /* the time of the next tick; 0: not yet armed */
     ls_node node;    /* in the list of the state, until the timer is freed */
     ls_state *state;
-    uint64_t period_ns; /* 0: ticks once */
-    double delay;       /* seconds to the first tick; counted from the start of the server when made while loading */
-    int ref;            /* of a table with the function and its arguments */
-    bool stopped;       /* no more ticks */
-    bool packet_coming; /* stopped too late: its packet is still under way */
-    bool running;       /* a tick runs */
-    bool omitted;       /* the log says that ticks were omitted */
-    ls_task *task;      /* of the tick that runs */
-    uint64_t began_ns;  /* the time at which it began */
-    bool handle;        /* the site may still hold it */
-    uint8_t scope;      /* enum ls_scope: that of its ticks */
+    uint64_t period_ns;  /* 0: ticks once */
+    double delay;        /* seconds to the first tick; counted from the start of the server when made while loading */
+    int ref;             /* of a table with the function and its arguments */
+    bool stopped;        /* no more ticks */
+    bool packet_coming;  /* stopped too late: its packet is still under way */
+    bool running;        /* a tick runs */
+    bool omitted;        /* the log says that ticks were omitted */
+    ls_task *task;       /* of the tick that runs */
+    uint64_t began_ns;   /* the time at which it began */
+    bool handle;         /* the site may still hold it */
+    uint8_t scope;       /* enum ls_scope: that of its ticks */
     ls_task_end handler; /* of one that repeats: that has begun it */
     struct definition *definition; /* NULL: of one state */
 } script_timer;
@@ -55,6 +55,13 @@ typedef struct timers { /* of a state */
 static timers *timers_of(const ls_state *state)
 {
     return ls_state_data(state, LS_SLOT_timer);
+}
+
+/* One more, or one less, of the state and of the server. */
+static void count_timer(const ls_state *state, int change)
+{
+    timers_of(state)->count += (unsigned)change;
+    atomic_fetch_add((_Atomic int *)ls_runtime_own(ls_state_runtime(state), LS_SLOT_timer), change);
 }
 
 typedef struct timer_handle {
@@ -122,7 +129,7 @@ static void timer_stop(script_timer *t)
     if (t->stopped) return;
     t->stopped = true;
     ls_task_end_remove(&t->handler);
-    timers_of(state)->count--;
+    count_timer(state, -1);
     state->holds--;
     luaL_unref(state->L, LUA_REGISTRYINDEX, t->ref);
     t->ref = LUA_NOREF;
@@ -347,7 +354,7 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
     t->handler.run = handler_ended;
     if (repeats && state->current != NULL) ls_task_handler_end_add(state->current, &t->handler);
     ls_list_push(&timers_of(state)->all, &t->node);
-    timers_of(state)->count++;
+    count_timer(state, 1);
     state->holds++;
     if (ls_state_ends(state, (enum ls_scope)t->scope, LS_WAIT_ONCE)) { /* a repeating one, too, may tick until then */
         timers_of(state)->dropped += is_awaited(t);
@@ -456,6 +463,7 @@ static void timer_abandon(ls_state *state)
 {
     LS_LIST_EACH_DROP (script_timer, t, &timers_of(state)->all, node) {
         timers_of(state)->dropped += is_awaited(t);
+        if (!t->stopped) count_timer(state, -1);
         t->stopped = true;
         t->packet_coming = t->running = false; /* no packet or task follows */
         timer_free_if_unused(t);               /* or the handle frees it, when the state closes */
@@ -473,7 +481,14 @@ static const luaL_Reg functions[] = {{"sleep", core_sleep},           {"after", 
                                      {"clock_real", core_clock_real}, {"clock_step", core_clock_step},
                                      {"clock_idle", core_clock_idle}, {NULL, NULL}};
 
+static void timer_stats(ls_runtime *runtime, ls_site_stat_fn *each, void *to)
+{
+    each(to, "timers", atomic_load((_Atomic int *)ls_runtime_own(runtime, LS_SLOT_timer)));
+}
+
+static const ls_module_common timers_common = {.bytes = sizeof(_Atomic int), .stats = timer_stats};
 const ls_module ls_timer_module = {.name = "timer",
+                                   .common = &timers_common,
                                    .bytes = sizeof(timers),
                                    .lists = true,
                                    .functions = functions,
