@@ -47,6 +47,16 @@ static bool is_plain(unsigned char c)
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
+/* The same of 8 bytes. A high bit of each term says that a byte is below 0x20, or is the one that it was compared with. */
+static bool are_plain(const char *at)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), high = 0x80 * ones;
+    uint64_t v;
+    memcpy(&v, at, sizeof v);
+    const uint64_t quote = v ^ '"' * ones, slash = v ^ '\\' * ones, del = v ^ 0x7f * ones;
+    return ((v | (v - 0x20 * ones) | (quote - ones) | (slash - ones) | (del - ones)) & high) == 0;
+}
+
 /* Write what is not plain of the first character. Returns the number of bytes that were read. */
 static size_t put_odd(out *o, const char *at, size_t len)
 {
@@ -64,7 +74,8 @@ static void put_text(out *o, const char *text, size_t len)
     if (!o->some && o->log->json) PUT(o, "\"");
     o->some = true;
     for (size_t at = 0, from; at < len && o->to < o->end;) {
-        for (from = at; at < len && is_plain((unsigned char)text[at]);) at++;
+        for (from = at; len - at >= 8 && are_plain(text + at);) at += 8;
+        while (at < len && is_plain((unsigned char)text[at])) at++;
         put(o, text + from, at - from);
         if (at < len) at += put_odd(o, text + at, len - at);
     }

@@ -95,6 +95,24 @@ TEST(no_value_forges_a_line)
     free(r);
 }
 
+TEST(each_byte_at_each_place_of_a_value)
+{
+    request *r = request_new("$request", "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    char value[18], expected[32];
+    r->record.x = NULL;
+    for (unsigned byte = 0; byte < 256; byte++)
+        for (size_t at = 0; at < sizeof value; at++) {
+            const bool plain = byte >= ' ' && byte < 0x7f && byte != '"' && byte != '\\';
+            memset(value, 'a', sizeof value);
+            value[at] = (char)byte;
+            r->record.line = (ls_text){value, sizeof value};
+            (void)snprintf(expected, sizeof expected, plain ? "%.*s%c%s" : "%.*s\\x%02X%s", (int)at,
+                           "aaaaaaaaaaaaaaaaa", byte, "aaaaaaaaaaaaaaaaa" + at);
+            assert_string_equal(line_of(r), expected);
+        }
+    free(r);
+}
+
 TEST(secrets_are_masked)
 {
     static const char bytes[] = "GET /?a=1&token=s3&%74oken=s4&tokens=5&token HTTP/1.1\r\nHost: h\r\n"
