@@ -1,12 +1,12 @@
-"""The measurement of the access log: CPU time of hello with a line for each request in a file, and without; beside nginx with
-access_log combined. The site is sites/access_log.lua."""
+"""The measurement of the access log: CPU time of hello with a line for each request in a file and metrics, and without; beside
+nginx with access_log combined. The site is sites/access_log.lua."""
 import os
 
 from measure import cpu_per_request
 from servers import HELLO, SITES, Server, luaserve, nginx
 
-PLAIN, LOGGED = "luaserve", "luaserve, access log"
-NGINX_PLAIN, NGINX_LOGGED = "nginx", "nginx, access log"
+PLAIN, LOGGED = "luaserve", "luaserve access log and metrics"
+NGINX_PLAIN, NGINX_LOGGED = "nginx", "nginx access log"
 NGINX_HELLO = 'location / { access_log %s; return 200 "hello, world\\n"; }'
 
 
