@@ -1,8 +1,8 @@
 -- run_lua embed.lua modules|files OUT FOLDER[,FOLDER...] NAME,... [PAGE_FOLDERS] - while luaserve is built
 -- Writes a C file with the bytes of the files and a table of them: of modules, ls_lua_modules
 -- (src/script/core/lua/lua_modules.h); of other files, ls_embedded_files (src/cli/embedded.h). A file is in the first folder
--- that has it. With PAGE_FOLDERS also the pages, which share draw.css and draw.js: ls_stress_page (src/stress/engine.h), and the
--- modules luaserve.status_page and luaserve.openapi_page, strings.
+-- that has it. With PAGE_FOLDERS also the pages, which share head.html, draw.css and draw.js: ls_stress_page
+-- (src/stress/engine.h), and the modules luaserve.status_page and luaserve.openapi_page, strings.
 local kind, path, folders, names, page_folders = arg[1], arg[2], arg[3], arg[4], arg[5]
 
 local function read(name, where)
@@ -38,10 +38,13 @@ for name in names:gmatch("[^,]+") do
   add(name, text)
 end
 
--- The page `name`: NAME.html with what its marks stand for.
+-- The page `name`: head.html, which takes the lines of NAME.html up to the first empty one, then the other lines. All with what
+-- their marks stand for.
 local function page_of(name)
   local parts = { STYLE = name .. ".css", SCRIPT = name .. ".js", DRAW = "draw.js", DRAWSTYLE = "draw.css" }
-  return (read(name .. ".html", page_folders):gsub("@(%u+)@", function(part) return parts[part] and read(parts[part], page_folders) end))
+  local head, body = read(name .. ".html", page_folders):match "^(.-\n)\n(.*)$"
+  local page = read("head.html", page_folders):gsub("@HEAD@", head) .. body
+  return (page:gsub("@(%u+)@", function(part) return parts[part] and read(parts[part], page_folders) end))
 end
 for name in (page_folders and "status openapi" or ""):gmatch "%a+" do
   add("luaserve." .. name .. "_page", ("return %q"):format(page_of(name)))

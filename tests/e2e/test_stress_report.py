@@ -183,7 +183,8 @@ class Page(unittest.TestCase):
     def test_the_page_is_the_same_in_every_build(self):
         """Apart from the run, the page equals the files of src/stress/page and lua/page byte by byte; so it is enough to test one
         build's page in a browser."""
-        page = read_text(os.path.join(ROOT, "src", "stress", "page", "report.html"))
+        head, body = read_text(os.path.join(ROOT, "src", "stress", "page", "report.html")).split("\n\n", 1)
+        page = read_text(os.path.join(ROOT, "lua", "page", "head.html")).replace("@HEAD@", head + "\n") + body
         for mark, name in (("DRAWSTYLE", "lua/page/draw.css"), ("STYLE", "src/stress/page/report.css"),
                            ("DRAW", "lua/page/draw.js"), ("SCRIPT", "src/stress/page/report.js")):
             page = page.replace("@%s@" % mark, read_text(os.path.join(ROOT, *name.split("/"))))
