@@ -1,5 +1,5 @@
 -- run_lua embed.lua modules|files OUT FOLDER[,FOLDER...] NAME,... [PAGE_FOLDERS] - while luaserve is built
--- Writes a C file with the bytes of the files and a table of them: of modules, ls_lua_modules
+-- Writes a C file with the bytes of the files and a table of them: of modules, their bytecode, ls_lua_modules
 -- (src/script/core/lua/lua_modules.h); of other files, ls_embedded_files (src/cli/embedded.h). A file is in the first folder
 -- that has it. With PAGE_FOLDERS also the pages, which share head.html, draw.css and draw.js: ls_stress_page
 -- (src/stress/engine.h), and the modules luaserve.status_page and luaserve.openapi_page, strings.
@@ -29,14 +29,14 @@ end
 
 local arrays, rows = {}, {}
 local function add(name, text)
+  if kind == "modules" then
+    text = string.dump(assert(load(text, "@" .. name)))
+    name = name:gsub("%.lua$", ""):gsub("/init$", ""):gsub("/", ".")
+  end
   arrays[#arrays + 1] = "static " .. array("bytes_" .. #rows, text)
   rows[#rows + 1] = ('    {"%s", (const char *)bytes_%d, %d},\n'):format(name, #rows, #text)
 end
-for name in names:gmatch("[^,]+") do
-  local text = read(name, folders)
-  if kind == "modules" then name = name:gsub("%.lua$", ""):gsub("/init$", ""):gsub("/", ".") end
-  add(name, text)
-end
+for name in names:gmatch("[^,]+") do add(name, read(name, folders)) end
 
 -- The page `name`: head.html, which takes the lines of NAME.html up to the first empty one, then the other lines. All with what
 -- their marks stand for.
@@ -47,7 +47,7 @@ local function page_of(name)
   return (page:gsub("@(%u+)@", function(part) return parts[part] and read(parts[part], page_folders) end))
 end
 for name in (page_folders and "status openapi" or ""):gmatch "%a+" do
-  add("luaserve." .. name .. "_page", ("return %q"):format(page_of(name)))
+  add("luaserve/" .. name .. "_page.lua", ("return %q"):format(page_of(name)))
 end
 
 local header, table_type = "script/core/lua/lua_modules.h", "ls_lua_module ls_lua_modules"

@@ -36,8 +36,7 @@ int ls_runtime_open(const ls_site_host *host, const ls_module *const *modules, u
     memset((void *)runtime, 0, bytes);
     ls_mutex_open(&runtime->mutex);
     runtime->modules = modules;
-    err = ls_bytecode_open(&runtime->bytecode);
-    if (err == LS_OK) err = ls_shared_open(&runtime->shared);
+    err = ls_shared_open(&runtime->shared);
     while (err == LS_OK && runtime->module_count < module_count) err = open_module(runtime);
     if (err < 0) {
         ls_runtime_close(runtime);
@@ -77,7 +76,6 @@ void ls_runtime_close(ls_runtime *runtime)
         free(runtime->own[slot]);
     }
     if (runtime->shared != NULL) ls_shared_close(runtime->shared);
-    ls_bytecode_close(runtime->bytecode);
     ls_mutex_close(&runtime->mutex);
     ls_memory_aligned_free(runtime);
 }

@@ -16,7 +16,6 @@
 #include "port/port.h"
 #include "sched/workers.h"
 #include "script/core/cpu_limit.h"
-#include "script/core/lua/bytecode.h"
 #include "script/core/module.h"
 
 typedef struct ls_generation ls_generation;
@@ -56,9 +55,8 @@ struct ls_runtime {
     _Atomic unsigned unready;       /* bits; 0: the server is ready */
     struct ls_shared *shared;       /* what the site shares by name: it outlives each generation */
 
-    FILE *null;            /* the null device, for the output of additional states; NULL: it appears once per state */
-    ls_bytecode *bytecode; /* of the embedded modules */
-    ls_cpu_watch *cpus;    /* one for each thread context; NULL before the port is open */
+    FILE *null;         /* the null device, for the output of additional states; NULL: it appears once per state */
+    ls_cpu_watch *cpus; /* one for each thread context; NULL before the port is open */
     unsigned cpu_count;
     ls_cpu_watch load_cpu; /* of the thread that calls ls_site_open and ls_site_ready, one at a time */
     uint64_t load_from_ns; /* of ls_runtime_load_begin */

@@ -251,7 +251,7 @@ static int state_define(lua_State *L)
     ls_libraries_open(L);
     ls_coroutine_define(L);
     ls_mute_define(L);
-    ls_lua_modules_preload(L, "luaserve", generation->runtime->bytecode);
+    ls_lua_modules_preload(L, "luaserve");
     ls_lua_files_define(L);
     ls_lua_modules_path(L, generation->path, ls_lua_files_cached); /* the directory of the site comes first */
     lua_pushstring(L, exceeded_text);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/io/log.h"
-#include "script/core/lua/bytecode.h"
 #include "script/core/lua/error_text.h"
 #include "script/core/lua/lua_modules.h"
 #include "script/core/task.h"

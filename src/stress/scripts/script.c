@@ -17,7 +17,7 @@ static void define_modules(lua_State *L, const ls_stress_plan *plan)
     static const char *const prefixes[] = {"luaserve.json",      "luaserve.names", "luaserve.stress",
                                            "luaserve.text_code", "luaserve.url",   "luaserve.usage"};
     ls_site_preload(L);
-    for (size_t n = 0; n < sizeof prefixes / sizeof prefixes[0]; n++) ls_lua_modules_preload(L, prefixes[n], NULL);
+    for (size_t n = 0; n < sizeof prefixes / sizeof prefixes[0]; n++) ls_lua_modules_preload(L, prefixes[n]);
     ls_lua_modules_path(L, plan->script, NULL);
     ls_push_module(L, "luaserve.stress.script");
     lua_pushboolean(L, plan->native);

@@ -10,25 +10,23 @@
 #include "base/io/fopen.h"
 #include "port/file/image.h"
 
-/* The loader of an embedded module in package.preload. Upvalue 1: index in ls_lua_modules; upvalue 2: the bytecode
- * cache. */
+/* The loader of an embedded module in package.preload. Upvalue: index in ls_lua_modules. */
 static int embedded_load(lua_State *L)
 {
-    const size_t number = (size_t)lua_tointeger(L, lua_upvalueindex(1));
-    ls_bytecode_push(L, lua_touserdata(L, lua_upvalueindex(2)), number);
-    lua_pushstring(L, ls_lua_modules[number].name);
+    const ls_lua_module *module = &ls_lua_modules[lua_tointeger(L, lua_upvalueindex(1))];
+    if (luaL_loadbufferx(L, module->bytes, module->len, module->name, "b") != LUA_OK) return lua_error(L);
+    lua_pushstring(L, module->name);
     lua_call(L, 1, 1);
     return 1;
 }
 
-void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytecode)
+void ls_lua_modules_preload(lua_State *L, const char *prefix)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     for (size_t n = 0; n < ls_lua_modules_count; n++) {
         if (strncmp(ls_lua_modules[n].name, prefix, strlen(prefix)) != 0) continue;
         lua_pushinteger(L, (lua_Integer)n);
-        lua_pushlightuserdata(L, bytecode); /* NULL: lua_touserdata returns it as such */
-        lua_pushcclosure(L, embedded_load, 2);
+        lua_pushcclosure(L, embedded_load, 1);
         lua_setfield(L, -2, ls_lua_modules[n].name);
     }
     lua_pop(L, 1);
@@ -37,7 +35,7 @@ void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytec
 static int open_libraries(lua_State *L)
 {
     luaL_openlibs(L);
-    ls_lua_modules_preload(L, "luaserve", NULL);
+    ls_lua_modules_preload(L, "luaserve");
     return 0;
 }
 

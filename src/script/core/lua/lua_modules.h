@@ -1,6 +1,8 @@
 /* lua_modules.h - the Lua modules of lua/luaserve/, embedded in the program, and where a Lua state looks for modules.
  *
- * lua/embed.lua generates the table at build time. It is read-only; any thread may read it. */
+ * lua/embed.lua generates the table at build time. It is read-only; any thread may read it. The modules are bytecode with
+ * the names and lines for messages: compiling them would be most of the cost of opening a state, and leave garbage of
+ * several times their size. All releases of Lua 5.4 have the same virtual machine, so that of the system may load it. */
 #ifndef LS_SCRIPT_LUA_MODULES_H
 #define LS_SCRIPT_LUA_MODULES_H
 
@@ -8,11 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "script/core/lua/bytecode.h"
+#define LS_LUA_SOURCE_PREFIX "@luaserve/" /* of the names of their chunks, such as "@luaserve/test/run.lua" */
 
 typedef struct ls_lua_module {
     const char *name;  /* "luaserve" for init.lua, "luaserve.<file>" for the others */
-    const char *bytes; /* source text, not NUL-terminated */
+    const char *bytes; /* of lua_dump() */
     size_t len;
 } ls_lua_module;
 
@@ -20,9 +22,8 @@ extern const ls_lua_module ls_lua_modules[]; /* in the order of the build list; 
 extern const size_t ls_lua_modules_count;
 
 /* Register the modules whose names begin with `prefix` in package.preload, which `require` searches before
- * package.path. The standard libraries must be open. A module is loaded from the cache; it is compiled in L if
- * `bytecode` is NULL. Raises when out of memory. */
-void ls_lua_modules_preload(lua_State *L, const char *prefix, ls_bytecode *bytecode);
+ * package.path. The standard libraries must be open. Raises when out of memory. */
+void ls_lua_modules_preload(lua_State *L, const char *prefix);
 
 /* Push the function `name` of a module of lua/luaserve, which is loaded at its first use. May raise. */
 void ls_push_function(lua_State *L, const char *module, const char *name);

@@ -343,7 +343,7 @@ TEST_IN(fixture, f, a_finalizer_may_encode)
 
 TEST_IN(fixture, f, the_lua_tests_pass)
 {
-    ls_lua_modules_preload(f->L, "luaserve", NULL);
+    ls_lua_modules_preload(f->L, "luaserve");
     run(f->L, "package.path = '" TEST_TREE "/tests/unit/lua/?.lua'\n"
               "package.loaded['luaserve.core'] = require 'fake_core'\n"
               "for name, test in pairs(require 'test_json') do\n"
