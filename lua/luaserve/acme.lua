@@ -13,6 +13,7 @@ local core = require "luaserve.core"
 local json = require "luaserve.json"
 local dicts = require "luaserve.dict"
 local options = require "luaserve.options"
+local rules = require "luaserve.fetch_rules"
 local usage = require "luaserve.usage"
 local stores = require "luaserve.acme_store"
 local clients = require "luaserve.acme_client"
@@ -94,7 +95,7 @@ end
 
 local function directory_of(call, given)
   local url = directories[given or "production"] or given
-  if find(url, "^https://[%w%[]") or find(url, "^http://127%.0%.0%.1[:/]") or find(url, "^http://localhost[:/]") then return url end
+  if rules.is_safe(rules.parse(url)) then return url end
   usage.error('%s.directory must be "production" or "staging" of Let\'s Encrypt, or the https:// URL of the directory of another '
     .. "authority; got %s", call, usage.quote(given))
 end
@@ -108,8 +109,6 @@ local function eab_of(call, given)
   usage.refuse(type(kid) ~= "string" or type(key) ~= "string" or not core.crypto_decode(3, (gsub(key, "=*$", ""))), given, form, call)
   return { kid = kid, key = (gsub(key, "=*$", "")) }
 end
-
-local function in_turn(a, b) return concat(a, "\n") == concat(b, "\n") end
 
 -- read(call, given, taken) -> the certificate for the core: { supplied = its name }. call: "ls.listen: tls.acme". taken: a
 -- table of the names that other certificates of the listener have; those of this one are added. Raises.
@@ -134,7 +133,7 @@ function acme.read(call, given, taken)
     usage.error('%s.email must be an address of mail such as "admin@example.org"; got %s', call, usage.quote(out.email))
   end
   local eab, known = eab_of(call, given.eab), sets[names[1]]
-  if known and not (in_turn(known.names, names) and known.given_store == given.store and known.directory == url) then
+  if known and not (concat(known.names, "\n") == concat(names, "\n") and known.given_store == given.store and known.directory == url) then
     usage.error("%s.names begins with %s, as those at %s do, with other names, another store or directory; give the same there, "
       .. "or put another name first", call, names[1], known.where)
   end

@@ -62,7 +62,7 @@ end
 -- names that stand for their subdomains too, of addresses and networks, each perhaps with a port; or "*".
 local function excepted(at)
   local host = at.host
-  if host == "localhost" or host:find("^127%.") or host == "::1" then return true end
+  if rules.is_here(host) then return true end
   for _, pattern in ipairs(environment.except) do
     local name, port = pattern:match("^([^:]+):(%d+)$")
     name = (name or pattern):gsub("^%[(.*)%]$", "%1")

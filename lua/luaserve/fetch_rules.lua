@@ -40,6 +40,12 @@ function rules.parse(url)
     origin = scheme .. "://" .. name }
 end
 
+-- is_here(host) -> whether the host of a parsed URL is this machine.
+function rules.is_here(host) return host == "localhost" or host == "::1" or host:find("^127%.[%d.]+$") ~= nil end
+
+-- is_safe(at) -> whether a parsed URL, or nil, is https, or http on this machine.
+function rules.is_safe(at) return at and (at.secure or rules.is_here(at.host)) end
+
 -- The path without its segments "." and "..", also encoded (RFC 3986 section 5.2.4).
 local function remove_dots(path)
   local out, last = {}, nil

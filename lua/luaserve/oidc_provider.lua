@@ -43,12 +43,6 @@ end
 
 -- ---- documents ---------------------------------------------------------------------------------------------------------
 
--- is_safe(at, issuer) -> whether the parsed URL is https, or, as its issuer is, http on this machine.
-local function is_safe(at, issuer)
-  local here = at and (at.host == "localhost" or at.host == "::1" or find(at.host, "^127%.[%d.]+$"))
-  return at and (at.secure or here and not issuer.secure)
-end
-
 local required = { "authorization_endpoint", "token_endpoint", "jwks_uri" }
 local optional = { "userinfo_endpoint", "end_session_endpoint", "revocation_endpoint" }
 
@@ -62,7 +56,8 @@ local function fault_of(self, doc)
   for _, names in ipairs { required, optional } do
     for _, name in ipairs(names) do
       local url = type(doc[name]) == "string" and doc[name] or nil
-      if (url or names == required) and not is_safe(url and rules.parse(url), self.at) then
+      local at = url and rules.parse(url)
+      if (url or names == required) and not (rules.is_safe(at) and (at.secure or not self.at.secure)) then
         return format("%s must be a URL that begins with https://; %s", name, url and "got " .. usage.quote(url) or "it is missing")
       end
       doc[name] = url -- which may have been null
@@ -207,7 +202,7 @@ function provider.new(call, issuer, timeout, tls)
   local at = type(issuer) == "string" and rules.parse(issuer)
   if not at or find(issuer, "[?#]") then
     usage.error('%s must be the URL of a provider, such as "https://id.example"; got %s', call, usage.quote(issuer))
-  elseif not is_safe(at, { secure = false }) then
+  elseif not rules.is_safe(at) then
     usage.error('%s must begin with "https://"; "http://" is for a provider on this machine, http://127.0.0.1:9000; got %s',
       call, usage.quote(issuer))
   end

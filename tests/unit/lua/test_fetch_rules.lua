@@ -43,6 +43,13 @@ function tests.invalid_urls()
 end
 
 -- The examples of RFC 3986 section 5.4 that concern http, with http://a/b/c/d;p?q as the base.
+function tests.hosts_of_this_machine()
+  for host, here in pairs { ["127.0.0.1"] = true, ["127.9.8.7"] = true, ["::1"] = true, localhost = true, ["10.0.0.1"] = false,
+    ["127.a.example"] = false, ["127."] = false, ["localhost.example"] = false } do
+    check.equal(rules.is_here(host), here, host)
+  end
+end
+
 function tests.references()
   local at = rules.parse("http://a/b/c/d;p?q")
   for location, url in pairs {
