@@ -12,27 +12,9 @@
 #include "server/server_internal.h"
 
 enum {
-    THREADS_MAX_DEFAULT = 128, /* at least, see ls_server_merge_settings */
-    LOAD_MS_MAX = 60000,       /* of an upgrade, if the site does not set load_timeout */
+    LOAD_MS_MAX = 60000,  /* of an upgrade, if the site does not set load_timeout */
+    INIT_WARN_MS = 10000, /* after this time a running ls.init is logged */
 };
-
-ls_site_settings ls_server_merge_settings(const ls_server_options *options, const ls_site_settings *site)
-{
-    ls_site_settings s = *site;
-    if (options->threads > 0) s.threads = options->threads;
-    if (s.threads == 0) {
-        s.threads = ls_cpu_count();
-        if (s.threads_max > 0 && s.threads > s.threads_max) s.threads = s.threads_max;
-    }
-    if (s.threads_max == 0) s.threads_max = 2 * s.threads > THREADS_MAX_DEFAULT ? 2 * s.threads : THREADS_MAX_DEFAULT;
-    if (s.connections_max == 0) s.connections_max = 65536;
-    if (s.pool_bytes_max == 0) s.pool_bytes_max = UINT64_C(256) << 20;
-    if (s.drain_ms_max == 0) s.drain_ms_max = 15000;
-    if (s.old_sites_max == 0) s.old_sites_max = 4;
-    if (s.accepts_posted == 0) s.accepts_posted = 4;
-    if (s.backlog == 0) s.backlog = 1024;
-    return s;
-}
 
 ls_site_options ls_server_site_options(const ls_server *server)
 {
@@ -134,6 +116,36 @@ int ls_server_load(ls_server *server, ls_server_load_fn *what, char *message, si
     ls_thread_join(&server->load_thread);
     ls_runtime_load_end(server->runtime);
     return err;
+}
+
+int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes)
+{
+    const uint64_t from_ns = ls_clock_ns();
+    const bool follows = ls_site_follows_init(site); /* before it runs: it may make timers */
+    bool warned = false;
+    if (!ls_site_has_init(site)) {
+        server->initialised = true;
+        return LS_OK;
+    }
+    server->init_ended = false;
+    ls_site_init(site, server->initialised);
+    while (!server->init_ended) {
+        if (server->phase >= PHASE_DRAINING)
+            return ls_server_explain(LS_ECANCELED, message, message_bytes, "the server stops");
+        (void)ls_cond_wait_ms(&server->changed, &server->mutex, INIT_WARN_MS);
+        if (warned || server->init_ended || !follows || ls_clock_ns() - from_ns < INIT_WARN_MS * UINT64_C(1000000))
+            continue;
+        warned = true;
+        ls_log(LS_LOG_WARN,
+               "%s: ls.init has run for %d s; requests, timers and \"start\" hooks wait for its end: work that goes "
+               "on belongs into "
+               "ls.spawn",
+               server->options.site, INIT_WARN_MS / 1000);
+    }
+    server->initialised |= !server->init_failed;
+    return server->init_failed
+               ? ls_server_explain(LS_ESCRIPT, message, message_bytes, "ls.init failed: %s", server->init_message)
+               : LS_OK;
 }
 
 static int load(ls_server *server, char *message, size_t message_bytes)

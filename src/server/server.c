@@ -3,7 +3,6 @@
  * Order of closing: endpoints, worker threads, port, Lua states, pools. */
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,104 +24,8 @@
 enum {
     DESCRIPTORS_OWN = 64,  /* descriptors of the server itself, besides connections and cached files */
     STOP_SPARE_MS = 10000, /* that the manager of the service waits longer than drain_delay and drain_timeout */
-    INIT_WARN_MS = 10000,  /* after this time a running ls.init is logged */
     SOCKETS_MAX = 1 << 25, /* upper limit of ls_port_options.sockets_max */
 };
-
-int ls_server_explain(int err, char *message, size_t bytes, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, bytes, format, args);
-    va_end(args);
-    return err;
-}
-
-ls_endpoint *ls_server_next_endpoint(const ls_server *server, const ls_endpoint *after)
-{
-    const ls_node *node = after != NULL ? after->node.next : server->endpoints.next;
-    if (node == &server->endpoints) node = server->removed.next;
-    return node != &server->removed ? LS_CONTAINER((uintptr_t)node, ls_endpoint, node) : NULL;
-}
-
-/* ---- statistics ----------------------------------------------------------------------------------------------- */
-
-/* A site may call this while it loads, and a finalizer after everything is closed: a missing part counts as 0. */
-static void stats(void *user, ls_site_stat_fn *each, void *to)
-{
-    ls_server *server = user;
-    ls_pools_stats pools = {0};
-    ls_workers_stats workers = {0};
-    ls_udp_stats udp = {0};
-    bool has_udp = false;
-    if (server->pools != NULL) ls_pools_stat(server->pools, &pools);
-    if (server->workers != NULL) ls_workers_stat(server->workers, &workers);
-    ls_peers *peers = server->deadlines != NULL ? ls_deadlines_peers(server->deadlines) : NULL;
-    ls_mutex_lock(&server->mutex); /* a reload replaces the settings */
-    const unsigned threads_max = server->settings.threads_max;
-    ls_mutex_unlock(&server->mutex);
-    ls_mutex_lock(&server->lists);
-    ls_http_stats http = server->past;
-    for (ls_endpoint *e = NULL; (e = ls_server_next_endpoint(server, e)) != NULL;) {
-        e->ops->stat(e, &http, &udp);
-        has_udp |= e->ops == &ls_endpoint_udp;
-    }
-    unsigned old_sites = 0;
-    for (const ls_node *node = server->ending.next; node != &server->ending; node = node->next) old_sites++;
-    const uint64_t websockets_left = server->websockets_left;
-    ls_mutex_unlock(&server->lists);
-    each(to, "uptime", (double)(ls_clock_ns() - server->opened_ns) / 1e9);
-    each(to, "connections", (double)http.connections);
-    each(to, "connections_open", (double)http.open);
-    each(to, "requests", (double)http.requests);
-    each(to, "responses", (double)http.responses);
-    each(to, "refused", (double)http.refused);
-    if (peers != NULL) {
-        each(to, "refused_denied", (double)atomic_load(&peers->denied.count));
-        each(to, "refused_per_ip", (double)atomic_load(&peers->refused[LS_PEERS_CONNECTIONS].count));
-        each(to, "http2_refused_per_ip", (double)atomic_load(&peers->refused[LS_PEERS_STREAMS].count));
-        each(to, "tls_handshakes", (double)atomic_load(&peers->handshakes));
-        each(to, "tls_handshakes_failed", (double)atomic_load(&peers->handshakes_failed));
-    }
-    each(to, "http2_connections", (double)http.http2_connections);
-    each(to, "http2_refused", (double)http.http2_refused);
-    each(to, "http2_resets", (double)http.http2_resets);
-    each(to, "http2_ended", (double)http.http2_ended);
-    each(to, "old_sites", old_sites);
-    each(to, "websockets_restarted", (double)websockets_left);
-    each(to, "threads", (double)workers.threads);
-    each(to, "threads_max", (double)threads_max);
-    each(to, "threads_stalled", (double)workers.stalled);
-    each(to, "standbys_released", (double)workers.standbys_released);
-    each(to, "packets", (double)workers.sum.packets);
-    each(to, "waits", (double)workers.sum.waits);
-    each(to, "accepts", (double)workers.sum.accepts);
-    each(to, "recv_inline", (double)workers.sum.recv_inline);
-    each(to, "recv_queued", (double)workers.sum.recv_queued);
-    each(to, "send_inline", (double)workers.sum.send_inline);
-    each(to, "send_queued", (double)workers.sum.send_queued);
-    each(to, "blocks_live", (double)pools.blocks_live);
-    each(to, "blocks_peak", (double)pools.blocks_peak);
-    each(to, "bytes_live", (double)pools.bytes_live);
-    each(to, "bytes_peak", (double)pools.bytes_peak);
-    each(to, "bytes_copied", (double)pools.bytes_copied);
-    each(to, "bytes_encrypted", (double)pools.bytes_encrypted);
-    if (has_udp) {
-        each(to, "udp_received", (double)udp.received);
-        each(to, "udp_batches", (double)udp.batches);
-        each(to, "udp_truncated", (double)udp.truncated);
-        each(to, "udp_sent", (double)udp.sent);
-        each(to, "udp_failed", (double)udp.failed);
-        each(to, "udp_own", (double)udp.own);
-        each(to, "udp_dropped", (double)udp.dropped);
-    }
-}
-
-static unsigned threads(void *user, ls_worker_look *out, unsigned max)
-{
-    const ls_server *server = user;
-    return server->workers != NULL ? ls_workers_look(server->workers, out, max) : 0;
-}
 
 int ls_server_call(ls_server *server, const void *data, size_t bytes, ls_server_answer_fn *answered, void *user)
 {
@@ -147,29 +50,6 @@ static void deliver_post(void *user, ls_thread_ctx *ctx, ls_host_post *post)
     ls_site *site = server->site; /* if a reload replaces it now, it stays until this packet has ended */
     ls_mutex_unlock(&server->lists);
     ls_site_post(site, ctx, post);
-}
-
-typedef struct counter_search {
-    const char *name;
-    double value;
-    bool found;
-} counter_search;
-
-static void compare_counter(void *to, const char *name, double value)
-{
-    counter_search *search = to;
-    if (strcmp(name, search->name) != 0) return;
-    search->value = value;
-    search->found = true;
-}
-
-int ls_server_counter(ls_server *server, const char *name, double *value)
-{
-    counter_search search = {.name = name};
-    ls_runtime_stats(server->runtime, compare_counter, &search);
-    if (!search.found) return LS_ENOENT;
-    *value = search.value;
-    return LS_OK;
 }
 
 static void stop_from_signal(void *user)
@@ -366,45 +246,6 @@ static int open_core(ls_server *server, const ls_server_options *options, char *
     return LS_OK;
 }
 
-static char *copy_text(const char *text)
-{
-    const size_t bytes = strlen(text) + 1;
-    char *copy = malloc(bytes);
-    if (copy != NULL) memcpy(copy, text, bytes);
-    return copy;
-}
-
-/* Copy what the options point to: a reload uses it again. */
-static int copy_options(ls_server *server, const ls_server_options *options)
-{
-    ls_server_options *own = &server->options;
-    *own = *options;
-    own->argc = 0;
-    own->control = options->control != NULL ? copy_text(options->control) : NULL;
-    own->site = copy_text(options->site);
-    own->argv = calloc((size_t)options->argc + 1, sizeof *own->argv);
-    own->source = options->source != NULL ? malloc(options->source_bytes + 1) : NULL;
-    own->listen_on = options->listen_on != NULL ? copy_text(options->listen_on) : NULL;
-    if (own->site == NULL || own->argv == NULL || (options->source != NULL && own->source == NULL)) return LS_ENOMEM;
-    if ((options->listen_on != NULL && own->listen_on == NULL) || (options->control != NULL && own->control == NULL))
-        return LS_ENOMEM;
-    if (options->source != NULL) memcpy((char *)(uintptr_t)own->source, options->source, options->source_bytes);
-    for (; own->argc < options->argc; own->argc++)
-        if ((own->argv[own->argc] = copy_text(options->argv[own->argc])) == NULL) return LS_ENOMEM;
-    return LS_OK;
-}
-
-static void free_options(ls_server *server)
-{
-    ls_server_options *own = &server->options;
-    for (int n = 0; own->argv != NULL && n < own->argc; n++) free(own->argv[n]);
-    free(own->argv);
-    free((char *)(uintptr_t)own->source);
-    free((char *)(uintptr_t)own->listen_on);
-    free((char *)(uintptr_t)own->site);
-    free((char *)(uintptr_t)own->control);
-}
-
 /* The certificates of a listener can be read. */
 static int check_listener(const ls_site_listener *listener, char *message, size_t message_bytes)
 {
@@ -499,32 +340,6 @@ static int open_site(ls_server *server, char *message, size_t message_bytes)
 }
 
 /* The header of the program may have fewer fields: those of `full` are zero then. */
-static int check_options(const ls_server_options *given, ls_server_options *full, char *message, size_t message_bytes)
-{
-    enum ls_log_level level;
-    if (given->size == 0)
-        return ls_server_explain(LS_EINVAL, message, message_bytes,
-                                 "options.size is 0: set it to sizeof(ls_server_options)");
-    if (given->size > sizeof *given)
-        return ls_server_explain(
-            LS_EINVAL, message, message_bytes,
-            "options.size is %zu, but the options of luaserve %s have %zu bytes: the program needs "
-            "the library of a later version",
-            given->size, ls_server_version(), sizeof *given);
-    memcpy(full, given, given->size);
-    if (full->site == NULL) return ls_server_explain(LS_EINVAL, message, message_bytes, "options.site is missing");
-    if (full->threads > LS_SERVER_THREADS_MAX)
-        return ls_server_explain(LS_EINVAL, message, message_bytes,
-                                 "options.threads is %u: set it to at most %d, or to 0 for one per processor",
-                                 full->threads, LS_SERVER_THREADS_MAX);
-    if (full->log_level != NULL && ls_log_level_of(full->log_level, &level) < 0)
-        return ls_server_explain(LS_EINVAL, message, message_bytes,
-                                 "options.log_level is \"%s\": set it to debug, info, warn, error or off",
-                                 full->log_level);
-    if (full->source != NULL && full->source_bytes == 0) full->source_bytes = strlen(full->source);
-    return LS_OK;
-}
-
 /* Returns an error after it has freed the server. */
 static int open_server(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
@@ -545,7 +360,7 @@ static int open_server(ls_server *server, const ls_server_options *options, char
     ls_node_init(&server->reload_waits);
     ls_node_init(&server->status_waits);
     server->status_to = (ls_log_target){.sink = ls_server_add_status, .user = server, .level = LS_LOG_DEBUG};
-    if (copy_options(server, options) < 0) goto fail_options;
+    if (ls_server_copy_options(options, &server->options) < 0) goto fail_options;
     ls_mutex_open(&server->mutex);
     ls_mutex_open(&server->lists);
     ls_mutex_open(&server->status_mutex);
@@ -561,10 +376,10 @@ static int open_server(ls_server *server, const ls_server_options *options, char
     server->host = (ls_site_host){.server = server,
                                   .check = options->check != 0,
                                   .file_busy = file_busy,
-                                  .stats = stats,
+                                  .stats = ls_server_stats,
                                   .stop = stop_from_site,
                                   .init_ended = init_ended,
-                                  .threads = threads,
+                                  .threads = ls_server_threads,
                                   .errors = &server->errors};
 
     if ((err = open_site(server, message, message_bytes)) < 0) goto fail_site;
@@ -590,7 +405,7 @@ fail_posts:
     ls_mutex_close(&server->status_mutex);
     ls_mutex_close(&server->mutex);
 fail_options:
-    free_options(server);
+    ls_server_free_options(&server->options);
     ls_mutex_close(&server->errors.mutex);
     free(server);
     return err;
@@ -600,7 +415,7 @@ int ls_program_open(const ls_server_options *given, const char *editor, ls_serve
                     size_t message_bytes)
 {
     ls_server_options full = {0};
-    int err = check_options(given, &full, message, message_bytes);
+    int err = ls_server_check_options(given, &full, message, message_bytes);
     if (err < 0) return err;
     ls_server *server = calloc(1, sizeof *server);
     (void)ls_server_explain(LS_ENOMEM, message, message_bytes, "%s", ls_err_text(LS_ENOMEM));
@@ -680,7 +495,7 @@ static void close_server(ls_server *server)
     if (server->deadlines != NULL) ls_deadlines_close(server->deadlines);
     server->port = NULL;
     server->deadlines = NULL; /* a finalizer of the site may ask for the statistics */
-    close_sites(server); /* the port's queue and timers may have referred to their tasks */
+    close_sites(server);      /* the port's queue and timers may have referred to their tasks */
     if (server->runtime != NULL) ls_site_runtime_close(server->runtime);
     close_endpoints(server, true);
     if (server->pools != NULL) ls_pools_close(server->pools);
@@ -691,7 +506,7 @@ static void close_server(ls_server *server)
     ls_mutex_close(&server->lists);
     ls_mutex_close(&server->status_mutex);
     ls_mutex_close(&server->mutex);
-    free_options(server);
+    ls_server_free_options(&server->options);
     ls_mutex_close(&server->errors.mutex);
     free(server);
 }
@@ -805,36 +620,6 @@ static void supervise(ls_server *server)
         else
             ls_cond_wait(&server->changed, &server->mutex);
     }
-}
-
-int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes)
-{
-    const uint64_t from_ns = ls_clock_ns();
-    const bool follows = ls_site_follows_init(site); /* before it runs: it may make timers */
-    bool warned = false;
-    if (!ls_site_has_init(site)) {
-        server->initialised = true;
-        return LS_OK;
-    }
-    server->init_ended = false;
-    ls_site_init(site, server->initialised);
-    while (!server->init_ended) {
-        if (server->phase >= PHASE_DRAINING)
-            return ls_server_explain(LS_ECANCELED, message, message_bytes, "the server stops");
-        (void)ls_cond_wait_ms(&server->changed, &server->mutex, INIT_WARN_MS);
-        if (warned || server->init_ended || !follows || ls_clock_ns() - from_ns < INIT_WARN_MS * UINT64_C(1000000))
-            continue;
-        warned = true;
-        ls_log(LS_LOG_WARN,
-               "%s: ls.init has run for %d s; requests, timers and \"start\" hooks wait for its end: work that goes "
-               "on belongs into "
-               "ls.spawn",
-               server->options.site, INIT_WARN_MS / 1000);
-    }
-    server->initialised |= !server->init_failed;
-    return server->init_failed
-               ? ls_server_explain(LS_ESCRIPT, message, message_bytes, "ls.init failed: %s", server->init_message)
-               : LS_OK;
 }
 
 static int reload_changed(void *server)

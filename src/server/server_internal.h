@@ -19,6 +19,7 @@
 #include "luaserve.h"
 #include "server/control.h"
 #include "server/endpoint.h"
+#include "server/options.h"
 #include "server/posts.h"
 #include "server/upgrade.h"
 
@@ -124,9 +125,6 @@ struct ls_server {
     ls_event ended;
 };
 
-/* Write a message; returns err. */
-LS_PRINTF(4, 5) int ls_server_explain(int err, char *message, size_t bytes, const char *format, ...);
-
 /* Wait until the flag has this value. The caller holds the mutex. Returns as ls_server_on_workers. */
 int ls_server_await(ls_server *server, const bool *flag, bool value);
 
@@ -136,18 +134,26 @@ int ls_server_on_workers(ls_server *server, ls_op_fn *what);
 void ls_server_set_flag(ls_server *server, bool *flag,
                         bool value); /* one that others wait for: control_done at the end of `what` */
 
-/* Run the functions of ls.init of a site that has loaded, and wait for their end. LS_OK; LS_ESCRIPT: a function has
- * raised, with a message; LS_ECANCELED: the server stops, and they may still run. The caller holds the mutex. */
-int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes);
-
 /* The first endpoint (`after` NULL) or the next one, also of those that were removed; NULL: no more. The caller holds
  * `lists`. */
-ls_endpoint *ls_server_next_endpoint(const ls_server *server, const ls_endpoint *after);
+static inline ls_endpoint *ls_server_next_endpoint(const ls_server *server, const ls_endpoint *after)
+{
+    const ls_node *node = after != NULL ? after->node.next : server->endpoints.next;
+    if (node == &server->endpoints) node = server->removed.next;
+    return node != &server->removed ? LS_CONTAINER((uintptr_t)node, ls_endpoint, node) : NULL;
+}
 
 /* The sink of ls_server.status_to. */
 void ls_server_add_status(int level, const char *line, size_t len, void *server);
 /* Answer those who have asked. The caller holds the mutex. */
 void ls_server_poll_status(ls_server *server);
+
+/* ---- about.c ------------------------------------------------------------------------------------------------ */
+
+/* For ls_site_host. A site may call them while it loads, and a finalizer after everything is closed: a missing part
+ * counts as 0. */
+void ls_server_stats(void *server, ls_site_stat_fn *each, void *to);
+unsigned ls_server_threads(void *server, ls_worker_look *out, unsigned max);
 
 /* ---- drain.c ------------------------------------------------------------------------------------------------ */
 
@@ -168,11 +174,10 @@ bool ls_server_end(ls_server *server);
 /* Call what(), which loads the site, while a thread enforces the limits of loading. Returns its result. */
 typedef int ls_server_load_fn(ls_server *server, char *message, size_t message_bytes);
 int ls_server_load(ls_server *server, ls_server_load_fn *what, char *message, size_t message_bytes);
+/* Run the functions of ls.init of a site that has loaded, and wait for their end. LS_OK; LS_ESCRIPT: a function has
+ * raised, with a message; LS_ECANCELED: the server stops, and they may still run. The caller holds the mutex. */
+int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes);
 ls_site_options ls_server_site_options(const ls_server *server);
-/* Merge the settings: the options override the site, the site overrides the defaults. threads_max is a promise to the
- * site about the number of its states, so nothing increases it. threads > threads_max in the result: they
- * contradict. */
-ls_site_settings ls_server_merge_settings(const ls_server_options *options, const ls_site_settings *site);
 
 /* Any thread. `wait`: NULL, or it receives the result. */
 void ls_server_ask_reload(void *server, ls_reload_wait *wait);
