@@ -102,7 +102,8 @@ end
 
 -- ---- text ----------------------------------------------------------------------------------------------------------
 
-local function sorted(t)
+-- sorted(t) -> the names in a table, in their order.
+function description.sorted(t)
   local names = {}
   for name in pairs(t) do names[#names + 1] = name end
   table.sort(names)
@@ -126,7 +127,7 @@ end
 -- Only those that are not the default: a site has some forty.
 local function write_limits(write, list)
   local parts = {}
-  for _, name in ipairs(sorted(list)) do
+  for _, name in ipairs(description.sorted(list)) do
     local value = list[name].value
     if not list[name].default then parts[#parts + 1] = name .. "=" .. (value and ("%.14g"):format(value) or "none") end
   end
@@ -189,7 +190,7 @@ local function encode(value, indent)
   if list then
     for i, one in ipairs(value) do parts[i] = encode(one, inner) end
   else
-    for i, name in ipairs(sorted(value)) do parts[i] = json.encode(name) .. ": " .. encode(value[name], inner) end
+    for i, name in ipairs(description.sorted(value)) do parts[i] = json.encode(name) .. ": " .. encode(value[name], inner) end
   end
   if #parts == 0 then return list and "[]" or "{}" end
   return (list and "[\n" or "{\n") .. inner .. table.concat(parts, ",\n" .. inner) .. "\n" .. indent .. (list and "]" or "}")

@@ -43,13 +43,6 @@ local invalid = { type = "object", required = json.array { "error", "fields" }, 
   fields = { type = "object", description = "What is wrong, by the path of the field",
     additionalProperties = { type = "string" } } } }
 
-local function sorted(t)
-  local names = {}
-  for name in pairs(t) do names[#names + 1] = name end
-  sort(names)
-  return names
-end
-
 -- ---- comments ------------------------------------------------------------------------------------------------------
 
 -- The lines of a source file, as all states of the site have loaded it; an empty list for one that cannot be read.
@@ -321,7 +314,7 @@ local function document_of(self, entries)
     for field, value in pairs(scheme) do schemes[name][field] = value end
     schemes[name].fn, schemes[name].key, schemes[name].module, schemes[name].name = nil, nil, nil, scheme.key
   end
-  for _, name in ipairs(sorted(self.tags or {})) do tags[#tags + 1] = { name = name, description = self.tags[name] } end
+  for _, name in ipairs(description.sorted(self.tags or {})) do tags[#tags + 1] = { name = name, description = self.tags[name] } end
   local all = {}
   if next(components) then all.schemas = components end
   all.responses = bodies
@@ -338,7 +331,7 @@ local function read_schemes(schemes)
     usage.check(given, "table", 'app:openapi: schemes.%s must be a table such as { fn = login, type = "apiKey", name = "sid", '
       .. '["in"] = "cookie" }', name)
     local fields = scheme_fields[given.type]
-    usage.refuse(not fields, given.type, "app:openapi: schemes.%s: type must be one of %s", name, concat(sorted(scheme_fields), ", "))
+    usage.refuse(not fields, given.type, "app:openapi: schemes.%s: type must be one of %s", name, concat(description.sorted(scheme_fields), ", "))
     for _, field in ipairs(fields) do
       usage.refuse(given[field] == nil, nil, "app:openapi: schemes.%s: a scheme of the type %s needs %s", name, given.type, field)
     end
@@ -360,16 +353,6 @@ local function check_texts(name, list, of_names)
       usage.error("app:openapi: %s must be a table of %s; got %s", name, of_names and "names with texts" or "URLs", usage.quote(value))
     end
   end
-end
-
-local page, policy -- of the browser: only these scripts and styles, and requests to this server only
-local function load_page()
-  if page then return end
-  page = require "luaserve.openapi_page"
-  local function hash(text) return "'sha256-" .. require("luaserve.crypto").sha256(text, "base64") .. "'" end
-  policy = concat({ "default-src 'none'", "img-src data:", "connect-src 'self'", "base-uri 'none'", "form-action 'none'",
-    "frame-ancestors 'none'", "style-src " .. hash(match(page, "<style>(.-)</style>")),
-    "script-src " .. hash(match(page, "<script>(.-)</script>")) }, "; ")
 end
 
 -- new(path, given, ...) -> { routes = { { path, handler }, ... }, auth = middleware or nil, make = function }. make(entries)
@@ -425,11 +408,7 @@ function openapi.new(path, given, ...)
   local page_path = own.page
   if page_path == nil then page_path = match(path, "^(.+)%.json$") end
   local function respond_page(_, res)
-    load_page()
-    for name, value in pairs { ["Content-Security-Policy"] = policy, ["Cache-Control"] = "no-cache",
-      ["X-Content-Type-Options"] = "nosniff", ["Referrer-Policy"] = "no-referrer" } do
-      res:header(name, value)
-    end
+    local page = require("luaserve.page").open("openapi", res, "no-cache")
     local depth = select(2, gsub(sub(page_path, 2), "/", ""))
     local href = (depth > 0 and ("../"):rep(depth) or "./") .. sub(path, 2)
     local texts = { ["@DOCUMENT@"] = core.html_escape(href), ["<title>API</title>"] = "<title>" .. core.html_escape(self.title) .. "</title>" }

@@ -16,6 +16,7 @@
 local core = require "luaserve.core"
 local json = require "luaserve.json"
 local options = require "luaserve.options"
+local pages = require "luaserve.page"
 local usage = require "luaserve.usage"
 
 local require, pcall, ipairs, pairs = require, pcall, ipairs, pairs -- a site may replace the globals
@@ -137,24 +138,6 @@ local function refusal(path, why)
     .. "middleware of the app decides.\n"):format(path, why, path)
 end
 
--- The page and its policy: the browser runs these scripts and styles only, and asks only this server.
-local page, policy
-local function load_page()
-  if page then return end
-  page = require "luaserve.status_page"
-  local function hash(text) return "'sha256-" .. require("luaserve.crypto").sha256(text, "base64") .. "'" end
-  policy = table.concat({
-    "default-src 'none'", "img-src data:", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
-    "style-src " .. hash(match(page, "<style>(.-)</style>")), "script-src " .. hash(match(page, "<script>(.-)</script>")),
-  }, "; ")
-end
-
-local function fields(res)
-  res:header("Cache-Control", "no-store")
-  res:header("X-Content-Type-Options", "nosniff")
-  res:header("Referrer-Policy", "no-referrer")
-end
-
 -- handlers(path, given, ...) -> the handlers of the page and of its events, auth: middleware, false or nil. Raises.
 function status.handlers(path, given, ...)
   local _, own = options.only("app:status", status.calls["app:status"], '("/_status", { auth = fn })', given, ...)
@@ -174,15 +157,10 @@ function status.handlers(path, given, ...)
     end
   end
 
-  local function respond_page(_, res)
-    load_page()
-    fields(res)
-    res:header("Content-Security-Policy", policy)
-    return res:html(page)
-  end
+  local function respond_page(_, res) return res:html(pages.open("status", res, "no-store")) end
 
   local function respond_events(_, res)
-    fields(res)
+    pages.fields(res, "no-store")
     local sse = res:sse { retry = 2 }
     repeat
       local ok, text = pcall(recent)
