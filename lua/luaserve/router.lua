@@ -154,23 +154,18 @@ local function escaped(text)
   return (text:gsub("[%%/:*]", function(char) return string.format("%%%02X", char:byte()) end))
 end
 
--- shape(segments) -> the pattern without parameter names. Patterns that match the same paths have the same shape.
-function router.shape(segments)
+-- pattern_of(segments [, nameless]) -> the pattern, as router.parse reads it; `nameless`: without the names of parameters.
+local function pattern_of(segments, nameless)
   local parts = {}
   for i, segment in ipairs(segments) do
-    parts[i] = segment.text and escaped(segment.text) or segment.param and ":" or "*"
+    local name = nameless and "" or segment.param or segment.rest
+    parts[i] = segment.text and escaped(segment.text) or (segment.param and ":" or "*") .. name
   end
   return "/" .. concat(parts, "/")
 end
 
--- pattern_of(segments) -> the pattern, as router.parse reads it.
-local function pattern_of(segments)
-  local parts = {}
-  for i, segment in ipairs(segments) do
-    parts[i] = segment.text and escaped(segment.text) or segment.param and ":" .. segment.param or "*" .. segment.rest
-  end
-  return "/" .. concat(parts, "/")
-end
+-- shape(segments) -> the pattern without parameter names. Patterns that match the same paths have the same shape.
+function router.shape(segments) return pattern_of(segments, true) end
 
 -- ---- the trie ------------------------------------------------------------------------------------------------------
 
