@@ -503,8 +503,7 @@ TEST_WITH(fixture, r, the_body_and_the_send_have_deadlines_of_their_own, fixture
     r->config.body_grace_ms = GRACE_MS;
     fixture_connect(r);
     net_write(r->theirs, POST "Content-Length: 5\r\n\r\nhell", sizeof(POST "Content-Length: 5\r\n\r\nhell") - 1);
-    fixture_pump(r);
-    assert_non_null(r->x);
+    FIXTURE_UNTIL(r, r->x != NULL);
     const ls_stream *s = ls_http1_stream(ls_http1_conn_of(r->x));
     assert_true(from_now_ms(&s->send_at) <= STALL_MS);
     assert_true(from_now_ms(&s->recv_at) > STALL_MS);

@@ -515,8 +515,7 @@ TEST_WITH(fixture, r, above_the_high_water_mark_the_writer_waits, fixture_open(w
     blocks_written = 0;
     fixture_connect(r);
     net_write(r->theirs, GET, strlen(GET));
-    fixture_pump(r);
-    assert_non_null(r->x); /* suspended */
+    FIXTURE_UNTIL(r, r->x != NULL); /* suspended */
     int before;
     do { /* the system may take some time to move bytes into the peer's buffer */
         before = blocks_written;
@@ -681,8 +680,7 @@ static void many_hints(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
 TEST_WITH(fixture, r, early_hints_for_a_client_that_does_not_read, connected(many_hints))
 {
     net_write(r->theirs, GET, sizeof GET - 1);
-    fixture_pump(r);
-    assert_non_null(r->x);
+    FIXTURE_UNTIL(r, r->x != NULL);
     const size_t hints = (size_t)r->step + 1;
     fixture_settle(r);
     const char *at = fixture_take(r);

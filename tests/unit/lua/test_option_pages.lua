@@ -189,13 +189,13 @@ end
 -- Where C has a default of its own, because lua/luaserve may not be loaded: { call, option, file, pattern of the number
 -- or product, factor }.
 local constants = {
-  { "ls.config", "max_connections", "src/server/reload.c", "connections_max = ([%d%s*]+);" },
-  { "ls.config", "max_buffers", "src/server/reload.c", "pool_bytes_max = UINT64_C%((%d+)%) << 20", 1 << 20 },
+  { "ls.config", "max_connections", "src/server/options.c", "connections_max = ([%d%s*]+);" },
+  { "ls.config", "max_buffers", "src/server/options.c", "pool_bytes_max = UINT64_C%((%d+)%) << 20", 1 << 20 },
   { "ls.config", "load_timeout", "src/script/core/runtime.h", "LS_LOAD_MS_MAX = (%d+)" },
-  { "ls.config", "drain_timeout", "src/server/reload.c", "drain_ms_max = (%d+);" },
-  { "ls.config", "old_sites", "src/server/reload.c", "old_sites_max = (%d+);" },
-  { "ls.config", "accepts_posted", "src/server/reload.c", "accepts_posted = (%d+);" },
-  { "ls.config", "backlog", "src/server/reload.c", "backlog = (%d+);" },
+  { "ls.config", "drain_timeout", "src/server/options.c", "drain_ms_max = (%d+);" },
+  { "ls.config", "old_sites", "src/server/options.c", "old_sites_max = (%d+);" },
+  { "ls.config", "accepts_posted", "src/server/options.c", "accepts_posted = (%d+);" },
+  { "ls.config", "backlog", "src/server/options.c", "backlog = (%d+);" },
   { "ls.config", "max_memory", "src/script/core/generation.h", "LS_LUA_MIB_MAX = (%d+)", 1 << 20 },
   { "ls.config", "max_jobs", "src/script/core/generation.h", "LS_JOBS_MAX = (%d+)" },
   { "ls.config", "max_timers", "src/script/core/generation.h", "LS_TIMERS_MAX = (%d+)" },
