@@ -21,11 +21,12 @@ const ls_http_field *ls_http_head_find(const ls_http_head *head, const char *byt
     return ls_http_head_next(head, bytes, name, len, &at);
 }
 
-bool ls_http_head_upgrades_to(const ls_http_head *head, const char *bytes, const char *protocol, size_t len)
+bool ls_http_head_lists(const ls_http_head *head, const char *bytes, const char *name, size_t name_len,
+                        const char *element, size_t len)
 {
     const ls_http_field *field;
-    for (uint32_t at = 0; (field = ls_http_head_next(head, bytes, "upgrade", 7, &at)) != NULL;)
-        if (ls_list_has(bytes + field->value.at, field->value.len, protocol, len)) return true;
+    for (uint32_t at = 0; (field = ls_http_head_next(head, bytes, name, name_len, &at)) != NULL;)
+        if (ls_list_has(bytes + field->value.at, field->value.len, element, len)) return true;
     return false;
 }
 

@@ -66,9 +66,10 @@ typedef struct ls_http_head {
     ls_http_field fields[LS_HTTP_FIELDS_MAX];
 } ls_http_head;
 
-/* Whether an element of the field Upgrade equals `protocol`, such as "websocket"; case is ignored (RFC 9110 section
- * 7.8). The client offers it only with "Connection: upgrade" in HTTP/1.1: head->upgrade. */
-bool ls_http_head_upgrades_to(const ls_http_head *head, const char *bytes, const char *protocol, size_t len);
+/* Whether an element of the fields `name`, which are lists, equals `element`; case is ignored. A client offers an element
+ * of "upgrade" only with "Connection: upgrade" in HTTP/1.1 (RFC 9110 section 7.8): head->upgrade. */
+bool ls_http_head_lists(const ls_http_head *head, const char *bytes, const char *name, size_t name_len,
+                        const char *element, size_t len);
 
 /* Whether a field of that name has an effect as a trailer. false: it frames or routes the message, changes how the
  * request or the response is handled, authenticates, or describes the content (RFC 9110 section 6.5.1), which all must

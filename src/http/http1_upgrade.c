@@ -35,7 +35,7 @@ int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, s
     ls_stream *const s = ls_http1_stream(c);
     const bool tunnel = x->head.method == LS_HTTP_CONNECT;
     int err;
-    if (!tunnel && !(x->head.upgrade && ls_http_head_upgrades_to(&x->head, x->bytes, protocol, protocol_len)))
+    if (!tunnel && !(x->head.upgrade && ls_http_head_lists(&x->head, x->bytes, "upgrade", 7, protocol, protocol_len)))
         return LS_EINVAL;
     assert(!ls_stream_receiving(s));                 /* see ls_exchange_unexpect_end */
     if (!ls_http1_end_watch(c, e)) return LS_ERESET; /* its packet follows: the connection is lost */

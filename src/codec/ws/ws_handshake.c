@@ -218,7 +218,7 @@ int ls_ws_handshake_check(const ls_http_head *head, const char *bytes, bool secu
         return refuse(out, 405, "a WebSocket handshake is a GET request");
     }
     if (head->version < 11) return refuse(out, 400, "a WebSocket handshake needs HTTP/1.1");
-    if (!ls_http_head_upgrades_to(head, bytes, "websocket", 9))
+    if (!ls_http_head_lists(head, bytes, "upgrade", 7, "websocket", 9))
         return refuse_upgrade(out, "this address serves WebSocket: the field \"Upgrade: websocket\" is missing");
     if (!head->upgrade) return refuse(out, 400, "the field \"Connection: upgrade\" is missing");
     if (head->has_body) return refuse(out, 400, "a WebSocket handshake has no body");

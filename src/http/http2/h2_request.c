@@ -187,7 +187,7 @@ static int begin_tunnel(ls_h2_exchange *e)
 static int become_get(ls_h2_exchange *e)
 {
     ls_http_head *head = &e->x.head;
-    if (!ls_http_head_upgrades_to(head, e->head.bytes, "websocket", 9)) return -501;
+    if (!ls_http_head_lists(head, e->head.bytes, "upgrade", 7, "websocket", 9)) return -501;
     if (e->head.capacity - e->head.used < 3 && !grow(e)) return -431;
     memcpy(e->head.bytes + e->head.used, "GET", 3);
     head->method = LS_HTTP_GET;

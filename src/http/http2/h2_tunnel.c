@@ -282,7 +282,7 @@ int ls_h2_tunnel(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_
 {
     ls_h2_exchange *e = LS_CONTAINER(x, ls_h2_exchange, x);
     if (!e->connects) return LS_ENOTSUP;
-    if (e->extended && !ls_http_head_upgrades_to(&x->head, x->bytes, protocol, protocol_len)) return LS_EINVAL;
+    if (e->extended && !ls_http_head_lists(&x->head, x->bytes, "upgrade", 7, protocol, protocol_len)) return LS_EINVAL;
     tunnel *t = calloc(1, sizeof *t);
     if (t == NULL) return LS_ENOMEM;
     t->carrier.type = &type;

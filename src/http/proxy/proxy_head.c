@@ -113,14 +113,6 @@ static char *put_target(char *to, const ls_exchange *x, const ls_proxy_change *c
 
 /* ---- the fields of the request --------------------------------------------------------------------------------- */
 
-static bool connection_lists(const ls_exchange *x, const char *name, size_t len)
-{
-    const ls_http_field *field;
-    for (uint32_t n = 0; (field = ls_http_head_next(&x->head, x->bytes, "connection", 10, &n)) != NULL;)
-        if (ls_list_has(x->bytes + field->value.at, field->value.len, name, len)) return true;
-    return false;
-}
-
 static bool drops(const ls_proxy_filter *filter, const char *name, size_t len)
 {
     if (filter->drops.len == 0) return false;
@@ -132,8 +124,8 @@ static bool drops(const ls_proxy_filter *filter, const char *name, size_t len)
 
 bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len)
 {
-    if (ls_proxy_is_hop(name, len) || (x->head.lists && connection_lists(x, name, len)) || drops(filter, name, len))
-        return false;
+    if (ls_proxy_is_hop(name, len) || drops(filter, name, len)) return false;
+    if (x->head.lists && ls_http_head_lists(&x->head, x->bytes, "connection", 10, name, len)) return false;
     const bool may_say = filter->trusted && memchr(name, '_', len) == NULL;
     if (begins(name, len, "x-forwarded-", 12)) return may_say && !SAME(name, len, "x-forwarded-for");
     switch (len) {
