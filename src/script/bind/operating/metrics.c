@@ -148,22 +148,24 @@ static int core_metric_add(lua_State *L)
     return 0;
 }
 
-/* core.metric_set(cell, value), core.metric_change(cell, n): of a gauge */
-static int core_metric_set(lua_State *L)
+static cell *check_gauge(lua_State *L)
 {
     metrics *m = metrics_of(L);
     cell *to = cell_at(m, 0, check_cell(L, 1, m));
-    if (to == NULL) return luaL_error(L, "not enough memory");
-    atomic_store(to, bits_of(luaL_checknumber(L, 2)));
+    if (to == NULL) luaL_error(L, "not enough memory");
+    return to;
+}
+
+/* core.metric_set(cell, value), core.metric_change(cell, n): of a gauge */
+static int core_metric_set(lua_State *L)
+{
+    atomic_store(check_gauge(L), bits_of(luaL_checknumber(L, 2)));
     return 0;
 }
 
 static int core_metric_change(lua_State *L)
 {
-    metrics *m = metrics_of(L);
-    cell *to = cell_at(m, 0, check_cell(L, 1, m));
-    if (to == NULL) return luaL_error(L, "not enough memory");
-    add_shared(to, luaL_checknumber(L, 2));
+    add_shared(check_gauge(L), luaL_checknumber(L, 2));
     return 0;
 }
 
