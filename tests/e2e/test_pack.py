@@ -102,6 +102,13 @@ class Pack(E2E):
     def serve_packed(self, app, *flags, arguments="x", **kw):
         return self.serve(None, site_path=arguments, program=[app], flags=flags, **{"cwd": self.new_folder(), **kw})
 
+    def test_a_built_in_module_that_the_system_has_too(self):
+        others = self.new_folder()
+        write_bytes(others + "/cjson.so", b"")
+        os.environ["LUA_CPATH"] = others + "/?.so"
+        self.addCleanup(os.environ.pop, "LUA_CPATH")
+        self.pack(self.folder_of(), "data")
+
     def test_a_site_with_all_kinds_of_files(self):
         folder = self.folder_of()
         app = self.pack(folder, "data")

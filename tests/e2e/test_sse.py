@@ -491,7 +491,7 @@ class Sse(E2E):
 
     def test_wait_with_a_limit(self):
         since = self.server.mark()
-        stream = self.open("/wait?name=limited&seconds=0.05&topics=limited")
+        stream = self.open("/wait?name=limited&seconds=2&topics=limited")
         self.publish("limited", "x")
         self.server.wait_log(r"ended\|limited\|nil\|[^|]*\|ETIMEDOUT", since)
         self.assertEqual(stream.rest(), [b"data: x"])
