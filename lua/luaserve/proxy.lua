@@ -337,7 +337,7 @@ local function answer(self, strip, req, res, plan, ready)
       if call then return end
     end
     local safe = again == "unsent" or again and rules.idempotent[req.method]
-    if safe and reused and not fresh then
+    if safe and reused and not fresh and code ~= "ETIMEDOUT" then
       fresh = true -- the server has closed an idle connection at this moment
     else
       if self.fails_max and code ~= "EINVAL" then count_failure(self, one) end

@@ -490,6 +490,21 @@ class Bad(ProxyCase):
             self.assertEqual(conn.head().status, 200)
             self.assertEqual(conn.rest(), b"hello")
 
+    def test_a_timeout_on_a_kept_connection_is_no_reason_to_send_again(self):
+        conn = self.connect().send(request("GET", "/slow"))
+        with self.peer.accept() as upstream:
+            upstream.request().send(response(b"fast"))
+            self.assertEqual(conn.response().body, b"fast")
+            conn.send(request("GET", "/slow"))
+            upstream.request()  # and silence
+            self.assertEqual(conn.response().status, 504)
+            upstream.ends()
+        conn.send(request("GET", "/slow?next"))
+        with self.peer.accept() as upstream:
+            self.assertEqual(upstream.request().line, "GET /slow?next HTTP/1.1")
+            upstream.send(response(b"next"))
+            self.assertEqual(conn.response().body, b"next")
+
     def test_a_body_that_is_too_long_or_invalid(self):
         seen, got = self.through(request("POST", "/small", body=b"12345"))
         self.assertEqual(got.status, 200)

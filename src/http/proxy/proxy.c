@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "http/proxy/proxy_internal.h"
 
@@ -220,6 +221,12 @@ static bool is_sent(const ls_proxy *p)
     return p->request >= LS_PROXY_SENT;
 }
 
+/* The time for which the server is silent begins: a byte was received from it or sent to it, or the client was ready. */
+static void progress(ls_proxy *p)
+{
+    p->progress_ms = ls_clock_coarse_ms();
+}
+
 /* The server awaits the body. */
 static void body_may_follow(ls_proxy *p)
 {
@@ -249,7 +256,7 @@ static int send_request(ls_thread_ctx *ctx, ls_proxy *p)
         } else if (part.len > 0) {
             p->body_read = true;
         }
-        p->progressed = true;
+        progress(p);
         if (part.len > 0) {
             err = put_part(ctx, p, &part);
         } else if (p->with.x->body_done) {
@@ -266,26 +273,33 @@ static int send_request(ls_thread_ctx *ctx, ls_proxy *p)
 
 /* ---- receive ---------------------------------------------------------------------------------------------------- */
 
+/* Milliseconds for which the server has had all of the request and sent nothing. */
+static uint32_t silent_ms(const ls_proxy *p)
+{
+    return is_sent(p) ? (uint32_t)(ls_clock_coarse_ms() - p->progress_ms) : 0;
+}
+
 /* As ls_http_client_receive, within the limit. */
 static int receive(ls_thread_ctx *ctx, ls_proxy *p)
 {
     if (ls_stream_receiving(p->up)) return LS_PENDING;
-    const uint32_t left_ms = p->with.timeout_ms - p->waited_ms;
-    const bool limited = p->with.timeout_ms > 0 && !p->patient;
-    p->wait_ms = !p->watching && (!limited || left_ms > LS_PROXY_LOOK_MS) ? LS_PROXY_LOOK_MS : limited ? left_ms : 0;
-    ls_stream_recv_within(p->up, p->wait_ms);
+    const uint32_t waited_ms = silent_ms(p), timeout_ms = p->with.timeout_ms;
+    const uint32_t left_ms = waited_ms < timeout_ms ? timeout_ms - waited_ms : 1;
+    const bool limited = timeout_ms > 0 && !p->patient;
+    ls_stream_recv_within(p->up, !p->watching && (!limited || left_ms > LS_PROXY_LOOK_MS) ? LS_PROXY_LOOK_MS
+                                 : limited                                                ? left_ms
+                                                                                          : 0);
     const int err = ls_http_client_receive(ctx, &p->c, p->up);
-    if (err == LS_DONE) p->waited_ms = 0;
+    if (err == LS_DONE) progress(p);
     return err;
 }
 
 /* The pending receive has ended without a byte. LS_OK: wait on. */
 static int waited(ls_thread_ctx *ctx, ls_proxy *p)
 {
-    p->waited_ms = p->progressed || !is_sent(p) ? 0 : p->waited_ms + p->wait_ms;
-    p->progressed = false;
+    const uint32_t waited_ms = silent_ms(p);
     body_may_follow(p); /* a server that does not know it: RFC 9110 section 10.1.1 */
-    if (p->with.timeout_ms > 0 && !p->patient && p->waited_ms >= p->with.timeout_ms) return LS_ETIMEDOUT;
+    if (p->with.timeout_ms > 0 && !p->patient && waited_ms >= p->with.timeout_ms) return LS_ETIMEDOUT;
     if (p->watching || !is_sent(p) || !p->with.x->body_done || p->c.reader.asked == LS_ASKED_UPGRADE) return LS_OK;
     p->watching = true;
     return ls_exchange_expect_end(ctx, p->with.x) < 0 ? p->with.x->error : LS_OK;
@@ -456,7 +470,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     ls_proxy *p = ((ls_proxy_room *)ls_stream_user(s))->proxy;
     int err = result == LS_ETIMEDOUT ? waited(ctx, p) : ls_http_client_received(&p->c, s, result);
-    if (result > 0) p->waited_ms = 0;
+    if (result > 0) progress(p);
     if (err < 0) {
         if (p->with.x->error != 0) p->of_client = true;
         ls_proxy_end(ctx, p, err);
@@ -470,12 +484,13 @@ static void sent(ls_thread_ctx *ctx, ls_stream *s, int err)
 {
     ls_proxy *p = ((ls_proxy_room *)ls_stream_user(s))->proxy;
     if (err < 0) (void)truncate_request(p);
-    p->progressed = true;
+    progress(p);
     if (p->life != LS_PROXY_PAUSED) run(ctx, p);
 }
 
 static void client_ready(ls_thread_ctx *ctx, ls_exchange *x)
 {
+    progress(x->task);
     run(ctx, x->task);
 }
 
@@ -487,6 +502,7 @@ static void take_exchange(ls_proxy *p)
     p->task = p->with.x->task;
     p->with.x->wake = client_ready;
     p->with.x->task = p;
+    progress(p);
 }
 
 int ls_proxy_start(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *up, const ls_proxy_change *change)

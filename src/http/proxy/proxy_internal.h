@@ -48,7 +48,6 @@ struct ls_proxy {
     bool of_client;
     bool body_read;
     bool chunked;            /* the request has the chunked coding */
-    bool progressed;         /* bytes of the request were queued since the receive began */
     bool patient;            /* events: no limit between parts */
     bool watching;           /* ls_exchange_expect_end was called */
     bool overruled;          /* see ls_proxy_pause */
@@ -61,8 +60,7 @@ struct ls_proxy {
     void *task;              /* those of x */
     void (*wake)(ls_thread_ctx *ctx, ls_exchange *x);
     ls_block *trailers; /* of the response, as received so far; NULL: none */
-    uint32_t waited_ms; /* for the server, without the pending receive */
-    uint32_t wait_ms;   /* of the pending receive */
+    uint64_t progress_ms; /* coarse time of the last byte or packet, but for a receive that ended without one */
 };
 
 void ls_proxy_end(ls_thread_ctx *ctx, ls_proxy *p, int err);

@@ -1,15 +1,15 @@
 -- proxy.lua - a proxy with a cache before two servers, which the clients' side plays: they are slow, are down for a time,
 -- close a connection before a response, within it or between two. Judges: a response is that of its URL and whole, or
 -- it fails; a POST reaches a server at most once, with its whole body; a stored response is not much older than its lifetime;
--- without faults each request is answered.
+-- without faults each request is answered, for a silent server at its time limit.
 local ls, sim = require "luaserve", sim
 local world = require "lib.world"
-local LIFETIME = 2
+local LIFETIME, TIMEOUT = 2, 4
 
 if sim.side == "server" then
   local app = ls.app()
   app:proxy("/", { "http://127.0.0.1:9001", "http://127.0.0.1:9002" },
-    { cache = { size = "64k", wait = 1 }, timeout = 4, connect_timeout = 2, health = { down = 1 } })
+    { cache = { size = "64k", wait = 1 }, timeout = TIMEOUT, connect_timeout = 2, health = { down = 1 } })
   ls.listen(8080, app)
   return
 end
@@ -29,6 +29,7 @@ local function upstream(sock)
       if not body then return end
       if body ~= world.text(path, bytes) then sim.fail("a server got another body of " .. path) end
     end
+    if path:find "^/silent/" then return ls.sleep(3 * TIMEOUT) end
     if mishap(30) then world.pause(6) end
     if mishap(20) then return end
     local text = world.text(path, bytes)
@@ -106,5 +107,11 @@ end, function()
   for i = 1, 10 do
     local path, why = request("end-" .. i, 1000) -- short: kept connections may be slow ones
     if not path then sim.fail("a request failed without faults: " .. why) end
+  end
+  local begun = sim.now()
+  local answer = assert(ls.fetch "http://127.0.0.1:8080/silent/end/1")
+  local elapsed = sim.now() - begun
+  if answer.status ~= 504 or math.abs(elapsed - TIMEOUT) > 0.5 then
+    sim.fail(("a silent server: %d after %.3f s"):format(answer.status, elapsed))
   end
 end, { reloads = 15 })
