@@ -1159,7 +1159,7 @@ function state.watch_publish(topic, data, options)
     if carries(data, options, number) then
       warn(usage.caller() or core.dev.site, "publishes a number that incr has given: another request may publish its later "
         .. "number first, and the older one stays. Do both in one step under a semaphore, as in order:with(fn), or leave the "
-        .. "number to the topic: { id = true }")
+        .. "number to the topic: { retain = 100, id = true }")
     end
   end
 end

@@ -197,12 +197,12 @@ app:get("/field", function() local n = ids:incr("a") ls.publish("n", { id = n, t
 app:get("/text", function() local n = ids:incr("a") ls.publish("n", '{"id":' .. n .. "}") return 204 end)
 app:get("/id", function() local n = ids:incr("a") ls.publish("n", "x", { id = tostring(n) }) return 204 end)
 app:get("/right", function() order:with(function() ls.publish("n", ids:incr("a")) end) return 204 end)
-app:get("/topic", function() ids:incr("b", 1000) ls.publish("n", { text = "1", at = 0.5 }, { id = true }) return 204 end)
+app:get("/topic", function() ids:incr("b", 1000) ls.publish("n", { text = "1", at = 0.5 }, { retain = 9, id = true }) return 204 end)
 ls.every(0.01, function() ls.publish("n", ids:incr("ticks", 1000)) end)""")
         for path in ("/number", "/field", "/text", "/id", "/right", "/topic") * 2:
             self.assertEqual(server.get(path).status, 204)
         for line in (5, 6, 7, 8):
-            server.wait_log(r"warn \S*site\.lua:%d: publishes a number that incr has given: .*order:with\(fn\), or .*id = true" % line)
+            server.wait_log(r"warn \S*site\.lua:%d: publishes a number that incr has given: .*order:with\(fn\), or .*retain = 100, id = true" % line)
         server.stop()
         self.assertEqual({re.search(r"lua:(\d+)", line).group(1) for line in server.warnings()}, {"5", "6", "7", "8"})
 

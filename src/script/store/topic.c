@@ -370,14 +370,19 @@ static int64_t reserve(const ls_topic *topic, ls_topic_entry *entries, uint64_t 
     return (int64_t)lost;
 }
 
-/* Count the retained message `kept` (NULL: none) instead of the `count` oldest ones. false: the limit is reached. */
-static bool retain_instead(ls_topics *topics, const ls_publication *oldest, unsigned count, const ls_publication *kept)
+/* Count the retained message `kept` (NULL: none) instead of the `*count` oldest ones of the topic; at the limit, instead
+ * of more of them. false: it does not fit in place of all. */
+static bool retain_instead(ls_topics *topics, const ls_topic *topic, unsigned *count, const ls_publication *kept)
 {
+    const ls_publication *next = topic->oldest;
     uint64_t less = 0, more = kept != NULL ? ls_publication_bytes(kept) : 0;
-    for (; count > 0; oldest = oldest->newer, count--) less += ls_publication_bytes(oldest);
     uint64_t bytes = atomic_load_explicit(&topics->retained_bytes, memory_order_relaxed);
+    for (unsigned n = 0; n < *count; n++, next = next->newer) less += ls_publication_bytes(next);
     do {
-        if (more > less && bytes - less + more > LS_TOPIC_RETAINED_BYTES_MAX) return false;
+        for (; more > less && bytes - less + more > LS_TOPIC_RETAINED_BYTES_MAX; ++*count, next = next->newer) {
+            if (next == NULL) return false;
+            less += ls_publication_bytes(next);
+        }
     } while (!atomic_compare_exchange_weak_explicit(&topics->retained_bytes, &bytes, bytes - less + more,
                                                     memory_order_relaxed, memory_order_relaxed));
     return true;
@@ -417,18 +422,23 @@ static int64_t publish(ls_topics *topics, ls_topic_shard *shard, ls_topic *topic
                        const ls_publish_order *order, ls_publication *kept, ls_publication **before)
 {
     ls_topic_entry *entries = p != NULL ? ls_publication_entries(p) : NULL; /* NULL: without a member */
-    const unsigned room = kept != NULL ? order->retain - 1 : 0, removed = topic->kept > room ? topic->kept - room : 0;
+    const unsigned most = order->joins && topic->kept_max > order->retain ? topic->kept_max : order->retain;
+    const unsigned room = kept != NULL ? most - 1 : 0, due = topic->kept > room ? topic->kept - room : 0;
+    unsigned removed = due;
     if (p != NULL && order->numbered) set_position(shard, p);
     const uint64_t bytes = p != NULL ? ls_publication_bytes(p) : 0;
     const int64_t lost = reserve(topic, entries, bytes, order->own);
     if (lost < 0) return lost;
-    if (order->retain > 0 && !retain_instead(topics, topic->oldest, removed, kept)) {
-        unsigned none = REFUSED_NONE;
-        (void)atomic_compare_exchange_strong(&topics->refused, &none, REFUSED_UNLOGGED);
-        release(entries, topic->member_count, bytes);
-        return LS_ELIMIT;
+    if (order->retain > 0) {
+        if (!retain_instead(topics, topic, &removed, kept)) {
+            kept = NULL; /* and none: a later subscriber gets no older value, and no messages with a gap */
+            removed = topic->kept;
+            (void)retain_instead(topics, topic, &removed, NULL);
+        }
+        if (p != NULL && order->data.len > 0 && (kept == NULL || removed > due)) atomic_fetch_add(&topics->unkept, 1);
+        *before = retain(topic, removed, kept);
+        topic->kept_max = most;
     }
-    if (order->retain > 0) *before = retain(topic, removed, kept);
     topic->published++;
     shard->lost += (uint64_t)lost;
     if (p != NULL) {
@@ -487,10 +497,13 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
     return result;
 }
 
-bool ls_topics_refuses_first(ls_topics *topics)
+uint32_t ls_topics_unkept(ls_topics *topics, uint64_t now_ms)
 {
-    unsigned unlogged = REFUSED_UNLOGGED;
-    return atomic_compare_exchange_strong(&topics->refused, &unlogged, REFUSED_LOGGED);
+    uint64_t due_ms = atomic_load(&topics->unkept_due_ms);
+    if (atomic_load_explicit(&topics->unkept, memory_order_relaxed) == 0 || now_ms < due_ms ||
+        !atomic_compare_exchange_strong(&topics->unkept_due_ms, &due_ms, now_ms + LS_TOPIC_UNKEPT_MS))
+        return 0;
+    return atomic_exchange(&topics->unkept, 0);
 }
 
 uint32_t ls_topics_site_starts(ls_topics *topics)

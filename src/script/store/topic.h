@@ -50,6 +50,7 @@ enum {
     LS_TOPIC_SUBSCRIPTIONS_MAX = 1000,      /* of one subscriber */
     LS_TOPIC_RETAINED_BYTES_MAX = 16777216, /* all retained messages together */
     LS_TOPIC_RETAINED_MAX = 1000,           /* of one topic */
+    LS_TOPIC_UNKEPT_MS = 60000,             /* see ls_topics_unkept */
     LS_TOPIC_INBOX_BYTES_MAX = 67108864,    /* publications that wait in one inbox; then its subscribers lose them */
     LS_TOPIC_MESSAGE_BYTES =
         256, /* what a publication counts in these two limits beside its data, name, event and id */
@@ -191,16 +192,19 @@ typedef struct ls_publish_order {
     const ls_topic_inbox *own; /* of the state that publishes, or NULL: LS_ELIMIT if it is full */
     unsigned retain;           /* keep a copy for later subscribers, and so many messages in all; with empty data,
                                   remove the retained messages; 0: neither */
+    bool joins;                /* retain is 1, or the number of an earlier message of the topic if that is more */
     bool numbered;             /* the id is a number above those of all earlier messages, also after a restart */
 } ls_publish_order;
 
 /* Publish a message. Takes the reference of the data in every case. Returns the number of subscribers (>= 0) that will
  * get it: not those in a state whose inbox is full, which count as dropped. LS_EINVAL (an empty or too long name; a
- * too long event or id), LS_ELIMIT (the own inbox or the retained messages are full), LS_ENOMEM: then no subscriber
- * gets it, and the retained message is the old one. */
+ * too long event or id), LS_ELIMIT (the own inbox is full), LS_ENOMEM: then no subscriber gets it, and the retained
+ * messages are the old ones. When those of all topics have reached their limit, the message takes the place of older
+ * ones of its topic; if these are too short, the topic retains none. */
 int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order);
-/* After LS_ELIMIT: true once, when the limit of the retained messages was the reason: the caller logs it. */
-bool ls_topics_refuses_first(ls_topics *topics);
+/* How many messages this has concerned since the last result above 0, at most one each LS_TOPIC_UNKEPT_MS: the caller
+ * logs it. 0: none, or it is not due. */
+uint32_t ls_topics_unkept(ls_topics *topics, uint64_t now_ms);
 
 /* A generation of the site starts. Returns its number, which later publications have: 0 for the first one, which also
  * gets those published before. So each publication belongs to one generation, although two may exist at the same

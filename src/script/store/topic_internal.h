@@ -56,7 +56,7 @@ struct ls_topic {
     unsigned member_count;
     uint64_t subscribers, published;
     ls_publication *retained, *oldest; /* the newest and the oldest retained message */
-    unsigned kept;                     /* their number */
+    unsigned kept, kept_max;           /* their number; the last ls_publish_order.retain, unless that was joined */
     size_t len;
     char name[];
 };
@@ -70,12 +70,11 @@ typedef struct ls_topic_shard {
     uint64_t position; /* the last one that was given */
 } ls_topic_shard;
 
-enum refused { REFUSED_NONE, REFUSED_UNLOGGED, REFUSED_LOGGED };
-
 struct ls_topics {
     uint64_t seed[2];
     _Atomic uint64_t retained_bytes;
-    _Atomic unsigned refused; /* enum refused: whether a retained message was refused */
+    _Atomic uint32_t unkept;        /* messages at the limit since the last line of the log */
+    _Atomic uint64_t unkept_due_ms; /* the next line */
     _Atomic uint32_t site; /* a publisher reads it under the lock of the shard, ls_topic_inbox_idle waits for that */
     bool site_started;
     ls_topic_shard shards[LS_TOPIC_SHARDS];

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/io/log.h"
 #include "base/utf8.h"
 #include "script/bind/bind_aux.h"
@@ -122,6 +123,7 @@ static void check_options(lua_State *L, ls_publish_order *order)
             luaL_argcheck(L, lua_isboolean(L, -1) || (count >= 1 && count <= LS_TOPIC_RETAINED_MAX), 3,
                           "retain must be true, false or the number of messages to keep, from 1 to 1000");
             order->retain = (unsigned)count;
+            order->joins = lua_isboolean(L, -1);
         } else if (strcmp(key, "event") == 0) {
             order->event = check_field(L, "event");
         } else if (strcmp(key, "id") == 0 && lua_isboolean(L, -1) && lua_toboolean(L, -1)) {
@@ -135,6 +137,9 @@ static void check_options(lua_State *L, ls_publish_order *order)
         }
         lua_pop(L, 1);
     }
+    luaL_argcheck(L, !order->numbered || order->retain > 0, 3,
+                  "id = true needs retain, as in { retain = 100, id = true }: without retained messages a client that "
+                  "connects again misses those in between");
 }
 
 /* A buffer of several slices becomes one. */
@@ -197,19 +202,18 @@ static int core_publish_here(lua_State *L)
         return ls_push_failure(L, LS_ECLOSED);
     }
     order.own = ls_topic_inbox_of(state);
-    const int64_t count = ls_topics_publish(ls_topics_of(ls_state_runtime(state)), &order);
-    if (count == LS_ELIMIT && ls_topics_refuses_first(ls_topics_of(ls_state_runtime(state))))
-        ls_log(
-            LS_LOG_WARN,
-            "the retained messages of all topics have reached their limit (%d MiB): ls.publish refuses further ones; "
-            "remove those that are over, as in ls.publish(topic, \"\", { retain = true })",
-            LS_TOPIC_RETAINED_BYTES_MAX / 1048576);
+    ls_topics *topics = ls_topics_of(ls_state_runtime(state));
+    const int64_t count = ls_topics_publish(topics, &order);
+    const uint32_t unkept = order.retain > 0 ? ls_topics_unkept(topics, ls_clock_coarse_ms()) : 0;
+    if (unkept > 0)
+        ls_log(LS_LOG_WARN,
+               "the retained messages of all topics have reached their limit (%d MiB): %u, the last one of %.*s, were "
+               "delivered, but not kept, or in place of more older ones of their topic; remove those that are over, as "
+               "in ls.publish(topic, \"\", { retain = true })",
+               LS_TOPIC_RETAINED_BYTES_MAX / 1048576, unkept, (int)order.topic_len, order.topic);
     if (count == LS_ELIMIT)
-        return ls_push_failure_text(
-            L, LS_ELIMIT,
-            order.retain > 0 ? "the retained messages of all topics, or those on their way to the caller's "
-                               "Lua state, have reached their limit"
-                             : "the messages on their way to the caller's Lua state have reached their limit");
+        return ls_push_failure_text(L, LS_ELIMIT,
+                                    "the messages on their way to the caller's Lua state have reached their limit");
     if (count < 0) return ls_push_failure(L, (int)count);
     return ls_push_integer(L, (lua_Integer)count);
 }

@@ -332,12 +332,14 @@ static void keep(const world *w, const char *data, unsigned most)
                                     .topic_len = 1,
                                     .data = ls_slice_static(data, strlen(data)),
                                     .text = true,
-                                    .retain = most,
+                                    .retain = most > 0 ? most : 1,
+                                    .joins = most == 0,
                                     .numbered = true};
     assert_int_equal(ls_topics_publish(w->topics, &order), 0);
 }
 
-/* The last ones in their order, with ascending positions as ids; fewer as soon as a message wants fewer. */
+/* The last ones in their order, with ascending positions as ids; fewer as soon as a message wants fewer. One that says
+ * no number (0) joins the others. */
 TEST_IN(world, w, several_retained_messages)
 {
     static const struct {
@@ -345,7 +347,8 @@ TEST_IN(world, w, several_retained_messages)
         unsigned most;
         const char *expected;
     } steps[] = {{"1", 3, "1"}, {"2", 3, "12"}, {"3", 3, "123"}, {"4", 3, "234"}, {"5", 4, "2345"}, {"6", 2, "56"},
-                 {"7", 1, "7"}, {"8", 2, "78"}, {"", 2, ""},     {"9", 2, "9"},   {"", 1, ""}};
+                 {"7", 1, "7"}, {"8", 2, "78"}, {"9", 0, "89"}, {"", 2, ""},      {"9", 2, "9"},   {"", 0, ""},
+                 {"1", 0, "1"}, {"2", 0, "2"},  {"", 1, ""}};
     static reader r;
     uint64_t last = (uint64_t)ls_clock_wall_us();
     char id[24], data[8];
@@ -401,28 +404,59 @@ static int64_t publish_bytes(ls_topics *topics, const char *name, size_t bytes, 
     return publish_slice(topics, name, strlen(name), ls_slice_static(data, bytes), kept);
 }
 
+/* What is too long is delivered, and the topic keeps nothing that is older. */
 TEST_IN(world, w, the_limit_of_retained_messages)
 {
     enum { ALL = LS_TOPIC_RETAINED_BYTES_MAX - LS_TOPIC_MESSAGE_BYTES - 1, HALF = LS_TOPIC_RETAINED_BYTES_MAX / 2 };
-    static reader r;
-    assert_false(ls_topics_refuses_first(w->topics));
-    assert_int_equal(publish_bytes(w->topics, "a", ALL + 1, true), LS_ELIMIT);
-    assert_true(ls_topics_refuses_first(w->topics));
+    static reader r, later;
+    assert_int_equal(ls_topics_unkept(w->topics, 1), 0);
+    assert_int_equal(publish_bytes(w->topics, "a", ALL + 1, true), 0);
+    assert_int_equal(ls_topics_unkept(w->topics, 1), 1);
     assert_int_equal(stats_of(w).topics, 0);
     assert_int_equal(publish_bytes(w->topics, "a", ALL, true), 0);
     assert_int_equal(stats_of(w).retained_bytes, LS_TOPIC_RETAINED_BYTES_MAX);
     assert_int_equal(publish_bytes(w->topics, "a", ALL, true), 0); /* instead of the first one */
-    assert_int_equal(publish_bytes(w->topics, "b", 1, true), LS_ELIMIT);
     reader_open(&r, &w->a);
     subscribe_fresh(&r, "b");
-    assert_int_equal(publish_bytes(w->topics, "b", 1, true), LS_ELIMIT); /* then no subscriber gets it */
-    assert_false(ls_topics_refuses_first(w->topics));
+    assert_int_equal(ls_topics_unkept(w->topics, LS_TOPIC_UNKEPT_MS + 1), 0);
+    for (int n = 0; n < 3; n++) assert_int_equal(retain(w->topics, "b", "live"), 1);
     (void)pump(&w->net);
-    assert_int_equal(r.count, 0);
+    expect(&r, "live live live ");
+    assert_int_equal(ls_topics_unkept(w->topics, LS_TOPIC_UNKEPT_MS), 0); /* one line a minute */
+    assert_int_equal(ls_topics_unkept(w->topics, LS_TOPIC_UNKEPT_MS + 1), 3);
     assert_int_equal(retain(w->topics, "a", ""), 0);
     assert_int_equal(publish_bytes(w->topics, "a", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 0);
-    assert_int_equal(publish_bytes(w->topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES, true), LS_ELIMIT);
     assert_int_equal(publish_bytes(w->topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES - 1, true), 1);
+    assert_int_equal(publish_bytes(w->topics, "b", HALF - LS_TOPIC_MESSAGE_BYTES, true), 1);
+    reader_open(&later, &w->a);
+    subscribe_fresh(&later, "b");
+    assert_int_equal(stats_of(w).retained_bytes, HALF);
+}
+
+/* At the limit a topic keeps as many of its last messages as fit: without a gap. */
+TEST_IN(world, w, the_limit_of_several_retained_messages)
+{
+    enum { REST = 4 * (LS_TOPIC_MESSAGE_BYTES + 2) };
+    ls_publish_order order = {.topic = "b", .topic_len = 1, .text = true, .retain = 9};
+    ls_retained *all = NULL;
+    static const char wide[100];
+    static reader r;
+    assert_int_equal(
+        publish_bytes(w->topics, "a", LS_TOPIC_RETAINED_BYTES_MAX - REST - LS_TOPIC_MESSAGE_BYTES - 1, true), 0);
+    for (const char *data = "123456"; *data != '\0'; data++) {
+        order.data = ls_slice_static(data, 1);
+        assert_int_equal(ls_topics_publish(w->topics, &order), 0);
+    }
+    order.data = ls_slice_static(wide, sizeof wide); /* in place of two */
+    assert_int_equal(ls_topics_publish(w->topics, &order), 0);
+    assert_int_equal(ls_topics_unkept(w->topics, 1), 3);
+    reader_open(&r, &w->a);
+    assert_int_equal(ls_topic_subscribe_all(&r.subscriber, "b", 1, &all), LS_OK);
+    assert_int_equal(all->count, 3);
+    assert_memory_equal(all->at[0]->data.ptr, "5", 1);
+    assert_memory_equal(all->at[1]->data.ptr, "6", 1);
+    ls_retained_drop(all);
+    ls_subscriber_end(&r.subscriber);
 }
 
 /* ---- limits ----------------------------------------------------------------------------------------------------- */
