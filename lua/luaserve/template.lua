@@ -17,8 +17,8 @@ local options = require "luaserve.options"
 -- A site may replace the globals.
 local concat, find, format, gsub, match, rep, sub = table.concat, string.find, string.format, string.gsub, string.match,
   string.rep, string.sub
-local getmetatable, ipairs, load, pairs, select, setmetatable, tonumber, tostring, type = getmetatable, ipairs, load,
-  pairs, select, setmetatable, tonumber, tostring, type
+local getmetatable, ipairs, load, pairs, rawget, select, setmetatable, tonumber, tostring, type = getmetatable, ipairs, load,
+  pairs, rawget, select, setmetatable, tonumber, tostring, type
 local getinfo, getlocal = debug.getinfo, debug.getlocal
 local escape, output = core.template_escape, core.template_output
 
@@ -364,9 +364,18 @@ local function run(own, name, context, buffer, depth, fn)
 end
 run_frame = run
 
+local own_names = { "context", "echo", "include", "layout", "template" } -- a template does not see a value with such a name
+
 local function context_of(call, given)
   if given == nil then return {} end
   usage.check(given, "table", '%s: the values must be a table, such as { title = "Home" }', call)
+  for i = 1, #own_names do
+    local name = own_names[i]
+    if rawget(given, name) ~= nil then
+      usage.error("%s: a value cannot have the name %s, which templates have for themselves: call it otherwise, such as "
+        .. "page_%s", call, name, name)
+    end
+  end
   return given
 end
 
@@ -466,6 +475,7 @@ function template.open(folder, given, ...)
   options.take("ls.templates", given, template.calls["ls.templates"], {})
   local globals = given.globals
   usage.check(globals, "table?", "ls.templates: globals must be a table, such as { date = fn }")
+  context_of("ls.templates: globals", globals)
   local own = { folder = match(folder, "^(.-)/*$"), compiled = {} }
   if own.folder == "" then own.folder = "/" end
   own.template = functions_of(own)
@@ -481,10 +491,12 @@ function template.open(folder, given, ...)
     end,
   }
   function own.include(context, buffer, depth, name, given_context)
-    run(own, name, given_context or context, buffer, depth + 1)
+    run(own, name, given_context and context_of("include", given_context) or context, buffer, depth + 1)
   end
   function own.includer(context, depth)
-    return function(name, given_context) return page_of(own, name, given_context or context, depth + 1) end
+    return function(name, given_context)
+      return page_of(own, name, given_context and context_of("include", given_context) or context, depth + 1)
+    end
   end
   compile_folder(own, own.folder, "", 1)
   local views = setmetatable({ [views_meta] = own }, views_meta)

@@ -19,6 +19,9 @@ app:get("/waits", function(req, res)
 end)
 app:get("/text", function() return views:render("include.html", { name = "part.html" }) end)
 app:get("/none", function(req, res) return res:render("none.html") end)
+app:get("/type", function(req, res) return res:render("type.html") end)
+app:get("/table", function(req, res) return res:render("user.html", { user = { name = "ada" } }) end)
+app:get("/own", function(req, res) return res:render("part.html", { layout = "grid" }) end)
 app:get("/fails", function(req, res) return res:render("fails.html") end)
 app:get("/status", function(req, res)
   res:status(422)
@@ -36,6 +39,8 @@ VIEWS = {
     "part.html": '<b id="part">{{v}}</b>',
     "include.html": "{[name]}",
     "waits.txt": "{{wait}} {*wait()*} {% wait() %}{(part.html, { v = wait })}",
+    "type.html": "\n{{type}}",
+    "user.html": "\n\n{{user}}",
     "fails.html": "<p>\n{% local user = nil %}\n{{user.name}}\n",
 }
 
@@ -125,11 +130,14 @@ class Templates(TemplateCase):
     def test_errors_name_the_template(self):
         server = self.start()
         for target, message in (
+                ("/type", r"views/type\.html:2: the value is a function, which is called without arguments: bad argument #1"),
+                ("/table", r"views/user\.html:3: the value is a table, which has no text: write one of its fields"),
+                ("/own", r"site\.lua:\d+: res:render: a value cannot have the name layout, which templates have for themselves"),
                 ("/fails", r"views/fails\.html:3: attempt to index a nil value \(local 'user'\)"),
                 ("/none", r'site\.lua:11: there is no template "none\.html" in views; did you mean'),
                 ("/include?name=../site.lua", r'views/include\.html:1: the template "\.\./site\.lua": invalid path'),
                 ("/include?name=//etc/passwd", r'views/include\.html:1: the template "//etc/passwd": invalid path'),
-                ("/later", r"site\.lua:17: ls\.templates: call it at the top of the site")):
+                ("/later", r"site\.lua:20: ls\.templates: call it at the top of the site")):
             mark = server.mark()
             self.assertEqual(server.get(target).status, 500)
             server.wait_log(r"error .* GET %s: \S*%s" % (re.escape(target.split("?")[0]), message), mark)

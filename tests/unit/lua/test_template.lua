@@ -30,6 +30,19 @@ function tests.names_of_lua_that_pages_have_too()
   check.equal(page("{% for _, x in ipairs{1} do %}{{x}}{{type(x)}}{{table.concat({1})}}{% end %}"), "1number1")
 end
 
+-- Not the address of a table, nor nothing.
+function tests.names_that_templates_have_for_themselves_are_no_values()
+  for _, name in ipairs { "context", "echo", "include", "layout", "template" } do
+    local wrong = "a value cannot have the name " .. name
+    check.raises({ check.line(), "views:render: " .. wrong }, function() views_of({ ["a.html"] = "" }):render("a.html", { [name] = "x" }) end)
+    check.raises("include: " .. wrong, page, "{(a.html, { " .. name .. " = 1 })}", nil, { ["a.html"] = "" })
+    check.raises("include: " .. wrong, page, "{*include('a.html', { " .. name .. " = 1 })*}", nil, { ["a.html"] = "" })
+    check.raises("template: " .. wrong, page, "{*template.compile('<b>')({ " .. name .. " = 1 })*}")
+    check.raises("ls.templates: globals: " .. wrong, views_of, {}, { globals = { [name] = 1 } })
+  end
+  check.equal(page("{{view}}{{blocks}}", { view = "v", blocks = "b" }), "vb")
+end
+
 function tests.a_text_without_tags_is_the_page()
   for _, text in ipairs { "", "\n", "<p>a</p>\r\n", "a\0b\r\\n\"'", "{ {} {x} { { }", "{- a", "a{",
     "a{-webkit-box:1}\n{-b: c-}", "\\\\ \\", "\\{- a" } do

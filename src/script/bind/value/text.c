@@ -46,13 +46,22 @@ static int core_html_escape(lua_State *L)
     return 1;
 }
 
-/* The value at index 1 as text of a page. A function is called until its result is another value. */
+/* The value at index 1 as text of a page. A function is called until its result is another value; an error of one in C
+ * has no line. */
 static int template_value(lua_State *L, int status, lua_KContext escape)
 {
     for (;;) {
+        if (status > LUA_YIELD && lua_type(L, -1) != LUA_TSTRING) return lua_error(L);
+        if (status > LUA_YIELD)
+            return luaL_error(L, "the value is a function, which is called without arguments: %s", lua_tostring(L, -1));
         lua_settop(L, 1);
         switch (lua_type(L, 1)) {
-        case LUA_TFUNCTION: lua_callk(L, 0, 1, escape, template_value); continue;
+        case LUA_TFUNCTION:
+            if (lua_iscfunction(L, 1))
+                status = lua_pcallk(L, 0, 1, 0, escape, template_value);
+            else
+                lua_callk(L, 0, 1, escape, template_value);
+            continue;
         case LUA_TNIL: lua_pushliteral(L, ""); return 1;
         case LUA_TSTRING: return escape != 0 ? core_html_escape(L) : 1;
         case LUA_TNUMBER: (void)ls_number_tolstring(L, 1, NULL); return 1;
@@ -62,6 +71,10 @@ static int template_value(lua_State *L, int status, lua_KContext escape)
             lua_pushliteral(L, "");
             return 1;
         }
+        if (lua_type(L, 1) != LUA_TBOOLEAN && luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL)
+            return luaL_error(L, "the value is a %s, which has no text: write one of its fields, as in {{user.name}}, or "
+                                 "its items in a loop",
+                              luaL_typename(L, 1));
         (void)luaL_tolstring(L, 1, NULL);
         lua_replace(L, 1);
     }
