@@ -769,10 +769,10 @@ end
 
 local writes = set_of "insert update delete replace drop alter truncate create"
 local repeatable = { "^insert%s+or%s+ignore", "on%s+conflict.-do%s+nothing", "if%s+not%s+exists", "where%s+not%s+exists",
-  "luaserve_version" }
+  "luaserve_version", "luaserve_migration" }
 
 -- A statement while the site loads. One that changes nothing when it runs again is in order.
-local function note_sql(sql, call)
+local function note_sql(sql, call, object)
   sql = sql:lower():gsub("%-%-[^\n]*", ""):gsub("^%s+", "")
   local word = sql:match("^%a+")
   local writes_in = word == "with" and sql:find("%)%s*[iud]%a+%f[%W]") -- insert, update, delete
@@ -780,13 +780,13 @@ local function note_sql(sql, call)
   for _, pattern in ipairs(repeatable) do
     if sql:find(pattern) then return end
   end
-  note_top(call, ": use " .. (call:match("^pg") or "db") .. ":migrate, whose statements run once, or ls.init")
+  note_top(call, ": use " .. object .. ":migrate, whose statements run once, or ls.init")
 end
 
 -- state.watch_sql(db, sql, call, kind, sqls): a statement by a call such as "db:exec"; of a transaction
 -- only those of PostgreSQL. In order is what another statement cannot make wrong. `sqls`: the migrations.
 function state.watch_sql(db, sql, call, kind, sqls)
-  if not variables then return call:find(":migrate") == nil and note_sql(sql, call) end
+  if not variables then return call:find(":migrate") == nil and note_sql(sql, call, rawget(db, "types") and "pg" or "db") end
   db = rawget(db, "types") or kind ~= "transaction" and db -- of PostgreSQL also in a transaction, which excludes no other
   local entries = db and entries_of()
   if not entries then return end
@@ -1045,6 +1045,19 @@ local as_dict = {} -- commands of Redis on a key
 for call, names in pairs { get = "GET HGET EXISTS HEXISTS SISMEMBER LLEN SCARD HLEN ZCARD", set = "SET HSET", delete = "DEL",
   incr = "INCR DECR INCRBY DECRBY HINCRBY RPUSH LPUSH SADD ZADD" } do
   for name in names:gmatch("%u+") do as_dict[name] = call end
+end
+
+-- state.watch_queued(call): a command such as "p:exists" of a pipeline. Its result is no reply yet, but true in a condition.
+function state.watch_queued(call)
+  local line, before = caller_line()
+  local method = call:match("%w+$")
+  for at, name in line:gmatch("()%f[%w_][%a_][%w_.]*:([%a_][%w_]*)%s*[%({\"'%[]") do
+    local text = before .. " " .. line:sub(1, at - 1)
+    if name == method and not is_statement(line, at, before) and not text:find("return%s*$") then
+      warn(usage.caller() or core.dev.site, ("the result of %s is no reply: it stands in the list that r:pipeline or r:transaction "
+        .. "returns; to read first, use c of r:transaction(keys, function(t, c) ... end)"):format(call))
+    end
+  end
 end
 
 -- state.watch_redis(node, name, key, value, option): a command of Redis.

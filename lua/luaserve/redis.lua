@@ -207,6 +207,25 @@ local function check_name(call, name)
   return name
 end
 
+local inside = {} -- by client, the set of the tasks that run a function of its transactions
+
+local function check_outside(self, call)
+  if not inside[self][coroutine.running()] then return end
+  usage.error("%s is not a part of the transaction whose function runs: call it by the first argument, as t:%s, or, to read, "
+    .. "by the second one: r:transaction(keys, function(t, c) ... end)", call, call:sub(3))
+end
+
+-- The results of the function of a transaction, packed.
+local function run_inside(self, fn, ...)
+  local tasks, task = inside[self] or {}, coroutine.running()
+  inside[self], tasks[task] = tasks, true
+  local _ <close> = setmetatable({}, { __close = function()
+    tasks[task] = nil
+    if inside[self] == tasks and not next(tasks) then inside[self] = nil end
+  end })
+  return pack(fn(...))
+end
+
 -- r is a Redis: a Redis server, or a cluster. Each command of Redis is a method in lower case: it waits for the reply and
 -- returns it, nil for a key that does not exist. Raises a Failure when it fails, as all methods do.
 -- r:del|exists|expire|ttl|persist|type|rename|scan|publish(...: string|number|Buffer) -> reply: any
@@ -231,6 +250,7 @@ local methods = {}
 -- Sends a command of any name, and waits for its reply.
 function methods.call(self, name, ...)
   name = check_name("r:call", name)
+  if inside[self] then check_outside(self, "r:call") end
   return sure(self, "r:call", send(self, "r:call", 0, name, ...))
 end
 
@@ -245,6 +265,18 @@ function redis.ask(self, kind, name, ...) return typed(kind, send(self, "ls.redi
 
 -- ---- pipelines -----------------------------------------------------------------------------------------------------
 
+-- What the methods of a pipeline return raises when it is used.
+local function unread()
+  usage.error("a command of a pipeline or a transaction has no reply before the function has returned: take it from the list "
+    .. "that r:pipeline or r:transaction returns, or read first, in r:transaction(keys, function(t, c) ... end) by c")
+end
+local pending_meta = { __name = "pending reply" }
+for name in ("index newindex call tostring concat len eq lt le unm add sub mul div mod pow idiv band bor bxor shl shr bnot pairs")
+  :gmatch("%a+") do
+  pending_meta["__" .. name] = unread
+end
+local pending = setmetatable({ unread }, pending_meta) -- JSON and dicts take no functions
+
 -- A pipeline is the list of its commands.
 local function add(self, call, offset, name, ...)
   local args = pack(name, ...)
@@ -257,6 +289,8 @@ local function add(self, call, offset, name, ...)
     self.waits = math.max(self.waits or 0, waits[name](args))
   end
   self[#self + 1] = args
+  if dev then require("luaserve.dev_state").watch_queued(call) end
+  return pending
 end
 
 local pipeline_methods = {}
@@ -304,6 +338,7 @@ local pipeline_meta = strict("a pipeline", "p", pipeline_methods, function(call,
       self.maps = self.maps or {}
       self.maps[#self] = map
     end
+    return pending
   end
 end)
 
@@ -362,6 +397,7 @@ local function check_call(self, call, fn, form)
   end
   usage.check(fn, "function", "%s: the function is missing: %s", call, form)
   usage.check_waits(call)
+  if inside[self] then check_outside(self, call) end
 end
 
 -- whole(self, call, p, replies, ...) -> replies, ...; raises the first error among them, as the command alone does.
@@ -438,7 +474,7 @@ function methods.transaction(self, keys, fn, ...)
   usage.no_more("r:transaction(keys, fn)", fn, ...)
   local p = new_pipeline()
   if keys == nil then
-    local results = pack(fn(p))
+    local results = run_inside(self, fn, p)
     if not results[1] and results[2] ~= nil then return table.unpack(results, 1, results.n) end
     if not p[1] then return {} end
     return executed(self, p, execute(self, p))
@@ -457,7 +493,7 @@ function methods.transaction(self, keys, fn, ...)
     local ok, message, code, unsent = command(one, "r:transaction", 1, table.unpack(watch, 1, watch.n))
     if not ok then return nil, message, code, unsent end
     watched = true
-    local results = pack(fn(p, one))
+    local results = run_inside(self, fn, p, one)
     if not results[1] and results[2] ~= nil then
       conn:close()
       return true, table.unpack(results, 1, results.n)
@@ -497,6 +533,7 @@ function redis.eval(self, kind, script, keys, args) return typed(kind, eval(self
 -- Runs a script in the server, with KEYS and ARGV. It is sent when the server does not have it yet.
 function methods.eval(self, script, keys, args, ...)
   usage.no_more("r:eval(script, keys, args)", args, ...)
+  if inside[self] then check_outside(self, "r:eval") end
   return sure(self, "r:eval", eval(self, script, keys, args))
 end
 
@@ -528,15 +565,20 @@ function methods.psubscribe(self, pattern, fn, ...) return subscribe(self, "psub
 client_meta = strict("a Redis client", "r", methods, function(call, name, map)
   if map then
     return function(self, ...)
+      if inside[self] then check_outside(self, call) end
       local value = map(sure(self, call, send(self, call, 1, name, ...)), select("#", ...))
       if core.dev then require("luaserve.dev_state").watch_reply(call, value) end
       return value
     end
   end
   if blocking[name] or waits[name] then
-    return function(self, ...) return sure(self, call, send(self, call, 1, name, ...)) end
+    return function(self, ...)
+      if inside[self] then check_outside(self, call) end
+      return sure(self, call, send(self, call, 1, name, ...))
+    end
   end
   return function(self, ...)
+    if inside[self] then check_outside(self, call) end
     if type(self) ~= "table" or not self.node or not can_wait() then
       return sure(self, call, send(self, call, 1, name, ...))
     end

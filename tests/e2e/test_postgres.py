@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from harness import (E2E, SANITIZER, SLOW, WAIT, app_site, free_port, in_parallel, run_program, temporary_folder,
+from harness import (E2E, LUASERVE, SANITIZER, SLOW, WAIT, app_site, free_port, in_parallel, run_program, temporary_folder,
                      write_text)
 from harness.chunks import ROUTE, SiteChunks
 from harness.postgres import MISSING, Postgres
@@ -625,6 +625,18 @@ debug.setupvalue(copy_in, limit, 8) -- a gigabyte takes its time
                     "/site: syntax error")
         self.assertEqual(self.pg.psql("select count(*) from m2; select version from luaserve_version"), "2\n2")
         self.pg.psql("update luaserve_version set version = 1; delete from luaserve_migration where number > 1; drop table m2")
+
+    def test_dev_mode_has_no_warning_of_migrations(self):
+        self.pg.psql("create schema dev")
+        site = self.serve(app_site("""
+local pg = ls.postgres("%s&options=-csearch_path%%3Ddev")
+pg:migrate { "create table note (id int)", "insert into note values(1)" }
+pg:transaction(function(tx) tx:exec("insert into note values(2)") end)
+app:get("/", function() return pg:query("select * from note") end)""" % self.pg.url), program=(LUASERVE, "dev"))
+        with site.connect() as conn:
+            self.assertIn(b'"id":1', conn.ask("GET", "/").body)
+        site.wait_log("tx:exec at the top of a file runs again .*: use pg:migrate")
+        self.assertEqual(len(site.warnings()), 1, site.log())
 
     def test_settings_of_a_migration_end_with_it(self):
         self.assertEqual(self.run_lua("""

@@ -93,7 +93,7 @@ class RealServer(RedisCase):
                 self.raises(site, code, message)
 
     def test_pipelines_and_transactions(self):
-        site = self.site(self.redis())
+        site = self.site(self.redis(), "env.other = ls.redis(URL, { connect_timeout = 6 })")
         self.assertEqual(self.run_lua(site, """return r:pipeline(function(p)
             p:set('a', 1) p:incr('a') p:get('none') p:hset('h', 'err', 'v') p:hgetall('h') end)"""),
             [["OK", 2, False, 1, {"err": "v"}]])
@@ -108,13 +108,29 @@ class RealServer(RedisCase):
                          [[3, {"f": "v"}, False]])
         self.assertEqual(self.run_lua(site, """return r:transaction("a", function(t, c)
             t:set("a", c:get("a") + 10) end), r:get "a" """), [["OK"], "13"])
-        self.fails(site, """return r:transaction({ "a", "b" }, function(t) r:set("b", 1) t:set("a", 0) end)""",
+        self.fails(site, """return r:transaction({ "a", "b" }, function(t) other:set("b", 1) t:set("a", 0) end)""",
                    "changed a watched key", "ECHANGED")
-        self.fails(site, """return r:transaction("a", function(t) r:set("a", 13) t:set("a", 0) t:wait(0, 10) end)""",
+        self.fails(site, """return r:transaction("a", function(t) other:set("a", 13) t:set("a", 0) t:wait(0, 10) end)""",
                    "changed a watched key", "ECHANGED")
         self.assertEqual(self.run_lua(site, """return r:transaction(function(t) t:set("a", 0) return nil, "no", "EINVAL" end)"""),
                          [None, "no", "EINVAL"])
         self.fails(site, "return r:transaction(function(t) t:set('a', 0) t:call('NOTHING') end)", "unknown command", "EINVAL")
+        for use in "t:get 'a' .. ''", "(t:get 'a').x", "#t:call('GET', 'a')", "t:get 'a' > 1", "t:exists('a') + 1", "tostring(t:get 'a')":
+            self.raises(site, "r:transaction(function(t) return %s end)" % use, "has no reply before the function has returned")
+        self.raises(site, "r:transaction(function(t) t:set('a', tonumber(t:get 'a' or 0) + 1) end)", "arithmetic on a nil value")
+        self.raises(site, "r:pipeline(function(p) p:set('b', p:get 'a' or 'anonymous') end)", "p:set: argument 2 must be")
+        self.raises(site, "local name r:pipeline(function(p) name = p:get 'a' end) return ls.json.encode { name = name }", "function")
+        for call in ("r:get('a')", "r:incrby('a', 5)", "r:hgetall('h')", "r:blpop('q', 1)", "r:call('GET', 'a')", "r:eval('return 1')",
+                     "r:pipeline(print)", "r:transaction(print)"):
+            for keys in "", "'a', ":
+                self.raises(site, "r:transaction(%sfunction(t) %s end)" % (keys, call),
+                            call.partition("(")[0] + " is not a part of the transaction")
+        self.assertEqual(self.run_lua(site, """local jobs, n = {}, 0
+            r:transaction("a", function(t, c)
+              jobs[1] = ls.spawn(function() n = r:strlen "none" end) -- another task
+              jobs[1]:wait()
+              t:get "a" end)
+            return n, r:strlen "none" """), [0, 0])
         self.raises(site, "r:transaction('a', function(t, c) c:subscribe('a', print) end)", "outside of the transaction")
         self.raises(site, "r:transaction('a', function() error('mine') end)", "mine")
         self.assertEqual(self.run_lua(site, "return r:get 'a'"), ["13"])

@@ -156,6 +156,17 @@ app:get("/race", function()
   if not r:exists("found") then r:set("found", 1, "EX", 60) end
   return r:sismember("none", "x") and "in" or "out"
 end)
+app:get("/queued", function()
+  local name
+  r:pipeline(function(p)
+    if p:exists("n") then
+      p:incr("x")
+    end
+    name = p:get("n")
+    p:set("k", 1)
+  end)
+  return "queued"
+end)
 app:get("/last", function() last = last + 1 return last .. "" end)""" % self.redis.port), program=(LUASERVE, "dev"))
         for number in range(1, 10):
             self.assertEqual(self.fetch(site, "/").text, str(number))
@@ -165,6 +176,10 @@ app:get("/last", function() last = last + 1 return last .. "" end)""" % self.red
         self.assertEqual(self.fetch(site, "/race").text, "out")
         site.wait_log("reads and then sets a key of Redis: another request may write it in between: use incr, set with", count=2)
         self.assertEqual(len(site.warnings()), 3, site.log())
+        self.assertEqual(self.fetch(site, "/queued").text, "queued")
+        site.wait_log(r"site\.lua:\d+: the result of p:exists is no reply: it stands in the list that r:pipeline")
+        site.wait_log(r"site\.lua:\d+: the result of p:get is no reply")
+        self.assertEqual(len(site.warnings()), 5, site.log())
 
     def test_misuse(self):
         for code, message in [
