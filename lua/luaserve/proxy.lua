@@ -78,8 +78,10 @@ local function server(value, self)
   end
   local host = self.host or at.authority
   local peer = self.path and out.origin .. " " .. self.path or out.origin -- other checks may have another result
+  local prefix = at.target:gsub("/$", "")
   out.object = core.proxy_upstream { origin = peer, key = fetch.key_of(out), host = host ~= "keep" and host or nil,
-    prefix = (at.target:gsub("/$", "")), timeout_ms = self.timeout_ms, slow_ms = self.slow_ms or 0,
+    prefix = prefix, place = (at.secure and "https://" or "http://") .. (host == "keep" and at.authority or host) .. prefix,
+    timeout_ms = self.timeout_ms, slow_ms = self.slow_ms or 0,
     pauses = self.response ~= nil, checked = self.path ~= nil, body_bytes_max = self.body_bytes_max or math.maxinteger }
   out.current = 0
   return out

@@ -66,6 +66,7 @@ app:proxy("/hook", peer, {
     local headers = upstream.headers
     headers["X-Url"], headers["user-agent"], headers["X-List"] = upstream.url, false, { "a", 2 }
     if req.query.bad then headers[req.query.bad] = "x" end
+    if req.query.own then req.headers[req.query.own] = nil end
   end,
   response = function(res, upstream)
     res:header("Server", nil):header("X-From", upstream.url)
@@ -325,6 +326,20 @@ class Requests(ProxyCase):
             upstream.request()
             upstream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n" + trailers)
             self.assertEqual(conn.response().text, "ok")
+
+    def test_a_location_of_the_server_is_one_of_the_site(self):
+        """As by proxy_redirect of nginx: an absolute one below the URL of the server."""
+        own = "http://127.0.0.1:%d" % self.peer.port
+        for target, location, expected in (
+                ("/raw/a", own + "/raw/new?x=1", "/raw/new?x=1"), ("/raw", own.upper(), "/"), ("/raw", own + "?a", "/?a"),
+                ("/raw", own + "/", "/"), ("/raw", "/new", None), ("/raw", own + "0/new", None), ("/raw", own + "@evil/", None),
+                ("/raw", "https://127.0.0.1:%d/new" % self.peer.port, None), ("/raw", own + "//evil/x", None),
+                ("/raw", own + "/\\evil/x", None), ("/raw", own + "/" + "x" * 5000, "/" + "x" * 5000), ("/raw", "", None),
+                ("/strip/a", own + "/base/new", "/strip/new"), ("/strip/a", own + "/base", "/strip"), ("/strip/a", own + "/new", None),
+                ("/strip/a", own + "/based", None), ("/v/7/a?q", "http://named.example:81/b#c", "/v/7/b#c"), ("/v/7", own + "/b", None)):
+            with self.subTest(target=target, location=location):
+                _, got = self.through(request("GET", target), response(fields=["Location: " + location], status="302 Found"))
+                self.assertEqual(got.header("location"), location if expected is None else expected)
 
     def test_a_decoded_body_does_not_claim_its_coding(self):
         encoded = gzip.compress(b"hello")
@@ -681,6 +696,8 @@ class Hooks(ProxyCase):
             got = self.get("/hook?bad=" + name)
             self.assertEqual(got.status, 500)
             self.assertRegex(got.text, "upstream.headers: ")
+        self.assertEqual(self.get("/hook?own=X-User").status, 500)
+        self.server.wait_log('the fields of a request and a response are read-only: "X-User"')
 
     def test_a_response_is_changed(self):
         _, got = self.through(request("GET", "/hook"), response(b"x" * 100000, ["Server: a", "X-Y: z"], "404 No"))

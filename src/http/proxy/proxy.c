@@ -347,7 +347,7 @@ static int take_head(ls_thread_ctx *ctx, ls_proxy *p)
     p->own_fields_len = p->with.x->fields_len;
     p->own_type = p->with.x->has_type;
     int err = keep_own(ctx, p);
-    if (err == LS_OK) err = ls_proxy_take_response(ctx, p->with.x, bytes, head, &p->patient);
+    if (err == LS_OK) err = ls_proxy_take_response(ctx, p->with.x, bytes, head, &p->with.place, &p->patient);
     p->overruled =
         p->with.pauses && (overrules(p, bytes, head, "cache-control") || overrules(p, bytes, head, "expires"));
     if (err == LS_OK && head->status == 101) return ls_proxy_tunnel(ctx, p);

@@ -36,6 +36,7 @@ typedef struct ls_proxy_options {
     bool pauses;            /* `done` is called when the head of the response has been taken, see ls_proxy_is_paused */
     const ls_slice *given;  /* a body that was received before; its bytes have no other owner */
     unsigned given_count;
+    ls_proxy_place place;
     ls_proxy_filter filter; /* its text is valid until ls_proxy_new returns */
     /* The exchange is the caller's again, and nothing of the proxy is pending. */
     void (*done)(ls_thread_ctx *ctx, ls_proxy *p);

@@ -1,6 +1,8 @@
 /* proxy_head.c - see proxy_head.h. */
 #include "http/proxy/proxy_head.h"
 
+#include <stdlib.h>
+
 #include "base/err.h"
 #include "codec/http_chars.h"
 #include "codec/http_text.h"
@@ -288,6 +290,30 @@ static int add_line(ls_thread_ctx *ctx, ls_exchange *x, lines *out, const ls_pai
     return err;
 }
 
+/* Add the field Location. One that the browser would take for another host, "//host", stays below the URL. */
+static int add_location(ls_thread_ctx *ctx, ls_exchange *x, lines *out, ls_pair field, const ls_proxy_place *place)
+{
+    const ls_text url = place->url;
+    const ls_span path = x->head.path;
+    const char *const rest = field.value + url.len, *const end = field.value + field.value_len;
+    if (field.value_len < url.len || !ls_text_same(field.value, url.len, url.ptr, url.len) ||
+        (rest < end && strchr("/?#", *rest) == NULL))
+        return add_line(ctx, x, out, &field);
+    const char *const from = x->bytes + path.at;
+    const size_t kept = (size_t)(rest_of(from, path.len, place->strip).ptr - from); /* what the server does not see */
+    if (kept == 0 && end - rest > 1 && (rest[1] == '/' || rest[1] == '\\')) return add_line(ctx, x, out, &field);
+    char *const value = malloc(kept + (size_t)(end - rest) + 1);
+    if (value == NULL) return LS_ENOMEM;
+    char *to = put(value, from, kept);
+    if (kept == 0 && (rest == end || *rest != '/')) *to++ = '/';
+    to = put(to, rest, (size_t)(end - rest));
+    field.value = value;
+    field.value_len = (size_t)(to - value);
+    const int err = add_line(ctx, x, out, &field);
+    free(value);
+    return err;
+}
+
 bool ls_proxy_is_own(const ls_exchange *x, uint32_t own, const char *name, size_t len)
 {
     size_t value_len;
@@ -307,7 +333,7 @@ static bool response_lists(const char *bytes, const ls_http_response *head, cons
 }
 
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head,
-                           bool *events)
+                           const ls_proxy_place *place, bool *events)
 {
     const uint32_t own = x->fields_len;
     lines out;
@@ -326,7 +352,7 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
         if (SAME(name, len, "date")) x->has_date = true;
         if (SAME(name, len, "content-type")) x->has_type = true;
         if (SAME(name, len, "server")) x->may_have_server = true;
-        err = add_line(ctx, x, &out, &field);
+        err = SAME(name, len, "location") ? add_location(ctx, x, &out, field, place) : add_line(ctx, x, &out, &field);
     }
     if (err == LS_OK) err = flush_lines(ctx, x, &out);
     static const char via[] = "Via: 1.1 luaserve\r\n";

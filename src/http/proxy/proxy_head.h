@@ -56,11 +56,18 @@ const ls_http_field *ls_proxy_upgrade(const ls_exchange *x);
 int ls_proxy_put_request(ls_thread_ctx *ctx, const ls_exchange *x, ls_stream *up, const ls_proxy_filter *filter,
                          const ls_proxy_change *change, bool *chunked);
 
+/* Where the site has the server. */
+typedef struct ls_proxy_place {
+    ls_text url;    /* "http://host:port/prefix", as the server may say it in Location */
+    unsigned strip; /* see ls_proxy_change */
+} ls_proxy_place;
+
 /* Set status, fields and length of the response from the final head bytes[0..head->bytes). A field that the exchange
- * has already replaces those of its name, but Set-Cookie and Vary, to which they are added. *events is set for an
- * event stream. LS_OK, LS_ELIMIT or LS_ENOMEM. */
+ * has already replaces those of its name, but Set-Cookie and Vary, to which they are added. A Location below the URL of
+ * the place becomes its path in the site, as by proxy_redirect of nginx. *events is set for an event stream. LS_OK,
+ * LS_ELIMIT or LS_ENOMEM. */
 int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes, const ls_http_response *head,
-                           bool *events);
+                           const ls_proxy_place *place, bool *events);
 
 /* Whether a field of that name concerns one connection only, whatever Connection says. */
 bool ls_proxy_is_hop(const char *name, size_t len);

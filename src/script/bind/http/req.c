@@ -213,6 +213,14 @@ static int headers_index(lua_State *L)
     return 1;
 }
 
+/* __newindex of the headers table, for names that it does not have as they are written. */
+static int headers_newindex(lua_State *L)
+{
+    return luaL_error(L, "the fields of a request and a response are read-only: \"%s\"; keep a value of your own in "
+                         "req.NAME, and set what another server gets in the hook `request` of app:proxy",
+                      luaL_tolstring(L, 2, NULL));
+}
+
 /* Add a field to the table on top of the stack; several of one name are joined. */
 static void add_field(lua_State *L, const char *name, size_t name_len, const char *value, size_t value_len)
 {
@@ -854,7 +862,7 @@ static void define(lua_State *L, ls_state *state)
 {
     static const luaL_Reg methods[] = {{"req:header(name)", req_header}, {"accepts", req_accepts}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", req_gc}, {"__tostring", req_tostring}, {NULL, NULL}};
-    static const luaL_Reg headers[] = {{"__index", headers_index}, {NULL, NULL}};
+    static const luaL_Reg headers[] = {{"__index", headers_index}, {"__newindex", headers_newindex}, {NULL, NULL}};
     static const luaL_Reg lists[] = {{"__index", lists_index}, {NULL, NULL}};
     ls_requests *all = ls_requests_of(state);
     luaL_newlib(L, meta);

@@ -24,13 +24,13 @@
 
 static const ls_object_type upstream_type = {.name = "upstream"};
 
-enum { UPSTREAM_STRINGS = 3 }; /* user values that hold key, host and prefix */
+enum { UPSTREAM_STRINGS = 4 }; /* user values that hold key, host, prefix and place */
 
 typedef struct upstream {
     const void *tag;
     ls_peer *peer;
-    const char *key, *host, *prefix; /* host NULL: that of the client */
-    size_t key_len, host_len, prefix_len;
+    const char *key, *host, *prefix, *place; /* host NULL: that of the client; place: see ls_proxy_place */
+    size_t key_len, host_len, prefix_len, place_len;
     uint32_t timeout_ms, slow_ms;
     uint64_t body_bytes_max; /* of a request */
     bool pauses, checked;
@@ -265,6 +265,7 @@ static int proxy_send(lua_State *L)
                                 .live = &data_of(state)->live,
                                 .timeout_ms = u->timeout_ms,
                                 .pauses = u->pauses || lua_toboolean(L, 8),
+                                .place = {.url = {u->place, u->place_len}, .strip = change.strip},
                                 .filter = {.drops = check_text(L, 6), .trusted = ls_request_trusting(r) != NULL},
                                 .done = done};
     if (r->in.state == LS_BODY_WHOLE) {
@@ -356,7 +357,7 @@ static const char *keep_field(lua_State *L, const char *name, int slot, size_t *
 }
 
 /* core.proxy_upstream(options) -> upstream. options.key: see net/stream/stream_pool.h; origin: the name of its peer;
- * host, prefix; timeout_ms, slow_ms, body_bytes_max, pauses, checked: see ls_peer_share. */
+ * host, prefix, place; timeout_ms, slow_ms, body_bytes_max, pauses, checked: see ls_peer_share. */
 static int proxy_upstream(lua_State *L)
 {
     static const ls_option options[] = {LS_OPTION(upstream, timeout_ms),     LS_OPTION(upstream, slow_ms),
@@ -373,7 +374,9 @@ static int proxy_upstream(lua_State *L)
     u->key = keep_field(L, "key", 1, &u->key_len);
     u->host = keep_field(L, "host", 2, &u->host_len);
     u->prefix = keep_field(L, "prefix", 3, &u->prefix_len);
-    luaL_argcheck(L, origin != NULL && u->key != NULL && u->prefix != NULL, 1, "origin, key and prefix expected");
+    u->place = keep_field(L, "place", 4, &u->place_len);
+    luaL_argcheck(L, origin != NULL && u->key != NULL && u->prefix != NULL && u->place != NULL, 1,
+                  "origin, key, prefix and place expected");
     if (ls_shared_get(ls_state_runtime(state)->shared, &ls_peer_kind, origin, "", NULL, &object, before) < 0)
         return luaL_error(L, "not enough memory");
     u->peer = (ls_peer *)(void *)object;
