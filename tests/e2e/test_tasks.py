@@ -1,7 +1,7 @@
 """Hooks, timers, tasks, sleep, the log, and ls.stats."""
 import json
 
-from harness import E2E, app_site
+from harness import E2E, app_site, free_port
 
 SITE = app_site(r"""
 ls.on("start", function() ls.log.info("hook start") end)
@@ -21,6 +21,7 @@ ls.init(function()
   local n = 0
   ls.every(0.01, function() n = n + 1; if n <= 3 then ls.log.info("every ran " .. n) end end)
 end)
+app:get("/tick/1000", function() ls.every(1000, print) return 204 end)
 app:get("/sleep", function() local t = ls.now(); ls.sleep(0.05); return ls.now() - t >= 0.045 and "slept" or "too early" end)
 app:get("/fails", function() error("on purpose") end)
 app:get("/parts", function(_, res) res:write("ab") res:flush() res:write("cde") end)
@@ -40,6 +41,27 @@ app:get("/log", function()
 end)
 """)
 
+FAILING = r"""
+ls.init(function()
+  ls.publish("failing", "x")
+  return ls.file.write("none/init", "x")
+end)
+ls.init(function() ls.sleep(0.001) return ls.file.write("none/late", "x") end)
+ls.on("start", function() return ls.file.write("none/start", "x") end)
+ls.subscribe("failing", function() return ls.file.write("none/subscribe", "x") end)
+ls.tcp(@TCP@, function(sock) return ls.file.write("none/tcp", "x") end)
+ls.udp(@UDP@, function(data)
+  if data == "late" then ls.sleep(0.001) end
+  return ls.file.write("none/" .. data, "x")
+end)
+app:get("/calls", function()
+  ls.connect("127.0.0.1", @TCP@):receive()
+  local udp = ls.udp_connect("127.0.0.1", @UDP@)
+  udp:send("udp") udp:send("late")
+  return 204
+end)
+"""
+
 
 class Tasks(E2E):
     SITE = SITE
@@ -52,6 +74,18 @@ class Tasks(E2E):
         self.server.wait_log("warn a function of ls.after or ls.every has returned nil, which nothing looks at: none/a: not found")
         self.server.wait_log("warn a function of ls.spawn has returned nil, which nothing looks at: none/b: not found")
         self.assertFalse(self.server.logged("none/c"))  # a task waits for it
+
+    def test_results_that_nothing_looks_at(self):
+        server = self.serve(app_site(FAILING.replace("@TCP@", str(free_port())).replace("@UDP@", str(free_port()))))
+        self.assertEqual(server.get("/calls", index=2).status, 204)
+        for what, name in (("a function of ls.init", "init"), ("a function of ls.init", "late"), ("a function of ls.on", "start"),
+                           (r"the function of ls.subscribe at \S*site\.lua:\d+", "subscribe"), ("a function of ls.tcp", "tcp"),
+                           ("a function of ls.udp", "udp"), ("a function of ls.udp", "late")):
+            server.wait_log("warn %s has returned nil, which nothing looks at: none/%s: not found" % (what, name))
+
+    def test_a_timer_that_ends_with_its_request_before_a_call(self):
+        self.get("/tick/1000")
+        self.server.wait_log(r"warn ls\.every: the timer with the function at .* has ended with its request, before its first call")
 
     def test_log_hook_info(self):
         mark = self.server.mark()

@@ -502,6 +502,7 @@ static void serve_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count
     ls_tcp *const tcp = task->owner;
     if (status == LUA_OK && tcp != NULL && tcp->silent && tcp->listener != LS_LISTENER_CONTROL) log_silent(tcp);
     if (status == LUA_OK && count > 0 && tcp != NULL && tcp->listener != LS_LISTENER_CONTROL) {
+        ls_task_log_failure(task->co, lua_gettop(task->co) - count + 1, "a function of ls.tcp");
         lua_settop(task->co, -count); /* the first result */
         if (lua_type(task->co, -1) == LUA_TSTRING || ls_buffer_test(task->co, -1) != NULL)
             log_returned(task->state, task->co, tcp->listener);

@@ -336,6 +336,8 @@ enum { RUN_FN = 1, RUN_CACHE, RUN_PEER, RUN_REPLY }; /* stack of udp_main */
 static int udp_late_reply(lua_State *L, int status, lua_KContext context)
 {
     const udp_peer *peer = lua_touserdata(L, RUN_PEER);
+    ls_task_log_failure(L, RUN_REPLY, "a function of ls.udp");
+    lua_settop(L, RUN_REPLY);
     if (!is_reply(L, RUN_REPLY)) return 0;
     const size_t len = ls_udp_check_data(L, RUN_REPLY);
     if (len > LS_UDP_PAYLOAD_MAX) return raise_too_long(L, len);
@@ -377,7 +379,9 @@ static int udp_main(lua_State *L) /* stack: the run, as light userdata */
         lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
         lua_pushvalue(L, RUN_PEER);
         if (datagram->truncated) push_truncated(L, run->entry);
-        lua_callk(L, datagram->truncated ? 3 : 2, 1, 0, udp_late_reply);
+        lua_callk(L, datagram->truncated ? 3 : 2, LUA_MULTRET, 0, udp_late_reply);
+        ls_task_log_failure(L, RUN_REPLY, "a function of ls.udp");
+        lua_settop(L, RUN_REPLY);
         reply_add(L, run, at, RUN_REPLY);
         lua_settop(L, RUN_PEER);
     }

@@ -10,6 +10,7 @@
  * belongs to one generation (ls_topics_site_starts), and a function gets those of its own. But one that a reload does
  * not end (scope.h), because it belongs to a connection, gets all messages. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -105,6 +106,15 @@ static void release(topic_function *f)
     luaL_unref(f->state->L, LUA_REGISTRYINDEX, ref);
 }
 
+static int function_returned(lua_State *L, int status, lua_KContext context) /* (handle, results...) */
+{
+    char what[sizeof "the function of ls.subscribe at " + sizeof ((topic_function *)0)->line];
+    const topic_function *f = lua_touserdata(L, 1);
+    (void)snprintf(what, sizeof what, "the function of ls.subscribe at %s", f->line);
+    ls_task_log_failure(L, 2, what);
+    return 0;
+}
+
 static int function_main(lua_State *L) /* (handle) */
 {
     topic_function *f = lua_touserdata(L, 1);
@@ -113,8 +123,8 @@ static int function_main(lua_State *L) /* (handle) */
     lua_getiuservalue(L, 1, 2);
     ls_publication_drop(f->current);
     f->current = NULL;
-    lua_callk(L, 2, 0, 0, ls_task_no_results);
-    return 0;
+    lua_callk(L, 2, LUA_MULTRET, 0, function_returned);
+    return function_returned(L, LUA_OK, 0);
 }
 
 static bool is_canceled(const topic_function *f)

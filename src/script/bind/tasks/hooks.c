@@ -70,13 +70,14 @@ static int core_init(lua_State *L)
 static int init_next(lua_State *L, int status, lua_KContext next)
 {
     const ls_hook_list *list = &ls_hooks_of(ls_state_of(L))->at[LS_HOOK_INIT];
-    lua_settop(L, 1);
-    while ((unsigned)next < list->count) {
+    for (;;) {
+        ls_task_log_failure(L, 2, "a function of ls.init"); /* that which has returned */
+        lua_settop(L, 1);
+        if ((unsigned)next >= list->count) return 0;
         lua_rawgeti(L, LUA_REGISTRYINDEX, list->refs[next++]);
         lua_pushvalue(L, 1);
-        lua_callk(L, 1, 0, next, init_next);
+        lua_callk(L, 1, LUA_MULTRET, next, init_next);
     }
-    return 0;
 }
 
 static int init_main(lua_State *L)

@@ -205,10 +205,16 @@ static const ls_object_type job_type = {.name = "job", .methods = methods};
 
 /* ---- functions of ls.on --------------------------------------------------------------------------------------- */
 
+static int hook_returned(lua_State *L, int status, lua_KContext context)
+{
+    ls_task_log_failure(L, 1, "a function of ls.on");
+    return 0;
+}
+
 static int hook_main(lua_State *L)
 {
-    lua_callk(L, 0, 0, 0, ls_task_no_results);
-    return 0;
+    lua_callk(L, 0, LUA_MULTRET, 0, hook_returned);
+    return hook_returned(L, LUA_OK, 0);
 }
 
 static void hook_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)

@@ -32,6 +32,7 @@ typedef struct script_timer {
     bool omitted;        /* the log says that ticks were omitted */
     ls_task *task;       /* of the tick that runs */
     uint64_t began_ns;   /* the time at which it began */
+    bool of_request;     /* its handler is that of a request */
     bool handle;         /* the site may still hold it */
     uint8_t scope;       /* enum ls_scope: that of its ticks */
     ls_task_end handler; /* of one that repeats: that has begun it */
@@ -49,6 +50,7 @@ static const ls_object_type timer_type;
 typedef struct timers { /* of a state */
     ls_node all;        /* the start arms those that were made while loading */
     unsigned count;     /* those that are not stopped */
+    bool request_warned;
     unsigned dropped;   /* calls of ls.after that a task waited for: the log has not told of them */
 } timers;
 
@@ -234,6 +236,20 @@ static void timer_cancel(ls_port *port, script_timer *t)
 static void handler_ended(ls_task_end *ending)
 {
     script_timer *t = LS_CONTAINER(ending, script_timer, handler);
+    timers *own = timers_of(t->state);
+    if (t->of_request && !t->stopped && t->began_ns == 0 && !own->request_warned) {
+        lua_State *L = t->state->L;
+        lua_Debug fn;
+        own->request_warned = true;
+        (void)lua_rawgeti(L, LUA_REGISTRYINDEX, t->ref);
+        (void)lua_rawgeti(L, -1, 1);
+        (void)lua_getinfo(L, ">S", &fn);
+        lua_pop(L, 1);
+        ls_log(LS_LOG_WARN,
+               "ls.every: the timer with the function at %s:%d has ended with its request, before its first call; "
+               "ls.spawn(ls.every, seconds, fn) makes one that stays, and ls.every at the top of the site one for all",
+               fn.short_src, fn.linedefined);
+    }
     timer_cancel(t->state->port, t);
     timer_free_if_unused(t);
 }
@@ -352,6 +368,7 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
                                                                  : LS_SCOPE_JOB);
     handle->timer = t;
     t->handler.run = handler_ended;
+    t->of_request = state->current != NULL && state->current->scope == LS_SCOPE_REQUEST;
     if (repeats && state->current != NULL) ls_task_handler_end_add(state->current, &t->handler);
     ls_list_push(&timers_of(state)->all, &t->node);
     count_timer(state, 1);
