@@ -10,6 +10,7 @@ local cookie = {}
 
 local fname = "res:cookie"
 local seconds_max = 253402300799 -- the end of the year 9999, as seconds since 1970
+local seconds_min = 1e8 -- of `expires`; less is no time of day, but that of a clock such as ls.now
 
 local attributes = {
   path = true, -- string|false - paths that the client sends it to; default "/", false: that of the page
@@ -60,9 +61,15 @@ function cookie.line(name, value, given)
   local parts = { name .. "=" .. value }
   local function add(label, part) parts[#parts + 1] = part and label .. part end
   if given.path == nil then given.path = "/" end
-  add("Path=", text(given, "path"))
-  add("Domain=", text(given, "domain"))
+  local path, domain = text(given, "path"), text(given, "domain")
   local max_age, expires = number(given, "max_age"), number(given, "expires")
+  usage.refuse(path and not path:find("^/"), path, '%s: path must begin with "/"', fname)
+  usage.refuse(domain and domain:find("[^%w.-]"), domain, '%s: domain must be a name such as "example.org"', fname)
+  usage.refuse(expires and expires > 0 and expires < seconds_min, expires,
+    "%s: expires must be a time in seconds since 1970, such as os.time() + 3600, not of ls.now(), or 0, which deletes the cookie",
+    fname)
+  add("Path=", path)
+  add("Domain=", domain)
   if deletes then max_age, expires = 0, 0 end
   add("Max-Age=", max_age and string.format("%.0f", max_age))
   add("Expires=", expires and core.http_date(math.max(0, expires // 1 | 0)))
@@ -72,6 +79,9 @@ function cookie.line(name, value, given)
   if given.same_site then
     local same_site = type(given.same_site) == "string" and same_sites[given.same_site:lower()]
     usage.refuse(not same_site, given.same_site, '%s: same_site must be "lax", "strict" or "none"', fname)
+    if same_site == "None" and not flags.secure then
+      usage.error('%s: same_site = "none" needs secure = true: browsers drop the cookie without it', fname)
+    end
     add("SameSite=", same_site)
   end
   return table.concat(parts, "; ")

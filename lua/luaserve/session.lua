@@ -176,7 +176,7 @@ end
 local function set_cookie(record, value, max_age)
   local settings = record.settings
   local secure = settings.secure
-  if secure == nil then secure = record.req.secure end
+  if secure == nil then secure = record.req.secure or settings.same_site:lower() == "none" end
   record.res:cookie(settings.cookie, value, { path = settings.path, domain = settings.domain,
     max_age = settings.persistent and max_age or nil, secure = secure, same_site = settings.same_site })
 end
@@ -365,7 +365,8 @@ function session.new(...)
   settings.login, settings.is_login = login_fields(given.login)
   settings.domain = text_option(given, "domain")
   settings.path, settings.same_site = text_option(given, "path", "/"), text_option(given, "same_site", "lax")
-  require("luaserve.cookie").line("a", "b", { same_site = settings.same_site }) -- raises for another value
+  require("luaserve.cookie").line("a", "b", { path = settings.path, domain = settings.domain, same_site = settings.same_site,
+    secure = settings.secure ~= false }) -- raises for other values
   settings.context = "session " .. settings.cookie
   settings.attribute_bytes = 100 + #settings.path + #(settings.domain or "")
   if given.store ~= nil then
