@@ -107,10 +107,9 @@ local function define(fname, app, method, pattern, ...)
   check_can_define(fname, app)
   local arguments, first, opts = table.pack(...), 1, nil
   local last = arguments.n
-  while last > 1 and (arguments[last] == nil or usage.is_loader_data(arguments[last - 1], arguments[last])) do
-    last = last - 1
-  end
-  if type(arguments[1]) == "table" or last > 1 and arguments[1] == nil then opts, first = arguments[1], 2 end
+  usage.no_nil(fname, ...)
+  while last > 1 and usage.is_loader_data(arguments[last - 1], arguments[last]) do last = last - 1 end
+  if type(arguments[1]) == "table" then opts, first = arguments[1], 2 end
   if first <= last and type(arguments[1]) ~= "function" and first == 1 and last > 1 then
     usage.error('%s: options must be a table such as { max_body = "10g" }; got %s', fname, usage.quote(arguments[1]))
   elseif last > 1 and type(arguments[last]) == "table" then
@@ -193,14 +192,16 @@ end
 -- app:ws(path, options: WebSocketRouteOptions, handler: fun(ws: WebSocket, req: Request)) -> app
 -- Adds a route for GET that accepts WebSocket connections. The function serves a connection, in a task of its own; a table
 -- has functions for its events, and the options among them.
-function app_methods:ws(pattern, opts, handler, ...)
+function app_methods:ws(pattern, ...)
   check_can_define("app:ws", self)
+  usage.no_nil("app:ws", ...)
+  local opts, handler = ...
   if usage.is_loader_data(opts, handler) then handler = nil end
   if handler == nil then opts, handler = nil, opts end
   if type(opts) == "function" and type(handler) == "table" then
     usage.error("app:ws: the options come before the function: app:ws(path, options, fn)")
   end
-  usage.no_more("app:ws(path, options, handler)", handler, ...)
+  usage.no_more("app:ws(path, options, handler)", handler, select(3, ...))
   local fn = require("luaserve.ws").route(pattern, usage.caller(), opts, handler)
   define("app:ws", self, "GET", pattern, fn)
   self.routes[#self.routes].shown = "WS"
@@ -278,10 +279,11 @@ end
 
 -- app:static(prefix: string, folder: string [, options: StaticOptions]) -> app
 -- Adds routes for GET and HEAD that send the files below a folder. Raises on a missing folder.
-function app_methods:static(prefix, folder, opts, ...)
+function app_methods:static(prefix, folder, ...)
   check_can_define("app:static", self)
-  usage.no_more("app:static(prefix, folder, options)", opts, ...)
-  local files = require("luaserve.static").new(prefix, folder, opts)
+  usage.no_nil("app:static", ...)
+  usage.no_more("app:static(prefix, folder, options)", ...)
+  local files = require("luaserve.static").new(prefix, folder, (...))
   add_below("app:static", self, prefix, { method = "GET", files = files }, "GET ")
   return self
 end
@@ -289,11 +291,12 @@ end
 -- app:proxy(prefix: string, servers: string|(string|ProxyServer)[] [, options: ProxyOptions]) -> app, store: ProxyStore?
 -- Adds routes for every method of the prefix and the paths below it, which other servers answer: URLs such as
 -- "http://127.0.0.1:9000". More specific routes take precedence. Raises on an invalid URL or option. RFC 9110 section 7.6.
-function app_methods:proxy(prefix, servers, opts, ...)
+function app_methods:proxy(prefix, servers, ...)
   check_can_define("app:proxy", self)
-  usage.no_more("app:proxy(prefix, servers, options)", opts, ...)
+  usage.no_nil("app:proxy", ...)
+  usage.no_more("app:proxy(prefix, servers, options)", ...)
   parse_prefix("app:proxy", prefix, "prefix")
-  local proxy = require("luaserve.proxy").new(servers, opts, prefix)
+  local proxy = require("luaserve.proxy").new(servers, (...), prefix)
   add_below("app:proxy", self, prefix, { method = "any", proxy = proxy, max_body = false }, "")
   return self, proxy.cache
 end
@@ -301,9 +304,10 @@ end
 -- app:status(path [, options: StatusOptions]) -> app
 -- Adds a page that shows what the server does now: rates, latency, what runs and waits, errors, memory. Without `auth` it
 -- responds only to clients on this machine.
-function app_methods:status(path, opts, ...)
+function app_methods:status(path, ...)
   check_can_define("app:status", self)
-  local page, events, auth = require("luaserve.status").handlers(path, opts, ...)
+  usage.no_nil("app:status", ...)
+  local page, events, auth = require("luaserve.status").handlers(path, ...)
   local below = type(path) == "string" and path:gsub("/$", "") .. "/events"
   local uses = { auth or nil }
   for _, one in ipairs { { path, page }, { below, events } } do
@@ -324,9 +328,10 @@ end
 -- app:health(path [, options: HealthOptions]) -> app
 -- Adds the routes that a balancer asks: the path, and `ready` below it, respond with 200 while the server and the site
 -- are ready, else with 503; `live` below it always with 200.
-function app_methods:health(path, opts, ...)
+function app_methods:health(path, ...)
   check_can_define("app:health", self)
-  local ready, live = require("luaserve.health").handlers(opts, ...)
+  usage.no_nil("app:health", ...)
+  local ready, live = require("luaserve.health").handlers(...)
   define("app:health", self, "GET", path, ready)
   local below = path:gsub("/$", "")
   define("app:health", self, "GET", below .. "/ready", ready)
@@ -335,9 +340,10 @@ end
 
 -- app:openapi(path [, options: OpenApiOptions]) -> app
 -- Adds the description of the routes of this app, and of those mounted in it, as an OpenAPI 3.1 document, and a page that shows it.
-function app_methods:openapi(path, opts, ...)
+function app_methods:openapi(path, ...)
   check_can_define("app:openapi", self)
-  local added = require("luaserve.openapi").new(path, opts, ...)
+  usage.no_nil("app:openapi", ...)
+  local added = require("luaserve.openapi").new(path, ...)
   for _, one in ipairs(added.routes) do
     if added.auth then
       define("app:openapi", self, "GET", one[1], added.auth, one[2])

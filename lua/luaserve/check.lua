@@ -385,6 +385,20 @@ local function with_files(form)
   return all
 end
 
+local function no_default(call, node, path)
+  if node.default ~= nil then
+    usage.error("%s: %s: in a PATCH the default would replace the value of a field that is not sent; write optional = true "
+      .. "in place of default", call, path)
+  end
+  for _, field in ipairs(node.fields or {}) do no_default(call, field[2], (path ~= "" and path .. "." or "") .. field[1]) end
+end
+
+-- for_patch(call, self): raises if a field of the check has a default, which has no place in a PATCH.
+function check.for_patch(call, self)
+  if not self.patches then no_default(call, self.node, "") end
+  self.patches = true
+end
+
 -- read_body("json"|"form", req, schema [, options]) -> value | given, errors: for req:json and req:form with a schema.
 function check.read_body(kind, req, schema, given)
   local call = "req:" .. kind
@@ -393,6 +407,7 @@ function check.read_body(kind, req, schema, given)
   local self = check.is(schema) and schema or new(call, schema)
   local body = self.node.kind
   local values
+  if req.method == "PATCH" then check.for_patch(call, self) end
   if kind == "form" then
     if body ~= "object" then usage.error("%s: the schema of a form is a table of fields", call) end
     for _, field in ipairs(self.node.fields) do

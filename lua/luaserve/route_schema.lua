@@ -149,18 +149,6 @@ local function checked(doc, fn)
   end
 end
 
--- Raises if a field of a PATCH has a default.
-local function check_patch(call, name, node, path)
-  for _, field in ipairs(node.fields or {}) do
-    local at = path .. field[1]
-    if field[2].default ~= nil then
-      usage.error("%s: %s: %s: in a PATCH the default would replace the value of a field that is not sent; write optional = true "
-        .. "in place of default", call, name, at)
-    end
-    check_patch(call, name, field[2], at .. ".")
-  end
-end
-
 -- read(call, route, given): the options `given` of a route as route.doc, and route.fn with the checks. Raises.
 function route_schema.read(call, route, given)
   local doc, bodies = { fn = route.fn }, {}
@@ -201,7 +189,7 @@ function route_schema.read(call, route, given)
   end
   doc.form = given.form ~= nil and fields_of(call, "form", given.form) or nil
   if route.method == "PATCH" then
-    for _, name in ipairs { "json", "form" } do check_patch(call, name, doc[name] and doc[name].node or {}, "") end
+    for _, name in ipairs { "json", "form" } do if doc[name] then check.for_patch(call .. ": " .. name, doc[name]) end end
   end
   doc.parts = given.parts ~= nil and parts_of(call, given.parts) or nil
   doc.responses = given.responses ~= nil and responses_of(call, given.responses) or nil

@@ -96,6 +96,15 @@ function usage.quote(value)
   return "a " .. type(value)
 end
 
+-- no_nil(call, ...): raises if one of the arguments is a nil that the call has: it would be as if nothing were there.
+function usage.no_nil(call, ...)
+  for i = 1, select("#", ...) do
+    if select(i, ...) == nil then
+      usage.error("%s: an argument after the path is nil: a name in this call is misspelt, or has its value later", call)
+    end
+  end
+end
+
 -- refuse(wrong, value, format, ...): raises the message and what was given instead, if `wrong`. For calls that are not
 -- frequent: it also costs something when all is right.
 function usage.refuse(wrong, value, format, ...)

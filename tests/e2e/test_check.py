@@ -39,6 +39,13 @@ app:post("/of-list", asks(function(req) req:form { "string" } end))
 app:post("/scalar", asks(function(req) req:json(ls.check "integer") end))
 app:post("/third", asks(function(req) req:json({ object = true }, { refuse = false }) end))
 app:post("/no-schema", asks(function(req) req:form(5) end))
+app:post("/misspelt/json", function(req) return req:json(itme) end)
+app:post("/misspelt/form", asks(function(req) req:form(itme) end))
+local of_default = ls.check { title = "string?", list = { { a = { is = "string", default = "" } } },
+  more = { deep = { is = "integer", default = 5 } } }
+app:patch("/default/json", function(req) return req:json(of_default) end)
+app:patch("/default/form", function(req) return req:form { news = { is = "boolean", default = true } } end)
+app:patch("/without", function(req) return req:json { title = "string?" } end)
 local layered = ls.app()
 layered:use(function(req, res, next) next() res:header("X-Status", tostring(res:status())) end)
 layered:post("/json", function(req) return req:json(item) end)
@@ -131,7 +138,17 @@ class Check(E2E):
                 "/of-list": "req:form: the schema of a form is a table of fields",
                 "/scalar": "req:json: the schema must be a table of fields, or of a list",
                 "/third": 'req:json: object: a type is a string such as "integer?" or a table; got true',
-                "/no-schema": "req:form: a schema is a table such as"}.items():
-            kind = FORM if path in ("/nested", "/of-list", "/no-schema") else JSON
+                "/no-schema": "req:form: a schema is a table such as",
+                "/misspelt/json": "req:json: the schema or the options are nil: a name is misspelt, or has its value later",
+                "/misspelt/form": "req:form: the schema or the options are nil"}.items():
+            kind = FORM if path in ("/nested", "/of-list", "/no-schema", "/misspelt/form") else JSON
             self.assertEqual(self.post(path, "", kind).status, 500)
             self.server.wait_log(r"site\.lua:\d+: " + re.escape(message))
+
+    def test_a_default_would_replace_what_a_patch_leaves_out(self):
+        for path, kind, at in (("/default/json", JSON, "more.deep"), ("/default/form", FORM, "news")):
+            response = self.ask("PATCH", path, [("Content-Type", kind)], b"{}" if kind == JSON else b"")
+            self.assertEqual(response.status, 500)
+            self.server.wait_log(r"site\.lua:\d+: req:" + path[9:] + ": " + re.escape(at) + ": in a PATCH the default would replace")
+        response = self.ask("PATCH", "/without", [("Content-Type", JSON)], b'{"title":"x"}')
+        self.assertEqual((response.status, response.body), (200, b'{"title":"x"}'))

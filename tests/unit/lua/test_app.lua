@@ -42,8 +42,36 @@ function tests.arguments_that_would_be_ignored_raise()
   check.raises("app:not_found(fn): got true", function() app:not_found(hello, true) end)
   check.raises("app:inject{ method = ..., path = ... }: got a table", function() app:inject({}, {}) end)
   check.raises('ls.app(): got "x"', function() ls.app("x") end)
-  app:get("/", hello, nil, nil)
-  check.equal(app:inject{ path = "/" }.body, "hello")
+end
+
+-- A name that is misspelt, or declared further down, is nil: the route would be open, or its options would be lost.
+function tests.a_nil_among_the_arguments_of_a_route_raises()
+  local app = ls.app()
+  local function guard(_, _, go) return go() end
+  local text = { check.line(), "an argument after the path is nil: a name in this call is misspelt, or has its value later" }
+  for _, verb in ipairs { "get", "post", "put", "patch", "delete", "head", "options", "any" } do
+    text[1] = check.line(1)
+    check.raises(text, function() app[verb](app, "/", nil, hello) end)
+  end
+  for name, call in pairs {
+    several = function() app:get("/", nil, nil, hello) end,
+    second = function() app:get("/", guard, nil, hello) end,
+    options = function() app:get("/", { timeout = 5 }, nil, hello) end,
+    handler = function() app:get("/", guard, nil) end,
+    route = function() app:route("GET", "/", nil, hello) end,
+    ws = function() app:ws("/", nil, hello) end,
+    ws_handler = function() app:ws("/", {}, nil) end,
+    static = function() app:static("/", "lua", nil) end,
+    proxy = function() app:proxy("/", "http://127.0.0.1:1", nil) end,
+    status = function() app:status("/", nil) end,
+    health = function() app:health("/", nil) end,
+    openapi = function() app:openapi("/", nil) end,
+    metrics = function() app:metrics("/", nil) end,
+  } do
+    local fine, message = pcall(call)
+    check.equal({ name, fine, tostring(message):find(text[2], 1, true) ~= nil or message }, { name, false, true })
+  end
+  check.equal(app:inject{ path = "/" }.status, 404)
 end
 
 function tests.the_second_result_of_require_is_no_argument()

@@ -548,7 +548,7 @@ function tests.random_routes_match_like_the_reference()
       if not defined[pattern] then
         defined[pattern] = true
         patterns[#patterns + 1] = pattern
-        app:get(pattern, math.random(5) == 1 and { max_body = 1 } or nil, function() return pattern end)
+        app:get(pattern, math.random(5) == 1 and { max_body = 1 } or {}, function() return pattern end)
       end
     end
     for _ = 1, 40 do

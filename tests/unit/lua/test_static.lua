@@ -75,7 +75,7 @@ function tests.options_in_the_words_of_the_core()
     local _, _, object = get(ls.app():static("/s", "public", options), "/s/x", 404)
     return object.options
   end
-  check.equal(options_of(nil).index, "index.html")
+  check.equal(options_of({}).index, "index.html")
   check.equal(options_of({ index = false }).index, "")
   check.equal(options_of({ index = "a/b.html" }).index, "a/b.html")
   check.equal(options_of({ fallback = "app.html" }).fallback, "app.html")

@@ -351,6 +351,13 @@ static bool is_schema(lua_State *L)
     return found;
 }
 
+/* Raise for a nil in place of the schema: the body would not be checked. */
+static void refuse_nil(lua_State *L, const char *call)
+{
+    if (lua_gettop(L) < 2 || !lua_isnil(L, 2)) return;
+    luaL_error(L, "%s: the schema or the options are nil: a name is misspelt, or has its value later", call);
+}
+
 static int schema_done(lua_State *L, int status, lua_KContext context)
 {
     return lua_gettop(L);
@@ -395,6 +402,7 @@ static int req_json(lua_State *L)
                                         LS_OPTION(json_options, null), LS_OPTIONS_END};
     json_options given = {false};
     if (push_checked(L, "json")) return 1;
+    refuse_nil(L, "req:json");
     if (is_schema(L)) return read_checked(L, "json");
     ls_options_take(L, 2, "req:json", options, &given);
     const bool no_null = lua_istable(L, 2) && lua_getfield(L, 2, "null") == LUA_TBOOLEAN && !given.null;
@@ -413,6 +421,7 @@ static int req_json(lua_State *L)
 static int req_form(lua_State *L)
 {
     if (push_checked(L, "form")) return 1;
+    refuse_nil(L, "req:form");
     if (!lua_isnoneornil(L, 2) || !lua_isnoneornil(L, 3)) return read_checked(L, "form");
     return body_get(L, WANT_FORM);
 }
