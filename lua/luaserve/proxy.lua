@@ -17,7 +17,7 @@ local RETRIES_KEPT, RETRY_SHARE, RETRY_WINDOW_S = 10, 0.2, 10
 local ORIGIN_BYTES_MAX = 100
 local PAUSE_S = 0.1 -- before a retry at the same server
 
-local proxy = {}
+local proxy, none = {}, {}
 
 local proxy_options = {
   cache = true, -- ProxyCache - store responses, and answer with them
@@ -55,7 +55,7 @@ proxy.calls = {
 
 -- upstream is a ProxyUpstream: what a hook of app:proxy reads and changes.
 -- upstream.url: string - of the server
--- upstream.headers: table<string, string|number|(string|number)[]|false> - fields to set; false removes that of the client
+-- upstream.headers: table<string, string|number|(string|number)[]|false> - fields to set; false and nil remove that of the client
 -- upstream.path: string? - path and query for the server, in place of those of the request
 
 -- ---- servers -------------------------------------------------------------------------------------------------------
@@ -220,15 +220,63 @@ local function check_path(path)
   return path
 end
 
+local STATE = {} -- the name in `upstream` and in its headers of { url =, path =, headers =, fields =, sent = }
+local readable = { url = true, path = true, headers = true }
+
+local function check_unsent(state)
+  if state.sent then usage.error("%s: the request was sent: the hook `request` changes it, not `response`", fname) end
+end
+
+-- A field that the hook has named is not that of the client, also without a value.
+local headers_meta = {
+  __index = function(self, name) return self[STATE].fields[name] end,
+  __newindex = function(self, name, value)
+    local state = self[STATE]
+    check_unsent(state)
+    if value == nil then value = false end
+    state.fields[name] = value
+  end,
+  __pairs = function(self) return next, self[STATE].fields end,
+}
+
+local upstream_meta = {
+  __index = function(self, name)
+    if not readable[name] then usage.error("upstream has no field %s%s", usage.quote(name), usage.suggest(name, readable)) end
+    return self[STATE][name]
+  end,
+  __newindex = function(self, name, value)
+    local state = self[STATE]
+    if name == "headers" then
+      usage.error("upstream.headers cannot be replaced: write upstream.headers[name] = value for each field")
+    elseif name == "url" then
+      usage.error("upstream.url is to read only: the option balance chooses the server, upstream.path is the path for it")
+    elseif name ~= "path" then
+      usage.error("upstream has no field %s%s", usage.quote(name), usage.suggest(name, readable))
+    end
+    check_unsent(state)
+    state.path = check_path(value)
+  end,
+}
+
+local function new_upstream(url)
+  local state = { url = url, fields = {}, sent = false }
+  state.headers = setmetatable({ [STATE] = state }, headers_meta)
+  return setmetatable({ [STATE] = state }, upstream_meta), state
+end
+
+-- Whether a hook has returned something: an answer, or nil and a message, for which the client gets a 500.
+local function is_answer(results) return results[1] ~= nil or results[2] ~= nil end
+
 -- Run the request hook for an attempt at the server. -> { one =, upstream =, lines =, drops =, path = } |
 -- nil, the results that answer the request.
 local function prepare(self, req, one)
-  local ready = { one = one, upstream = { url = one.url, headers = {} } }
-  if not self.request then return ready end
-  local results = table.pack(self.request(req, ready.upstream))
-  if results[1] ~= nil then return nil, results end
-  ready.lines, ready.drops = changes(ready.upstream.headers)
-  ready.path = check_path(ready.upstream.path)
+  local upstream, state = new_upstream(one.url)
+  local ready = { one = one, upstream = upstream }
+  local results = self.request and table.pack(self.request(req, upstream)) or none
+  if is_answer(results) then return nil, results end
+  state.sent = true
+  ready.lines, ready.drops = changes(state.fields)
+  ready.path = state.path
   return ready
 end
 
@@ -292,7 +340,7 @@ local function first_server(self, req)
   return #self.servers == 1 and not self.fails_max and self.servers[1] or pick(self, req)
 end
 
-local none, loaded = {}, package.loaded
+local loaded = package.loaded
 
 -- Store the session of the request, whose cookie is in the head of the response.
 local function store_session(req)
@@ -327,8 +375,8 @@ local function answer(self, strip, req, res, plan, ready)
     local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, given.path, plan ~= nil)
     if call == true then return end
     if call then
-      local results = self.response and table.pack(self.response(res, given.upstream)) or {}
-      if results[1] ~= nil then
+      local results = self.response and table.pack(self.response(res, given.upstream)) or none
+      if is_answer(results) then
         core.proxy_refuse(res, call)
         if plan then plan:replaced() end
         return table.unpack(results, 1, results.n)

@@ -74,6 +74,24 @@ app:proxy("/hook", peer, {
     if res:status() == 404 then res:status(410) end
   end,
 })
+app:proxy("/fails", peer, {
+  request = function(req) if req.query.at == "request" then return nil, "not today" end end,
+  response = function() return nil, "not this answer" end,
+})
+app:proxy("/cached/fails", peer, { cache = {}, request = function() return nil, "not today" end })
+app:proxy("/guest", peer, { request = function(req, upstream)
+  local headers = upstream.headers
+  headers["X-User"], headers["X-Role"], headers["X-Group"] = req.user, "set", nil
+  headers["X-Role"] = req.role
+  headers["X-Read"] = tostring(headers["X-Group"]) .. " " .. tostring(headers["X-Other"])
+end })
+app:proxy("/wrong", peer, {
+  request = function(req, upstream)
+    if req.query.set then upstream[req.query.set] = req.query.set == "headers" and {} or "/x" end
+    if req.query.get then return tostring(upstream[req.query.get]) end
+  end,
+  response = function(res, upstream) upstream.headers["X-Late"] = "x" end,
+})
 app:proxy("/two", { dead, { url = peer, weight = 2 } }, { strip = true })
 app:use("/swap", function(req, res, next)
   res:header("X-A", 1):header("X-B", 2)
@@ -698,6 +716,30 @@ class Hooks(ProxyCase):
             self.assertRegex(got.text, "upstream.headers: ")
         self.assertEqual(self.get("/hook?own=X-User").status, 500)
         self.server.wait_log('the fields of a request and a response are read-only: "X-User"')
+
+    def test_a_failure_of_a_hook_is_the_answer(self):
+        for target, message in {"/fails?at=request": "not today", "/cached/fails": "not today"}.items():
+            got = self.get(target)
+            self.assertEqual((got.status, message in got.text), (500, True), got.text)
+        _, got = self.through(request("GET", "/fails"))
+        self.assertEqual((got.status, "not this answer" in got.text), (500, True), got.text)
+
+    def test_a_field_without_a_value_is_removed(self):
+        """What a hook has named is never that of the client: it would say who it is."""
+        names = "X-User", "X_User", "x-role", "X-Group", "X-Other"
+        seen, _ = self.through(request("GET", "/guest", [(name, "admin") for name in names]))
+        self.assertEqual({line.lower() for line in seen.lines if line.lower().startswith("x") and not line.lower().startswith("x-f")},
+                         {"x-other: admin", "x-read: false nil"})
+
+    def test_what_a_hook_cannot_change_raises(self):
+        for query, message in {
+                "set=header": "upstream has no field \"header\"; did you mean 'headers'?",
+                "set=headers": "upstream.headers cannot be replaced: write upstream.headers[name] = value for each field",
+                "set=url": "upstream.url is to read only", "get=heders": "upstream has no field \"heders\"; did you mean 'headers'?"}.items():
+            got = self.get("/wrong?" + query)
+            self.assertEqual((got.status, message in got.text), (500, True), got.text)
+        _, got = self.through(request("GET", "/wrong"))
+        self.assertEqual((got.status, "the request was sent" in got.text), (500, True), got.text)
 
     def test_a_response_is_changed(self):
         _, got = self.through(request("GET", "/hook"), response(b"x" * 100000, ["Server: a", "X-Y: z"], "404 No"))
