@@ -118,6 +118,25 @@ app:ws("/error", function(ws) ws:receive() error("broken on purpose") end)
 app:ws("/error/returned", function(ws) return nil, (ws:receive()), "x" end)
 app:ws("/error/object", function(ws) ws:receive() return nil, setmetatable({}, { __tostring = error }) end)
 app:ws("/nil", function(ws) ws:receive() return nil, nil, "x" end)
+local results = { status = { 403 }, no = { false }, failure = { nil, "not allowed" }, text = { "echo" }, table = { { a = 1 } },
+  number = { 0 }, fine = { true, "EVEN" }, none = { n = 0 }, null = { nil } }
+local function result_of(name) return table.unpack(results[name], 1, results[name].n or 2) end
+app:ws("/results", {
+  open = function(ws, req)
+    if req.query.open then return result_of(req.query.open) end
+    ws:subscribe("results")
+  end,
+  message = function(ws, name)
+    ws:send("got " .. name)
+    if name:find("^wait ") then ls.sleep(0.001) end
+    return result_of(name:match("%w+$"))
+  end,
+  close = function(ws, code)
+    told("results " .. code)
+    return result_of(ws.reason ~= "" and ws.reason or "none")
+  end,
+})
+app:ws("/results/whole", function(ws) return result_of(ws:receive()) end)
 app:ws("/error/event", {
   open = function(ws, req) if req.query.open then error("broken at open") end end,
   message = function() error("broken on purpose") end,
@@ -342,6 +361,34 @@ class WebSockets(Case):
         self.assertEqual(self.open("/error/object").send("x").closes(), (1011, ""))
         self.server.wait_log("GET /error/object: .*the handler returned nil, ", mark)
         self.assertEqual(self.open("/nil").send("x").closes(), (1000, ""))
+
+    def test_the_results_of_the_functions_of_a_connection(self):
+        """A result that nothing reads was meant to refuse the client, or to answer it."""
+        mark = self.server.mark()
+        wrong = {"status": "403", "no": "false", "text": "echo", "number": "0", "table": "{ a = 1 }", "failure": "nil, not allowed"}
+        for name, said in wrong.items():
+            ws = self.open("/results?open=" + name)
+            self.assertEqual(ws.send("fine").closes(), (1011, ""))
+            self.end("results 1011")
+            self.server.wait_log(r"error.*GET /results: /results \(.*site.lua:\d+\): open returned " + re.escape(said), mark)
+            for waits in "", "wait ":
+                ws = self.open("/results")
+                self.assertEqual(ws.send(waits + name).receive(), "got " + waits + name)
+                self.assertEqual(ws.closes(), (1011, ""))
+                self.end("results 1011")
+                self.server.wait_log(r"error.*WebSocket /results \(.*: message returned " + re.escape(said), mark)
+            self.assertEqual(self.open("/results/whole").send(name).closes(), (1011, ""))
+            self.server.wait_log("error.*GET /results/whole.*: the handler returned " + re.escape(said), mark)
+        for name in "fine", "none", "null":
+            ws = self.open("/results?open=" + name)
+            for waits in "", "wait ":
+                self.assertEqual(ws.send(waits + name).receive(), "got " + waits + name)
+            ws.close()
+            self.end("results 1000")
+            self.assertEqual(self.open("/results/whole").send(name).closes(), (1000, ""))
+        self.open("/results").close(1000, "status")
+        self.end("results 1000")
+        self.server.wait_log("error.*WebSocket /results .*: close returned 403", mark)
 
     def test_a_middleware_fails_after_the_handshake(self):
         mark = self.server.mark()

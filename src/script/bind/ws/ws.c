@@ -138,6 +138,23 @@ static bool next_message(lua_State *L, ls_ws_object *o)
     return ls_ws_object_message(o) != NULL && !ls_cpu_watch_exceeded(state->cpu);
 }
 
+/* How many of the `count` results on top of the stack say that something is wrong: 1, a value that nothing reads; 2, nil and a
+ * reason. 0: there are none, or they are nil, or true, as that of ws:send. */
+static int wrong_results(lua_State *L, int count)
+{
+    if (count == 0 || (lua_type(L, -count) == LUA_TBOOLEAN && lua_toboolean(L, -count))) return 0;
+    if (!lua_isnil(L, -count)) return 1;
+    return count > 1 && !lua_isnil(L, 1 - count) ? 2 : 0;
+}
+
+/* The results of the function are those of the task; below them is the object. */
+static int pass_results(lua_State *L, int status, lua_KContext context)
+{
+    (void)status;
+    (void)context;
+    return lua_gettop(L) - 1;
+}
+
 static int message_main(lua_State *L) /* (object as light userdata) */
 {
     ls_ws_object *o = lua_touserdata(L, 1);
@@ -145,9 +162,11 @@ static int message_main(lua_State *L) /* (object as light userdata) */
         lua_rawgeti(L, LUA_REGISTRYINDEX, o->route->message_ref);
         lua_rawgeti(L, LUA_REGISTRYINDEX, o->self_ref);
         if (!ls_ws_object_take(L, o)) return 0;
-        lua_callk(L, 3, 0, 0, ls_task_no_results); /* a task that has waited ends with this message */
+        lua_callk(L, 3, LUA_MULTRET, 0, pass_results); /* a task that has waited ends with this message */
+        if (wrong_results(L, lua_gettop(L) - 1) > 0) break;
+        lua_settop(L, 1);
     } while (next_message(L, o));
-    return 0;
+    return pass_results(L, LUA_OK, 0);
 }
 
 static int close_main(lua_State *L) /* (object as light userdata) */
@@ -157,8 +176,8 @@ static int close_main(lua_State *L) /* (object as light userdata) */
     lua_rawgeti(L, LUA_REGISTRYINDEX, o->self_ref);
     lua_pushinteger(L, o->code);
     lua_pushlstring(L, o->reason != NULL ? o->reason : "", o->reason_len);
-    lua_callk(L, 3, 0, 0, ls_task_no_results);
-    return 0;
+    lua_callk(L, 3, LUA_MULTRET, 0, pass_results);
+    return pass_results(L, LUA_OK, 0);
 }
 
 static bool run(ls_thread_ctx *ctx, ls_ws_object *o, lua_CFunction handler_main)
@@ -259,33 +278,46 @@ static void end_request(ls_thread_ctx *ctx, ls_request *r)
     ls_exchange_release(ctx, x);
 }
 
-/* What a coroutine-form handler has returned: nil and the reason. */
-typedef struct returned_reason {
+/* What a function of the connection has returned: `wrong` as of wrong_results. */
+typedef struct returned_value {
     const ls_ws_object *o;
     ls_task *task;
     const char *name;
-} returned_reason;
+    int wrong;
+} returned_value;
 
-static int log_reason_protected(lua_State *L) /* (returned_reason as light userdata) */
+static int log_value_protected(lua_State *L) /* (returned_value as light userdata) */
 {
-    const returned_reason *returned = lua_touserdata(L, 1);
+    const returned_value *returned = lua_touserdata(L, 1);
+    const ls_ws_object *o = returned->o;
+    const char *function = o->route->serve_ref != LUA_NOREF                    ? "the handler"
+                           : o->close_ran                                      ? "close"
+                           : returned->task->client != NULL || o->name != NULL ? "open"
+                                                                               : "message";
     lua_xmove(returned->task->co, L, 1);
-    /* A peer that has ended the connection is no error. */
-    ls_log(returned->o->ended ? LS_LOG_INFO : LS_LOG_ERROR, "%s: %s: the handler returned nil, %s", returned->name,
-           returned->o->route->name, ls_error_describe(L, 2));
+    if (returned->wrong == 2) /* a peer that has ended the connection is no error */
+        ls_log(o->ended && !o->close_ran ? LS_LOG_INFO : LS_LOG_ERROR, "%s: %s: %s returned nil, %s", returned->name,
+               o->route->name, function, ls_error_describe(L, 2));
+    else
+        ls_log(
+            LS_LOG_ERROR,
+            "%s: %s: %s returned %s, which nothing reads: write ws:send(text) to answer, ws:close(1008, \"why\") to "
+            "refuse the client",
+            returned->name, o->route->name, function, ls_error_describe(L, 2));
     return 0;
 }
 
-/* Whether the `count` results of a handler are nil and a reason. Logs it. */
-static bool returned_failure(ls_thread_ctx *ctx, const ls_ws_object *o, ls_task *task, int count)
+/* Whether the `count` results of a function of the connection are wrong. Logs it. */
+static bool returned_wrong(ls_thread_ctx *ctx, const ls_ws_object *o, ls_task *task, int count)
 {
     lua_State *co = task->co;
     char name[LS_REQUEST_NAME_BYTES];
-    if (count < 2 || !lua_isnil(co, -count) || lua_isnil(co, 1 - count)) return false;
-    lua_pop(co, count - 2);
+    const int wrong = wrong_results(co, count);
+    if (wrong == 0) return false;
+    lua_pop(co, count - wrong);
     log_name(o, task->client, name);
-    returned_reason returned = {o, task, name};
-    if (ls_state_report(o->state, ctx, log_reason_protected, &returned) != LUA_OK)
+    returned_value returned = {o, task, name, wrong};
+    if (ls_state_report(o->state, ctx, log_value_protected, &returned) != LUA_OK)
         ls_log(LS_LOG_ERROR, "%s: not enough memory", name);
     return true;
 }
@@ -294,15 +326,16 @@ static void handler_ended(ls_thread_ctx *ctx, ls_task *task, int status, int cou
 {
     ls_ws_object *o = task->owner;
     ls_request *r = task->client;
-    if (status != LUA_OK || o->route->serve_ref != LUA_NOREF) ls_ws_object_deliver_waiting(ctx, o);
+    const bool serves = o->route->serve_ref != LUA_NOREF;
+    const bool wrong = status == LUA_OK && returned_wrong(ctx, o, task, count);
+    if (status != LUA_OK || serves || wrong) ls_ws_object_deliver_waiting(ctx, o);
     if (status != LUA_OK) {
         char name[LS_REQUEST_NAME_BYTES];
         log_name(o, r, name);
         ls_task_log_error(ctx, task, name);
         ls_ws_object_close(ctx, o, LS_WS_INTERNAL, NULL, 0);
-    } else if (o->route->serve_ref != LUA_NOREF) {
-        const bool failed = returned_failure(ctx, o, task, count);
-        ls_ws_object_close(ctx, o, failed ? LS_WS_INTERNAL : LS_WS_NORMAL, NULL, 0);
+    } else if (serves || wrong) {
+        ls_ws_object_close(ctx, o, wrong ? LS_WS_INTERNAL : LS_WS_NORMAL, NULL, 0);
     }
     free(o->name); /* the first function has ended */
     o->name = NULL;
