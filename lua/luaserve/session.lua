@@ -327,6 +327,9 @@ local function new_index(self, key, value)
   rawset(self, key, value)
 end
 
+local no_assignment <const> = 'req.session cannot be assigned: for a login write req.session.user = "ada", for a logout '
+  .. "req.session:clear()"
+
 local function text_option(given, name, default)
   local value = given[name]
   if value == nil then return default end
@@ -389,12 +392,13 @@ function session.new(...)
   of_cookie[settings.cookie] = of_cookie[settings.cookie] or {}
   table.insert(of_cookie[settings.cookie], settings)
   local maker, warned = maker_of(function(req, res)
-    local record = { __index = methods, __newindex = new_index, settings = settings, req = req, res = res } -- entry, due
+    local record = { __index = methods, __newindex = new_index, __assign = no_assignment, settings = settings, req = req,
+      res = res } -- entry, due
     local self = setmetatable(read(record, settings), record)
     record.entry = record.entry or no_entry
     if record.due and res and not res.sent then save(self, record) end -- now: a response that is written in parts may begin
     return self
-  end), false
+  end, no_assignment), false
   return place(function(req, res, next_fn)
     local before = own(req, "session", maker)
     next_fn()

@@ -172,7 +172,15 @@ app:get("/shop", function(req)
   req.session.name = "shop " .. (req.query.name or "")
   return req.session.name
 end)
-app:get("/other", function(req) req.session = { name = "of the site" } return req.session.name end)
+app:get("/assigned", function(req)
+  if req.query.read then req.session.name = req.session.name end
+  local results = {}
+  for i, value in ipairs { { name = "bob" }, false, "x" } do results[i] = select(2, pcall(function() req.session = value end)) end
+  results[4] = select(2, pcall(function() req.session = nil end))
+  results[5] = tostring(req.session.name)
+  return table.concat(results, "\\n")
+end)
+app:get("/cleared", function(req) req.session:clear() return "out" end)
 app:get("/levels", function(req) req.session.deep = nested(tonumber(req.query.n)) return "kept" end)
 app:get("/deepest", function(req)
   local n, t = 0, req.session.deep
@@ -199,9 +207,17 @@ class Within(E2E):
         self.assertEqual((response.text, response.header("X-Outside")), ("ada", "ada"))
         self.assertEqual(self.ask("/shop", cookies)[0].text, "shop ")
 
-    def test_the_site_may_assign_the_field(self):
-        response, cookies = self.ask("/other")
-        self.assertEqual((response.text, response.header("X-Outside"), cookies), ("of the site", "of the site", ""))
+    def test_an_assignment_to_the_field_raises(self):
+        """It would be no login, and req.session = nil no logout: the cookie stays as it is."""
+        _, cookies = self.ask("/?name=ada")
+        for path in "/assigned", "/assigned?read=1":
+            response, changed = self.ask(path, cookies)
+            *messages, name = response.text.split("\n")
+            self.assertEqual((len(messages), name, changed), (4, "ada", ""))
+            for message in messages:
+                self.assertRegex(message, r"site\.lua:\d+: req\.session cannot be assigned: for a login write "
+                                 r'req\.session\.user = "ada", for a logout req\.session:clear\(\)')
+        self.assertEqual(self.ask("/cleared", cookies)[0].text, "out")
 
     def test_the_levels_of_tables(self):
         _, cookies = self.ask("/levels?n=999")

@@ -656,7 +656,8 @@ static int unknown_field(lua_State *L)
     return ls_push_nil(L);
 }
 
-/* The C function of a field that is made at the first access. It is never called: its upvalue is. */
+/* The C function of a field that is made at the first access. It is never called: its first upvalue is. The second one is the
+ * message about an assignment, which the metatable of the value that was made has as __assign. */
 static int maker(lua_State *L)
 {
     return 0;
@@ -685,14 +686,26 @@ static int make(lua_State *L, const ls_request *r)
     return make_returned(L, LUA_OK, 0);
 }
 
-/* core.maker(fn) -> a value for core.own: the first access to the field calls fn(req, res), whose result it
- * becomes; res is nil after a WebSocket. */
+/* core.maker(fn, message) -> a value for core.own: the first access to the field calls fn(req, res), whose result it
+ * becomes; res is nil after a WebSocket. An assignment of the site raises the message. */
 static int core_maker(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);
-    lua_settop(L, 1);
-    lua_pushcclosure(L, maker, 1);
+    luaL_checktype(L, 2, LUA_TSTRING);
+    lua_settop(L, 2);
+    lua_pushcclosure(L, maker, 2);
     return 1;
+}
+
+/* Raise if the field at index 2 is that of a maker; on top of the stack is the table of the fields of the site. */
+static void check_assignable(lua_State *L)
+{
+    lua_pushvalue(L, 2);
+    const int type = lua_rawget(L, -2);
+    const bool made = type == LUA_TTABLE && luaL_getmetafield(L, -1, "__assign") != LUA_TNIL;
+    const bool makes = type == LUA_TFUNCTION && lua_tocfunction(L, -1) == maker && lua_getupvalue(L, -1, 2) != NULL;
+    if (made || makes) luaL_error(L, "%s", lua_tostring(L, -1));
+    lua_pop(L, 1);
 }
 
 /* core.own(req, name [, value]) -> what the site or luaserve has assigned to req.NAME, a maker as it is; the metatable
@@ -772,6 +785,8 @@ static int req_newindex(lua_State *L)
     if (!ls_request_cached(L, r, 1, LS_REQ_OWN)) {
         lua_createtable(L, 0, 1);
         ls_request_cache(L, r, 1, LS_REQ_OWN);
+    } else {
+        check_assignable(L);
     }
     lua_insert(L, 2);
     lua_rawset(L, 2);
