@@ -112,7 +112,7 @@ function database.transaction(fn, commit, tx)
   end
   database.check_open(tx)
   if result[1] == false or result[1] == nil and result[2] ~= nil then
-    if core.dev then require("luaserve.dev_state").note_failure(tostring(result[2]), result[3]) end
+    if core.dev then require("luaserve.dev_state").note_failure(tostring(result[2]), result[3], "transaction") end
     return unpack(result, 1, result.n)
   end
   commit(tx)

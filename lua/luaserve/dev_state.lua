@@ -703,12 +703,12 @@ local function is_statement(line, at, before)
   return prefix == "" or not uses[prefix:match("%a+$")] and prefix:find("[%w_%)%]}\"';]$") ~= nil
 end
 
--- statement_of(names) -> "db:exec", the first call of a function with one of these names in the line of the site that
--- called luaserve, if it is a statement, whose results nothing uses; else nil.
-local function statement_of(names)
+-- statement_of(names, only) -> "db:exec", the first call of a function with one of these names in the line of the site that
+-- called luaserve, if it is a statement, whose results nothing uses; else nil. `only`: of the one with this name.
+local function statement_of(names, only)
   local line, before = caller_line()
   for at, call, name in line:gmatch("()%f[%w_]([%a_][%w_.:]*[.:]([%a_][%w_]*))%s*[%({\"'%[]") do
-    if names[name] then return is_statement(line, at, before) and call or nil end
+    if names[name] and name == (only or name) then return is_statement(line, at, before) and call or nil end
   end
 end
 
@@ -716,12 +716,13 @@ local writes_to_client = set_of "send write flush comment ping"
 local results_matter = set_of "transaction write mkdir rename fetch process send set incr update rpush lpush save wait"
 local client_left = set_of "ECLOSED ECONNRESET ERESET EPIPE"
 
--- state.note_failure(message, code): the function that called this one returns nil, `message` and `code` to the site.
-function state.note_failure(message, code)
+-- state.note_failure(message, code, name): the function that called this one, of this name or nil, returns nil, `message` and `code`
+-- to the site.
+function state.note_failure(message, code, name)
   local place, entries = usage.caller(), client_left[code] and variables and entries_of()
   if entries and place then
     local left = entries.left or {}
-    local first, call = left[place], statement_of(writes_to_client)
+    local first, call = left[place], statement_of(writes_to_client, name)
     entries.left, left[place] = left, first or runs
     if call and first and first ~= runs then
       warn(place, ("%s has returned nil since the client has left, and the function does not end: end the loop, as in while %s(...) do")
@@ -729,7 +730,7 @@ function state.note_failure(message, code)
     end
   end
   if client_left[code] or not place then return end
-  local call = statement_of(results_matter)
+  local call = statement_of(results_matter, name)
   if not call or not core.dev.once("unused result: " .. place) then return end
   warn(place, string.format("%s has returned nil: %s; look at its results, or write assert(%s(...))", call, message, call))
 end
@@ -739,12 +740,14 @@ local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select .
   tx = '"select ... for update"' }
 local then_it = { update = "updates", delete = "deletes from", insert = "inserts into" }
 
--- overwrites(assignments, where, counts) -> whether an update sets a column to a value that does not depend on the old one, nor
--- does its condition. `counts`: also n = n + 1, after a look at a limit.
-local function overwrites(assignments, where, counts)
+-- overwrites(assignments, where, select, counts) -> whether an update sets a column to a value that does not depend on the old one,
+-- nor does its condition. In order: a constant for a column that the select has not read. `counts`: also n = n + 1, after a
+-- look at a limit.
+local function overwrites(assignments, where, select, counts)
   for column, value in (assignments .. ","):gmatch("([%w_]+)%s*=%s*(.-),") do
     local name = "%f[%w_]" .. column .. "%f[^%w_]"
-    if not where:find(name) and (counts or not value:find(name)) and not value:find("^[%w_]+%(%s*[)']")
+    local marks = value:find("^[^?$:@(]*$") and not select:find(name) and not select:find("*", 1, true)
+    if not marks and not where:find(name) and (counts or not value:find(name)) and not value:find("^[%w_]+%(%s*[)']")
       and not value:find("^current_") then return true end
   end
   return false
@@ -793,7 +796,7 @@ function state.watch_sql(db, sql, call, kind, sqls)
   local tables = entries[db] or {}
   entries[db], sql = tables, sql:lower():gsub('["`%[%]]', "")
   if sql:find("^%s*select%f[^%w_]") or sql:find("^%s*with%f[^%w_]") then
-    local read = not sql:find("%sfor%s+[%a%s]*update") and { run = runs, info = site_info(), line = caller_line() } or nil
+    local read = not sql:find("%sfor%s+[%a%s]*update") and { run = runs, info = site_info(), line = caller_line(), sql = sql } or nil
     for _, pattern in ipairs(tables_of) do
       for name in sql:gmatch(pattern) do
         name = name:match("[^.]*$")
@@ -822,7 +825,7 @@ function state.watch_sql(db, sql, call, kind, sqls)
   local advice = 'Put the condition into the update, as in "where id = ? and count > 0", and look at the changes of its result, or use '
     .. in_one_step[call:match("^%a+")]
   if verb == "update" and not where:find("[<>]") then
-    wrong = overwrites(rest:match("^(.-)%f[%w_]where%f[^%w_]") or rest, where, decides(read))
+    wrong = overwrites(rest:match("^(.-)%f[%w_]where%f[^%w_]") or rest, where, read.sql, decides(read))
   elseif verb == "delete" then
     wrong = where ~= "" and statement_of(set_of "exec delete")
     advice = "Let the changes of its result decide, which are 0 for all but one"
@@ -974,7 +977,11 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
   end
   if is_read[call] then
     entries.reread = entries.reread or keys[key] == false and name
-    if keys[key] == nil then keys[key] = { run = runs, call = call, info = call ~= "pairs" and site_info() } end
+    if keys[key] == nil then
+      local value = (call == "get" or call == "pairs") and observers[dict] and core.dict_read(dict, key)
+      keys[key] = { run = runs, info = call ~= "pairs" and site_info(), value = tonumber(value) }
+    end
+    if keys[key] and keys[key].call ~= "range" then keys[key].call = call end
     return
   end
   local read, noted, text = keys[key], writers[dict] and writers[dict][key], nil
@@ -996,6 +1003,9 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     read = keys[scan]
     text = "adds an entry to the dict %q because a loop over it has found none: another request may do so in between. Make the "
       .. "value a key, as in if not d:add(email, id) then return 409 end"
+  elseif read and read.value and call == "incr" and value == -read.value and statement_of(grows) and caller_line():find(",%s*%-%s*[%a_(]") then
+    text = "subtracts from the dict %q what it has read: another call may have read the same number in between, as at a stop, where "
+      .. '"drain" runs in each state: take it with update, whose function returns nil, n'
   elseif (sets and new or grows[call]) and not (sets and read) then
     read = grows[call] and read or new and keys[length]
     if not read or not (sets or statement_of(grows)) or not decides(read) then return end
@@ -1003,8 +1013,8 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
       .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end'
   elseif not read or read.call == "llen" then
     return
-  elseif call == "update" and read.call == "pairs" and blind then
-    text = "updates an entry of the dict %q that a loop over it has read: another task may have done so in between. Let the "
+  elseif call == "update" and blind and (read.call == "pairs" or decides(read)) then
+    text = "updates an entry of the dict %q that it has read: another task may have done so in between. Let the "
       .. "function of update look at the value that it gets"
   elseif (sets or call == "delete") and read.call == "pairs" and not (noted and noted.counts) then
     return
@@ -1013,8 +1023,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
   elseif not sets and call ~= "delete" then
     return
   elseif noted and noted.counts and read.call ~= "range" and (sets or statement_of(is_delete)) then
-    text = "removes an entry of the dict %q: what others count in between is lost: subtract what was stored, as in "
-      .. "d:incr(key, -n), or take it with update, whose function returns nil, n"
+    text = "removes an entry of the dict %q: what others count in between is lost: take it with update, whose function returns nil, n"
   elseif read.call == "range" then
     text = "removes a list of the dict %q: what another request pushes in between is lost, and two may take the same "
       .. "values: take them with lpop, until it returns nil"
@@ -1086,7 +1095,10 @@ end
 function state.watch_update(fn)
   local info = getinfo(fn, "S")
   local text = table.concat(lines_of(info, info.linedefined, info.lastlinedefined), "\n"):match("function%s*%(.*") or "if"
-  blind = not text:find("%f[%w_]if%f[^%w_]") and not text:find("%f[%w_]and%f[^%w_]") and not text:find("[=~]=") and not text:find("[<>]")
+  blind = true -- unless it compares the value, or gives it to the caller
+  for _, pattern in ipairs { "%f[%w_]if%f[^%w_]", "%f[%w_]and%f[^%w_]", "[=~]=", "[<>]", "return%s+nil%s*," } do
+    blind = blind and not text:find(pattern)
+  end
   return function(old)
     local before = flags_of(fn)
     local results = table.pack(fn(old))

@@ -687,11 +687,11 @@ ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) for line in sock:lines()
 RACES = app_site(r"""
 local d, jobs, gate = ls.dict("d"), ls.channel("jobs", { capacity = 1 }), ls.semaphore("gate", 1)
 local small = ls.dict("small", { size = "4k" })
-local users, ids, kept = ls.dict("users"), ls.dict("ids"), ls.dict("kept", { file = "kept.db" })
+local users, queues, ids, kept = ls.dict("users"), ls.dict("queues"), ls.dict("ids"), ls.dict("kept", { file = "kept.db" })
 local db = ls.sqlite("shop.db")
 db:migrate { [[create table stock(id integer primary key, qty integer check (qty >= 0));
   create table sale(item text unique not null, qty); insert into stock values(1, 1000)]],
-  "alter table stock add item; alter table stock add at; update stock set item = 'tea'",
+  "alter table stock add item; alter table stock add at; alter table stock add done; update stock set item = 'tea'",
   "create table seat(name text); create table own(name text primary key)" }
 d:add("n", 0)
 
@@ -775,9 +775,29 @@ end)
 app:get("/scan/blind", function()
   for key, state in pairs(users) do
     if state == "ada" then users:update(key, function() return "busy" end) end
-    if state == "x" then users:update(key, function() return "eve" end) end -- WARN updates an entry of the dict "users" that a loop
+    if state == "x" then users:update(key, function() return "eve" end) end -- WARN updates an entry of the dict "users" that it has read
     if state == "x" then users:update(key, function(old) if old == "x" then return "eve" end return old end) end
   end
+  return 204
+end)
+app:get("/scan/take", function()
+  for key in pairs(users) do users:update(key, function(old) return nil, old end) end
+  return 204
+end)
+app:get("/scan/list", function()
+  for key in pairs(queues) do
+    local list = queues:range(key)
+    if list then queues:delete(key) end -- WARN removes a list of the dict "queues": .* take them with lpop
+  end
+  queues:rpush("q", 1)
+  return 204
+end)
+app:get("/blind/limit", function()
+  local left = d:get("points") or 5
+  if left < 1 then return 409 end
+  d:update("points", function(n) return (n or 5) - 1 end) -- WARN updates an entry of the dict "d" that it has read: .* look at the value
+  d:update("points", function(n) if (n or 5) < 1 then return n, false end return (n or 5) - 1, true end)
+  d:update("points", function() return 1000 end)
   return 204
 end)
 app:get("/scan/clear", function()
@@ -805,6 +825,13 @@ app:get("/sql/owner", function()
   local row = db:one("select * from stock where id = 1 and item = 'tea'")
   local done = db:exec("update stock set qty = ? where id = 1 and item = 'tea'", row.qty) -- WARN selects from the table stock and then updates
   return done and "ok"
+end)
+app:get("/sql/mark", function()
+  local row = db:one("select item from stock where id = 1")
+  db:exec("update stock set done = 1, at = 'now' where id = 1")
+  db:one("select id from stock where done = 0")
+  db:exec("update stock set done = 1 where id = 1") -- WARN selects from the table stock and then updates
+  return { item = row.item }
 end)
 app:get("/sql/below", function()
   local row = db:one("select qty from stock where id = 1")
@@ -914,6 +941,11 @@ app:get("/used", function()
   pcall(function() assert(ls.file.write("none/a", "x")) end)
   ls.file.remove("none")
   d:add("n", 1)
+  if not d:add("n", 1) then small:set("y", 1) end
+  if d:add("n", 1) then d:incr("o") end
+  local function send(...) return ... end
+  local other = { send = send }
+  other.send(small:incr("text"))
   jobs:receive(0.01)
   return tostring(ok) .. #list .. #text
 end)
@@ -923,7 +955,7 @@ end)
 # The same, by tasks that are no requests: they run when the test connects, and again and again.
 BESIDE = app_site(r"""
 local d, hits, own, old, gate = ls.dict("d"), ls.dict("hits"), ls.dict("own"), ls.dict("old"), ls.semaphore("gate", 1)
-local done, jobs = ls.dict("done"), ls.channel("jobs")
+local done, jobs, taken, moved = ls.dict("done"), ls.channel("jobs"), ls.dict("taken"), ls.dict("moved")
 local db = ls.sqlite(":memory:")
 db:migrate { "create table stock(id integer primary key, qty); insert into stock values(1, 0); create table mail(sent); create table post(sent)" }
 
@@ -1005,6 +1037,8 @@ end)
 app:get("/hit", function()
   hits:incr("page")
   hits:incr("other")
+  taken:incr("page", 2)
+  for _, key in ipairs { "wrong", "right", "looks" } do moved:incr(key, 2) end
   own:set("setting", 2)
   own:set("aged", ls.now())
   old:set("pending", true)
@@ -1015,13 +1049,24 @@ end)
 -- Timers and jobs of the server run once at a time: they race with what others write.
 ls.every(0.005, function()
   for key, n in pairs(hits) do
-    if key == "page" and n > 0 then hits:delete(key) end -- WARN reads and then removes an entry of the dict "hits": what others count in between is lost: .* d:incr\(key, -n\), or
+    if key == "page" and n > 0 then hits:delete(key) end -- WARN reads and then removes an entry of the dict "hits": what others count in between is lost: take it with update, whose function returns nil, n
   end
 end)
 ls.every(0.005, function()
   local n = hits:get("other")
   hits.other = nil -- WARN reads and then removes an entry of the dict "hits": what others count
   return n
+end)
+ls.every(0.005, function()
+  for key, n in pairs(taken) do
+    if n > 0 then taken:incr(key, -n) end -- WARN subtracts from the dict "taken" what it has read: .*"drain".* take it with update
+  end
+  for key in pairs(moved) do
+    local n = moved:get(key)
+    if key == "wrong" then moved:incr(key, -n) end -- WARN subtracts from the dict "moved" what it has read
+    if key == "right" then moved:update(key, function(count) return nil, count end) end
+    if key == "looks" and moved:incr(key, -n) < 0 then moved:incr(key, n) end
+  end
 end)
 ls.every(0.005, function()
   if old.pending then old.pending = nil end -- WARN reads and then removes an entry of the dict "old"

@@ -225,7 +225,9 @@ static void note_failure(lua_State *L, lua_Debug *ar)
         is_of_site(L, &caller)) {
         ls_push_function(L, "luaserve.dev_state", "note_failure");
         lua_insert(L, -3);
-        lua_call(L, 2, 0);
+        (void)lua_getinfo(L, "n", ar);
+        lua_pushstring(L, ar->name); /* NULL, nil in Lua, of one that a tail call has replaced */
+        lua_call(L, 3, 0);
     }
     lua_settop(L, top);
 }
