@@ -6,7 +6,7 @@ local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
 local error, pack, rawget, require, unpack = error, table.pack, rawget, require, table.unpack
-local setmetatable, type = setmetatable, type
+local setmetatable, tostring, type = setmetatable, tostring, type
 
 local database = {}
 
@@ -35,7 +35,7 @@ end
 -- call that is wrong, nil a failure, which is also that of the transaction `self`.
 function database.sure(self, call, sql, result, message, code, sqlstate, unsent)
   if message == nil then return result end
-  if result == false then usage.error("%s: %s", call, message) end
+  if result == false then usage.error("%s: %s", tostring(sql):find("luaserve_job", 1, true) and "ls.queue" or call, message) end
   local e = { target = self.target, statement = sql, message = message, code = code, sqlstate = sqlstate, unsent = unsent }
   if rawget(self, "failure") == false then self.failure = e end
   failure.raise(call, e)
@@ -105,7 +105,7 @@ end
 function database.transaction(fn, commit, tx)
   local _ <close> = tx.handle
   local begun = core.now()
-  local result = pack(fn(tx))
+  local result = pack((core.dev and require("luaserve.dev_state").watch_transaction(fn) or fn)(tx))
   if core.now() - begun > 1 and not rawget(tx, "types") then -- one of PostgreSQL lets others write
     core.log("warn", ("%s: a transaction took %.1f s, in which all others that write have waited: receive from the client, and "
       .. "call other servers, before it begins"):format(usage.where(), core.now() - begun))
@@ -116,7 +116,6 @@ function database.transaction(fn, commit, tx)
     return unpack(result, 1, result.n)
   end
   commit(tx)
-  if core.dev then require("luaserve.dev_state").watch_committed(fn, result[1], result[2]) end
   if result.n == 0 then return true end
   return unpack(result, 1, result.n)
 end

@@ -286,10 +286,10 @@ function dev.begin()
   package.searchers[2] = searcher(package.searchers[2])
   dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
   state.begin()
-  for _, name in ipairs { "every", "after" } do
+  for name, watch in pairs { every = state.watch_timer, after = state.watch_timer, spawn_of_site = state.watch_spawn } do
     local inner = core[name]
     core[name] = function(...)
-      state.watch_timer(...)
+      watch(...)
       return inner(...)
     end
   end

@@ -492,6 +492,40 @@ function state.check_once(fn, counts)
   check(fn)
 end
 
+local inside = setmetatable({}, { __mode = "k" }) -- by coroutine: whose function it runs, "update" or "transaction"
+
+-- run_inside(what, fn, ...) -> the results of fn(...), whose effects watch_effect sees.
+local function run_inside(what, fn, ...)
+  local co = running()
+  local before = inside[co]
+  local _ <close> = setmetatable({}, { __close = function() inside[co] = before end })
+  inside[co] = before == "update" and before or what
+  return fn(...)
+end
+
+-- state.watch_effect(call, instead): the task has an effect outside of it. `instead`: the advice for one in a transaction, where it
+-- is in order otherwise.
+function state.watch_effect(call, instead)
+  local what = inside[running()]
+  if what == "update" then
+    warn(usage.caller() or core.dev.site, call .. " in the function of dict:update happens once more each time that another request was "
+      .. "faster: let the function return what is to be done as its second result, and do it after update")
+  elseif what and instead then
+    warn(usage.caller() or core.dev.site, ("%s in a transaction comes before the commit, and stays when the transaction is undone: %s")
+      :format(call, instead))
+  end
+end
+
+local after_it <const> = "do it after the transaction"
+
+-- effect_of(call) -> a function that the wrapper of this function calls: an effect, unless luaserve itself calls it.
+local function effect_of(call)
+  return function()
+    if not usage.is_internal(getinfo(3, "S").source) then state.watch_effect(call, after_it) end
+  end
+end
+state.watch_spawn = effect_of "ls.spawn"
+
 -- state.watch_timer(first, fn): ls.every or ls.after is called. In "start" it makes a timer that runs once for the server.
 function state.watch_timer(first, fn)
   local _, _, is_once = core.dev.task()
@@ -790,6 +824,7 @@ end
 -- only those of PostgreSQL. In order is what another statement cannot make wrong. `sqls`: the migrations.
 function state.watch_sql(db, sql, call, kind, sqls)
   if not variables then return call:find(":migrate") == nil and note_sql(sql, call, rawget(db, "types") and "pg" or "db") end
+  if writes[sql:lower():match("%a+")] then state.watch_effect(call) end
   db = rawget(db, "types") or kind ~= "transaction" and db -- of PostgreSQL also in a transaction, which excludes no other
   local entries = db and entries_of()
   if not entries then return end
@@ -872,10 +907,11 @@ function state.watch_subscribe(call)
   end
 end
 
--- state.watch_committed(fn, status, body): the first results of the function of a transaction, which is committed.
-function state.watch_committed(fn, status, body)
-  if math.type(status) ~= "integer" or status < 400 or status > 599 then return end
-  if type(body) ~= "string" and type(body) ~= "table" then return end
+-- watch_committed(fn, status, body, ...) -> these results of the function of a transaction, which is committed.
+local function watch_committed(fn, status, body, ...)
+  if math.type(status) ~= "integer" or status < 400 or status > 599 or type(body) ~= "string" and type(body) ~= "table" then
+    return status, body, ...
+  end
   local info = getinfo(fn, "S")
   local at = info.linedefined
   for i, line in ipairs(lines_of(info, at, info.lastlinedefined)) do
@@ -884,10 +920,17 @@ function state.watch_committed(fn, status, body)
   warn(info.short_src .. ":" .. at, ("the function of a transaction has returned the status %d, and the transaction was "
     .. "committed: return nil and a reason, which undoes it, and then return %d outside of the transaction, or raise")
     :format(status, status))
+  return status, body, ...
 end
 
--- state.watch_file(path, use): a task reads the file, "data", or replaces its content, "own".
-function state.watch_file(path, use)
+-- state.watch_transaction(fn) -> the function of a transaction, with a look at its results.
+function state.watch_transaction(fn)
+  return function(tx) return watch_committed(fn, run_inside("transaction", fn, tx)) end
+end
+
+-- state.watch_file(path, use, append): a task reads the file, "data", or replaces its content, "own".
+function state.watch_file(path, use, append)
+  if append then return state.watch_effect("ls.file.write") end
   local entries = variables and entries_of()
   if not entries then return end
   entries.files = entries.files or {}
@@ -984,6 +1027,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     if keys[key] and keys[key].call ~= "range" then keys[key].call = call end
     return
   end
+  state.watch_effect(call:find("^%[") and "dict" .. call or "dict:" .. call)
   local read, noted, text = keys[key], writers[dict] and writers[dict][key], nil
   note_write(dict, key, entries, grows[call] or call == "update")
   local file = files_of[dict]
@@ -1041,6 +1085,7 @@ end
 
 -- state.watch_dict(name, dict, evicts, file): the site has opened this dict. `evicts`: it is a cache.
 function state.watch_dict(name, dict, evicts, file)
+  if name:find("^luaserve%.") then return end -- of luaserve itself
   files_of[dict], names_of[dict] = file, name
   observers[dict] = function(call, _, ...)
     if not variables then return call ~= "#" and note_dict(call, dict, ...) end
@@ -1101,7 +1146,7 @@ function state.watch_update(fn)
   end
   return function(old)
     local before = flags_of(fn)
-    local results = table.pack(fn(old))
+    local results = table.pack(run_inside("update", fn, old))
     for at, value in pairs(before) do
       local name, now = getupvalue(fn, at)
       if now ~= value then
@@ -1175,6 +1220,7 @@ end
 function state.watch_publish(topic, data, options)
   local entries = variables and entries_of()
   if not entries or type(topic) ~= "string" then return end
+  state.watch_effect("ls.publish", after_it)
   for name in pairs(entries.written or {}) do notes():set(topic .. "\0" .. name, true) end
   if entries.reread and not entries.origin and not is_locked() then
     warn(usage.caller() or core.dev.site, ("changes the dict %q and publishes what it then has: another request may publish its newer "
@@ -1227,10 +1273,10 @@ function state.watch_channel(channel)
   local _, methods = getupvalue(getmetatable_of(channel).__index, 1)
   if methods == watched_methods then return end
   watched_methods = methods
-  for _, name in ipairs { "receive", "values" } do
+  for name, watch in pairs { receive = watch_receiver, values = watch_receiver, send = effect_of "channel:send" } do
     local inner = methods[name]
     methods[name] = function(self, ...)
-      if getmetatable_of(self) == getmetatable_of(channel) then watch_receiver(self) end
+      if getmetatable_of(self) == getmetatable_of(channel) then watch(self) end
       return inner(self, ...)
     end
   end

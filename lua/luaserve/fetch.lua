@@ -693,6 +693,7 @@ function fetch.fetch(url, given, ...)
   local request = read_request(at or { target = "" }, given)
   if not at then return nil, format("cannot fetch %s: invalid URL: %s", usage.quote(rules.shown(url)), why),
     "EINVAL" end
+  if core.dev and not rules.idempotent[request.method] then require("luaserve.dev_state").watch_effect("ls.fetch") end
   local begun = now()
   request.begun = begun
   begin_deadline(request, begun)

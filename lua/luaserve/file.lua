@@ -56,7 +56,7 @@ end
 local function watch(path, use, append)
   if not core.dev then return end
   if use == "own" or core.thread() == 0 then core.dev.file(core.site_path(path), use) end
-  if not append then require("luaserve.dev_state").watch_file(path, use) end
+  require("luaserve.dev_state").watch_file(path, use, append)
 end
 
 -- ls.file.read(path [, max: Size]) -> data: string | nil, message, code

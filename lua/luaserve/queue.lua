@@ -55,6 +55,7 @@ queue.calls = {
   ["queue:push"] = { push_options }, -- QueuePushOptions
 }
 
+local in_database <const> = 'keep the queue in this database, as in ls.queue(name, { file = "shop.db" }), and push with { tx = tx }'
 local opened = {} -- by name; of this state
 local claiming = {} -- those that run in this state
 local entries = setmetatable({}, { __mode = "k" }) -- by job: its queue and row
@@ -308,6 +309,7 @@ function methods:push(data, given, ...)
   end
   local seq = self.store:push(self.name, id, text, delay, priority, tx)
   if not seq then return nil, "there is a job with the id " .. id, "EEXIST" end
+  if core.dev and not tx then require("luaserve.dev_state").watch_effect("queue:push", in_database) end
   count("pushed")
   if in_test() then
     if delay then core.after(delay + 0.01, run_now, self) elseif tx then core.after(TICK_S / 2, run_now, self) else run_now(self) end

@@ -160,6 +160,7 @@ class Queue(Chunks):
         self.eventually(lambda: self.ask(server, "return (got['runs 1'] or 0) + (got['runs 2'] or 0)") >= 3, "the next site")
         server.stop()
         self.assertTrue(server.logged("it is put back, because the server stops"))
+        self.assertEqual(server.logged("was ended while it waited"), [])  # of the workers, whose site has ended: no job is lost
         other = self.serve(site(where, workers=4))
         self.settled(other, running=2)  # at once, not at the end of a lease
         self.assertEqual(self.ask(other, "return mail:get('n1').attempt"), 1)  # those did not count

@@ -281,7 +281,7 @@ class Sqlite(SiteChunks):
         self.raises("db:transaction(function(tx) tx:exec('delete form item') end)", 'tx:exec: site.db: near "form"')
         self.raises("db:transaction(function(tx) db:exec('delete from item') end)", "use the argument of its function")
         for read in ("db:one 'select 1'", "db:query 'select 1'", "for _ in db:rows 'select 1' do end", "db:transaction(print)"):
-            self.raises(f"db:transaction(function(tx) tx:exec('delete from item') {read} end)", "such as tx:exec or tx:one")
+            self.raises(f"db:transaction(function(tx) tx:exec('delete from item') {read} end)", "such as tx:exec, or { tx = tx } of queue:push")
         self.raises("local t db:transaction(function(tx) t = tx end) t:exec('delete from item')",
                     "the transaction has ended")
         self.assertEqual(self.run_lua(count), [1])

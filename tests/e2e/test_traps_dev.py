@@ -461,6 +461,86 @@ end)
             self.assertEqual(conn.take(6), b"nilokx")
         self.assertEqual(server.warnings(), [])
 
+    def check_lines(self, site, paths, listeners=1):
+        """In dev mode these requests give the warning that a comment "-- WARN text" names, at its line, once, and no other one."""
+        server = self.dev(site, listeners=listeners)
+        for path in paths * 2:
+            self.assertIn(server.get(path).status, (200, 204, 409), server.log())
+        server.stop()
+        found = {int(re.search(r"site\.lua:(\d+): ", line).group(1)): line for line in server.warnings()}
+        wanted = {n: m.group(1) for n, m in enumerate((re.search("-- WARN (.*)", line) for line in (HEAD + site).split("\n")), 1) if m}
+        self.assertEqual((sorted(found), len(server.warnings())), (sorted(wanted), len(wanted)), server.log())
+        for n, text in wanted.items():
+            self.assertRegex(found[n], text)
+
+    def test_effects_in_the_function_of_an_update(self):
+        """It runs again when another request was faster: 300 moves were 4241 rows and jobs."""
+        self.check_lines("""
+local d, log, feed = ls.dict("d"), ls.dict("log"), ls.channel("feed", { capacity = 10000 })
+local db, mail = ls.sqlite("moves.db"), ls.queue("mail", { file = "moves.db" })
+db:migrate { "create table move(n integer)" }
+local function again(fn) return d:update("n", function(n) fn(n) return (n or 0) + 1 end) end
+d:add("n", 1)
+app:get("/sql", function() again(function(n)
+  db:exec("insert into move(n) values (?)", n) -- WARN db:exec in the function of dict:update .*second result
+  db:insert("move", { n = n }) -- WARN db:insert in the function of dict:update
+  db:query("select * from move")
+end) return 204 end)
+app:get("/tx", function() again(function() db:transaction(function(tx)
+  tx:exec("update move set n = 1") -- WARN tx:exec in the function of dict:update
+end) end) return 204 end)
+app:get("/push", function()
+  d:update("n", function(n) mail:push { n = n } return n end) -- WARN queue:push in the function of dict:update
+  return 204
+end)
+app:get("/dict", function() again(function(n)
+  log:rpush("all", n or 0) -- WARN dict:rpush in the function of dict:update
+  log.last = n -- WARN dict\\[key\\] = value in the function of dict:update
+  log:update("x", function() return 1 end) -- WARN dict:update in the function of dict:update
+  log:get("all")
+end) return 204 end)
+app:get("/tell", function() again(function(n)
+  ls.publish("moves", "x") -- WARN ls.publish in the function of dict:update
+  feed:send("x") -- WARN channel:send in the function of dict:update
+  local job = ls.spawn(function() feed:send("x") end) -- WARN ls.spawn in the function of dict:update
+  local r = ls.fetch("http://127.0.0.1:1/", { body = "x" }) -- WARN ls.fetch in the function of dict:update
+  r = ls.fetch("http://127.0.0.1:1/")
+  assert(ls.file.write("log", "x", { append = true })) -- WARN ls.file.write in the function of dict:update
+end) return 204 end)
+app:get("/right", function()
+  pcall(d.update, d, "n", function() error("no") end)
+  local _, n = d:update("n", function(n) return (n or 0) + 1, n end)
+  db:exec("insert into move(n) values (?)", n)
+  mail:push { n = n }
+  log:incr("n")
+  ls.publish("moves", "x")
+  return 204
+end)""", ["/sql", "/tx", "/push", "/dict", "/tell", "/right"])
+
+    def test_effects_before_the_commit(self):
+        """A queue of another file cannot see the transaction: its jobs began before the commit, and stayed after a rollback."""
+        self.check_lines("""
+local db, here, other = ls.sqlite("shop.db"), ls.queue("here", { file = "shop.db" }), ls.queue("mail")
+local feed = ls.channel("feed", { capacity = 10000 })
+db:migrate { "create table o(n integer)" }
+app:get("/wrong", function() return db:transaction(function(tx)
+  tx:insert("o", { n = 1 })
+  other:push(1) -- WARN queue:push in a transaction comes before the commit, .* ls.queue\\(name, { file = .* { tx = tx }
+  ls.publish("orders", "1") -- WARN ls.publish in a transaction comes before the commit
+  feed:send("1") -- WARN channel:send in a transaction
+  local job = ls.spawn(function() end) -- WARN ls.spawn in a transaction
+  return 204
+end) end)
+app:get("/right", function()
+  local ok, why = pcall(db.transaction, db, function(tx) here:push(1) end)
+  assert(why:find("site.lua:16: ls.queue: this task is inside of db:transaction: use the argument of its function, such as tx:exec, or "
+    .. "{ tx = tx } of queue:push", 1, true), why)
+  db:transaction(function(tx) here:push(1, { tx = tx }) end)
+  other:push(1)
+  ls.publish("orders", "1")
+  return 204
+end)""", ["/wrong", "/right"])
+
     def test_one_state_where_only_a_wait_lets_another_request_in(self):
         server = self.dev("""
 ls.config { states = 1 }

@@ -135,7 +135,7 @@ static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
     if (job->lease == NULL && !job->more && holds_transaction(state, job->db)) { /* a read would get the old rows */
         lua_pushboolean(L, 0);
         lua_pushliteral(
-            L, "this task is inside of db:transaction: use the argument of its function, such as tx:exec or tx:one");
+            L, "this task is inside of db:transaction: use the argument of its function, such as tx:exec, or { tx = tx } of queue:push");
         return 2;
     }
     if (ls_db_try(job)) return k(L, LUA_OK, 0);

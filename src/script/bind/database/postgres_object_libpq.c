@@ -200,7 +200,7 @@ static int core_postgres_lease(lua_State *L)
     const ls_state *state = ls_state_of(L);
     if (in_transaction(state, pool->pool))
         return ls_push_false_text(
-            L, "this task is inside of pg:transaction: use the argument of its function, such as tx:exec");
+            L, "this task is inside of pg:transaction: use the argument of its function, such as tx:exec, or { tx = tx } of queue:push");
     lease_object *lease = ls_object_push(L, sizeof *lease, 0, &lease_type);
     lease->lease.pool = pool->pool;
     lease->transaction = lua_toboolean(L, 2);

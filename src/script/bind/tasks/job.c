@@ -22,6 +22,7 @@ typedef struct ls_job {
     int self_ref;   /* keeps the object while the task runs */
     int status;     /* LUA_OK: user value 1 is a table of results; else user value 1 is the error */
     bool no_memory; /* the error could not be kept either */
+    bool of_site;   /* of ls.spawn; else of luaserve itself */
     ls_node waiters;
 } ls_job;
 
@@ -53,6 +54,13 @@ static int job_keep_error(lua_State *L)
     return 0;
 }
 
+/* Work of luaserve itself, such as a worker of ls.queue that waits for a job, has ended with its site: nothing is lost. */
+static bool ends_idle(const ls_job *job, const ls_task *task)
+{
+    lua_Debug ar;
+    return !job->of_site && ls_task_is_canceled(task) && !ls_task_find_line(task->co, &ar);
+}
+
 static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
 {
     ls_job *job = task->owner;
@@ -60,7 +68,7 @@ static void job_ended(ls_thread_ctx *ctx, ls_task *task, int status, int count)
     ls_node woken;
     job->status = status;
     if (status != LUA_OK) {
-        if (ls_list_empty(&job->waiters)) ls_task_log_error(ctx, task, "in a spawned job");
+        if (ls_list_empty(&job->waiters) && !ends_idle(job, task)) ls_task_log_error(ctx, task, "in a spawned job");
         if (ls_state_protected(state, ctx, job_keep_error, job) != LUA_OK) job->no_memory = true;
     }
     job->task = NULL;
@@ -103,6 +111,7 @@ static int spawn(lua_State *L, bool held)
     lua_pushvalue(L, 1);
     lua_insert(L, 2); /* the job twice: one is the result of ls.spawn */
     lua_xmove(L, task->co, count + 1);
+    job->of_site = held;
     job->task = task;
     task->ended = job_ended;
     task->owner = job;
