@@ -426,6 +426,7 @@ assert(why:find "own.lua:%d+: ls.json.encode: value.a%[1%] is a function", why)
              "returned a string in place of a table of headers; the body is the fourth result"),
             ("return { request = function() return 'GET', '/a b' end }", "has no white space"),
             ("return { request = function() return 'G T', '/' end }", "invalid method"),
+            ("return { request = function() return 'post', '/' end }", 'the method "post"; methods have capital letters'),
             ("return { request = function() return 'GET', '/', { a = 'b\\n' } end }", "an invalid header"),
             ("return { request = function() return 'GET', '/', nil, {} end }", "request(): the body is a table"),
             ("return { request = function()\n local x\n return x.y end }", "own.lua:3: attempt to index a nil value"),

@@ -113,6 +113,11 @@ local on_off = {
   read = function(text) return ({ on = true, ["true"] = true, off = false, ["false"] = false })[text] end,
 }
 
+local method = {
+  expected = "a method in capital letters, such as GET or POST",
+  read = function(text) return text:find(texts.TOKEN) and not text:find("%l") and text or nil end,
+}
+
 local path = matching("^/[^\0-\32\127#]*$", "a path that begins with /")
 local utf8_text = {
   expected = "a text in UTF-8 of at least one byte",
@@ -167,7 +172,7 @@ tcp://host:port, udp://host:port, unix:/path, http+unix:/path]],
     "HTTP",
     { "-H, --header LINE", header, 'add the header "Name: value"; may be given up to 64 times', many = "headers",
       line = true },
-    { "--method NAME", matching(texts.TOKEN, "a method, such as GET or POST"), [[request method (default GET; POST
+    { "--method NAME", method, [[request method (default GET; POST
       with --body)]] },
     { "--body TEXT", body, "request body; @FILE reads it from a file" },
     { "--expect-status S", status, "expected status of each response: 200, or a class: 2xx" },
@@ -231,6 +236,17 @@ tcp://host:port, udp://host:port, unix:/path, http+unix:/path]],
 Counts and rates may end in k, M or G (thousands, millions, billions), times in us, ms, s, m or h (default s). SIGINT
 ends the run early, with a report; a second SIGINT ends the program at once.
 
+script.lua returns a table. Its options are those above without the dashes and with "_" for "-", and these:
+
+  target = "http://127.0.0.1:8080"                 the URL
+  headers = { Accept = "*/*" }, keepalive = false, expect = { status = "2xx", length = 13, crc32 = "...", body = "FILE" }
+  thresholds = { "p99 < 5ms", "errors < 1%" }      stages = { { duration = "10s", rate = 1000 }, ... }
+  setup = function() return data end               once; each thread has a copy as vu.data
+  request = function(vu) return "POST", "/items", { Accept = "*/*" }, "the body" end
+  response = function(vu, status, headers, body) vu:check(status == 201, "a name") end
+  scenario = function(vu, sock) ... end            in place of request and response
+  done = function(summary, latency, rates) ... end
+
 Exit status: 0: success; 99: a threshold was missed, or an expectation failed without a threshold on errors or checks; 1:
 the run or its rate failed; 2: invalid command line.]],
 }
@@ -292,6 +308,16 @@ end
 
 local lists = {}
 
+-- Whether all keys of the table are those of a list without gaps.
+local function is_list(t)
+  local n = 0
+  for _ in pairs(t) do n = n + 1 end
+  return n == #t
+end
+
+local STAGES = 'a list such as { { duration = "10s", rate = 1000 }, ... }, or with connections in place of rate'
+local THRESHOLDS = 'a list of strings, such as { "p99 < 50ms", "errors < 1%" }'
+
 function lists.headers(given, headers)
   local names = {}
   for name in pairs(headers) do names[#names + 1] = name end
@@ -320,21 +346,21 @@ end
 -- { { "10s", rate = 1000 }, { duration = 60, connections = 100 } }
 function lists.stages(given, list)
   local all = {}
+  if not is_list(list) then return must_be("stages", STAGES) end
   for i, one in ipairs(list) do
     local time = type(one) == "table" and text_of(one.duration or one[1])
     local value = time and text_of(one.rate or one.connections)
-    if not value then
-      return must_be("stages", 'a list such as { { duration = "10s", rate = 1000 }, ... }, or with connections')
-    end
+    if not value or one.rate and one.connections then return must_be("stages", STAGES) end
     all[i] = time .. ":" .. value .. (one.rate and "" or "c")
   end
   return command.read(by_name.stages, "stages", table.concat(all, ","), given)
 end
 
 function lists.thresholds(given, list)
+  if not is_list(list) then return must_be("thresholds", THRESHOLDS) end
   for _, one in ipairs(list) do
     local text = text_of(one)
-    if not text then return must_be("thresholds", "a list of strings") end
+    if not text then return must_be("thresholds", THRESHOLDS) end
     local good, why = command.read(by_name.threshold, "thresholds", text, given)
     if not good then return nil, why end
   end
@@ -357,6 +383,7 @@ local function read_pair(given, own, key, value)
   if key == "stages" and given.stages then return true end
   if lists[key] and type(value) == "table" then return lists[key](own, value) end
   local option = by_key[key]
+  if not option and lists[key] then return nil, string.format("%s: %s is a %s; it must be a table", given.script, key, type(value)) end
   if not option then return unknown(given.script, key) end
   local text = text_of(value)
   if not text then

@@ -1,7 +1,7 @@
 -- stress/threshold.lua - conditions on the result of a run: "p99 < 5ms", "errors < 0.1%".
 --
 -- "errors" is the sum of all kinds of errors; "error_rate" is the same with the unit %. "checks" (or "checks_failed") is
--- the number of failed checks; its % is of all checks. Latencies of an open loop are corrected.
+-- the number of failed checks, not of those that have passed as in k6; its % is of all checks. Latencies of an open loop are corrected.
 
 local threshold = {}
 
@@ -29,21 +29,21 @@ local function errors(figures)
 end
 
 local function delivery(name)
-  return { kind = "count", measure = function(figures)
+  return { kind = "count", failures = "failed deliveries", measure = function(figures)
     local r = figures.result
     if figures.plan.fanout then return r[name], r.expected end
   end }
 end
 
-local checks = { kind = "count", measure = function(figures)
+local checks = { kind = "count", failures = "failed checks", measure = function(figures)
   if figures.checks_made > 0 then return figures.checks_failed, figures.checks_made end -- else nothing was measured
 end }
 
 local metrics = {
   mean = latency "mean", min = latency "min", max = latency "max", stdev = latency "stdev",
   rate = { kind = "rate", measure = function(figures) return figures.rate end },
-  errors = { kind = "count", measure = errors },
-  error_rate = { kind = "percent", measure = errors },
+  errors = { kind = "count", failures = "failed requests", measure = errors },
+  error_rate = { kind = "percent", failures = "failed requests", measure = errors },
   lost = delivery "lost", reordered = delivery "reordered", duplicated = delivery "duplicated",
   checks = checks, checks_failed = checks,
 }
@@ -119,6 +119,10 @@ function threshold.parse(text)
   local unit = after:match("^[ \t]*(.*)$")
   local limit, percent = limit_of(metric.kind, tonumber(digits), unit)
   if not limit then return refuse(unit, percent) end
+  if metric.failures and (op:find("^>") or percent and op == "==" and limit == 100) then
+    return refuse(word, string.format('counts %s: a threshold is the most of them, such as "%s %s%g%s"', metric.failures, word,
+      percent and limit < 100 and (op == ">" and "< " or "<= ") or "== ", percent and 100 - limit or 0, unit))
+  end
   return { text = text, metric = word, kind = metric.kind, measure = metric.measure, op = op, limit = limit,
     percent = percent }
 end
