@@ -95,6 +95,7 @@ local function read(request)
   for name, value in pairs { method = one.method, path = path, body = text } do
     usage.check(value, "string", "app:inject: %s must be a string", name)
   end
+  usage.refuse(not path:find "^/" and path ~= "*" and not path:find("://", 1, true), path, 'app:inject: path must begin with "/"')
   usage.check(request.headers, "table?", "app:inject: headers must be a table")
   usage.check(request.query, "table?", "app:inject: query must be a table such as { page = 2 }")
   local query = query_text("query", request.query or {})

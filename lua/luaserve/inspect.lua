@@ -1,6 +1,7 @@
 -- inspect.lua - the text of any value, for people: ls.inspect, ls.log and the prompt.
 
 local core = require "luaserve.core"
+local null = require("luaserve.json").null
 local usage = require "luaserve.usage"
 
 local inspect = {}
@@ -116,6 +117,7 @@ end
 
 function show_value(value, out)
   if type(value) == "string" then return show_string(value) end
+  if value == null then return "ls.json.null" end
   if type(value) == "table" then return show_table(value, out) end
   return describe(value)
 end

@@ -13,8 +13,10 @@ local usage = require "luaserve.usage"
 local test = {
   clock = usage.strict("test.clock", { advance = clock.advance }),
   running = false,        -- whether the tests of the file run; test/file.lua sets it
-  describe_error = false, -- the message handler of the file that is loaded
+  describe_error = false, -- the message handler of the file
+  threads = setmetatable({}, { __mode = "k" }), -- of the functions of tests and hooks, which may catch an assertion
 }
+local first_failure -- of an assertion in another task, or of an answer of test.fetch; it may be caught
 
 -- ---- blocks --------------------------------------------------------------------------------------------------------
 
@@ -155,9 +157,24 @@ local failure_meta = {
 -- is_failure(value) -> whether an assertion raised it.
 function test.is_failure(value) return getmetatable(value) == failure_meta end
 
+-- record(err) -> err, which fails the test that runs even if it is caught: a message handler.
+function test.record(err)
+  first_failure = first_failure or test.describe_error(err)
+  return err
+end
+
+-- take_recorded() -> the first one since the last call, as the message handler describes it, or nil
+function test.take_recorded()
+  local found = first_failure
+  first_failure = nil
+  return found
+end
+
 local function fail(note, message, lines)
   if note ~= nil then message = tostring(note) .. ": " .. message end
-  error(setmetatable({ message = message, lines = lines or {} }, failure_meta), 0)
+  local failure = setmetatable({ message = message, lines = lines or {} }, failure_meta)
+  if test.running and not test.threads[coroutine.running()] then test.record(failure) end
+  error(failure, 0)
 end
 
 -- test.fail([message])
@@ -253,6 +270,7 @@ end
 -- Fails unless the function raises an error, whose text matches the Lua pattern. Returns the error.
 function test.raises(fn, pattern, note)
   usage.check(fn, "function", "test.raises: give a function: test.raises(function() ... end, \"pattern\")")
+  usage.check(pattern, "string?", "test.raises: the pattern must be a string")
   local ok, err = pcall(fn)
   if ok then fail(note, "expected an error, got none") end
   if pattern ~= nil and not tostring(err):match(pattern) then
@@ -276,8 +294,10 @@ for name, form in pairs {
   equal = "got, expected, note", not_equal = "got, unexpected, note", same = "got, expected, note", near = "got, expected, tolerance, note", match = "text, pattern, note",
   contains = "whole, part, note", raises = "fn, pattern, note",
 } do
-  local fn, most = test[name], select(2, form:gsub("%a+", ""))
+  local fn, most, noted = test[name], select(2, form:gsub("%a+", "")), form:find "note$"
   test[name] = function(...)
+    local note = noted and select(most, ...)
+    usage.refuse(note and type(note) ~= "string" and type(note) ~= "number", note, "test.%s: the note must be a string", name)
     if select("#", ...) > most then usage.no_more(("test.%s(%s)"):format(name, form), select(most, ...)) end
     return fn(...)
   end

@@ -15,6 +15,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
+#include "base/err.h"
 #include "base/io/terminal.h"
 #include "base/os/thread.h"
 #include "cli/main.h"
@@ -59,6 +60,15 @@ static int system_report(lua_State *L)
     return 0;
 }
 
+/* system.codes() -> a table with the codes of errors as keys */
+static int system_codes(lua_State *L)
+{
+    const char *name = "ESYS";
+    lua_newtable(L);
+    for (int err = LS_ESYS; err == LS_ESYS || strcmp(name, "ESYS") != 0; name = ls_err_name(--err)) ls_set_boolean(L, name, true);
+    return 1;
+}
+
 /* system.finish(status): the first process drains and ends with the status; another one ends at once, because a test
  * that timed out may still run. */
 static int system_finish(lua_State *L)
@@ -77,6 +87,7 @@ static int define(lua_State *L, void *user)
     static const luaL_Reg functions[] = {{"program", system_program},
                                          {"terminal", system_terminal},
                                          {"report", system_report},
+                                         {"codes", system_codes},
                                          {"finish", system_finish},
                                          {NULL, NULL}};
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);

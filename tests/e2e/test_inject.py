@@ -112,7 +112,8 @@ class Inject(E2E):
                 ("parts = {}", "parts must be a list such as"), ("parts = { { body = 1 } }", "parts[1].name is missing"),
                 ("parts = { { name = 'a', body = {} } }", "parts[1].body must be a string"), ("query = 1", "query must be a table"),
                 ("query = { a = print }", 'query: "a" must be a string'), ("redirects = 101", "redirects must be from 0 to 100"),
-                ("redirects = 1, path = 'x y'", "jar and redirects need a URL; invalid URL http://localhostx y")):
+                ("path = 'notes'", 'path must begin with "/"; got "notes"'),
+                ("redirects = 1, path = '//x y'", "jar and redirects need a URL; invalid URL http://localhost//x y")):
             with self.subTest(request):
                 done, text = self.run_lua("app:inject { %s } return 1" % request)
                 self.assertFalse(done)

@@ -479,6 +479,35 @@ it("a", function() test.equal(site:inject { path = "/" }.body, "hello") end)""",
                        'ls.listen(1, app)\nreturn app')
 
 
+    def test_functions_of_topics_run(self):
+        """At the top of a module, in ls.init and in a test; with messages that were kept."""
+        self.assertEqual(self.points("""
+            local at_top, at_init, app = {}, {}, ls.app()
+            ls.subscribe("t", function(text) at_top[#at_top + 1] = text end)
+            ls.init(function()
+              ls.subscribe("t", function(text) at_init[#at_init + 1] = text end)
+              ls.publish("kept", "k", { retain = 1 })
+            end)
+            app:get("/", function() ls.publish("t", "of a handler") end)
+            it("a", function()
+              local here = {}
+              local subscription = ls.subscribe("t", function(text) here[#here + 1] = text end)
+              test.equal(ls.publish("t", "x"), 3)
+              app:inject { path = "/" }
+              test.clock.advance(1)
+              subscription:remove()
+              ls.publish("t", "last")
+              test.clock.advance(1)
+              test.equal(here, { "x", "of a handler" })
+              test.equal(at_top, { "x", "of a handler", "last" })
+              test.equal(at_init, { "x", "of a handler", "last" })
+            end)
+            it("b", function()
+              local kept
+              ls.subscribe("kept", function(text) kept = text end)
+              repeat ls.sleep(0) until kept
+            end)""", status=0), [(True, "a"), (True, "b")])
+
     def test_calls_at_the_top_that_have_no_effect(self):
         site = """local ls = require "luaserve"
 local app, ran = ls.app(), {}
@@ -488,7 +517,7 @@ ls.on("log", function() end)
 app:get("/", function() return ran end)
 return app"""
         for call, name in (('ls.every(0.001, function() ran[2] = "tick" end)', "every"), ("ls.after(0, function() end)", "after"),
-                           ('ls.on("start", function() end)', "on"), ('ls.subscribe("t", function() end)', "subscribe"), ("", None)):
+                           ('ls.on("start", function() end)', "on"), ("", None)):
             test = """local app = require "site"
 it("a", function() test.equal(app:inject { path = "/" }:json(), { "init" }) end)
 it("b", function() local rest; ls.every(0.001, function() rest = true end) repeat ls.sleep(0.001) until rest end)"""
@@ -555,11 +584,51 @@ class Fetches(Tests):
             self.assertIn("test.fetch has no answer for " + what, lines)
             self.assertIn("\nok 2 - x_test.lua: second", lines)
 
+    def test_a_failed_assertion_fails_the_test_whoever_catches_it(self):
+        """In an answer of test.fetch, in a job, a timer, a handler; also an error of an answer, and one that is wrong."""
+        head = """
+            local url = "https://api.example/x"
+            local function answer(fn) test.fetch { [url] = fn } pcall(ls.fetch, url) end
+            after_each(function() ls.sleep(0) end)
+"""
+        lines = self.tap(head + """
+            it("answer", function() answer(function(asked) test.equal(asked.method, "POST", "the answer") return {} end) end)
+            it("error", function() answer(function() local x; return x.y end) end)
+            it("wrong", function() answer(function() return { status = "404" } end) end)
+            it("job", function() ls.spawn(function() test.equal(1, 2, "the job") end) end)
+            it("caught", function() ls.spawn(pcall, test.fail, "the caught one"):wait() end)
+            it("timer", function() ls.after(10, function() test.fail("the timer") end) test.clock.advance(20) end)
+            it("handler", function()
+              local app = ls.app()
+              app:get("/", function() test.fail("the handler") end)
+              test.equal(app:inject { path = "/" }.status, 500)
+            end)
+            it("good", function()
+              test.raises(function() test.fail() end)
+              pcall(test.equal, 1, 2)
+              answer(function() pcall(test.fail) return "x" end)
+            end)""")
+        text = "\n".join(lines)
+        for n, message in enumerate(["the answer: expected \"POST\", got \"GET\"", "attempt to index a nil value (local 'x')",
+                                     'status must be a number from 200 to 599; got "404"', "the job: expected 2, got 1",
+                                     "the caught one", "the timer", "the handler"], 1):
+            point = re.search(r"^not ok %d - [^\n]*\n(.*?)^(?=ok|not ok)" % n, text, re.M | re.S)
+            self.assertIsNotNone(point, (n, text))
+            self.assertIn(message, point[1].replace('\\"', '"'))
+        self.assertIn("\nok 8 - x_test.lua: good\n", text)
+
     def test_usage(self):
         for call, message in [("test.fetch()", "test.fetch takes a table"), ("test.fetch { 'x' }", "each key must be a URL"),
                               ("test.fetch { ['https://a'] = 'x' }", "each key must be a URL with its path"),
                               ("test.fetch { ['https://a/'] = true }", "must be a table such as"),
                               ("test.fetch { ['https://a/'] = { stauts = 1 } }", "did you mean 'status'?"),
+                              ("test.fetch { ['https://a/'] = { status = '404' } }", 'status must be a number from 200 to 599; got \\"404\\"'),
+                              ("test.fetch { ['https://a/'] = { status = 99 } }", "from 200 to 599; got 99"),
+                              ("test.fetch { ['https://a/'] = { error = 'ENOPE' } }", 'error must be a code such as \\"ETIMEDOUT\\" or \\"EREFUSED\\"; '
+                               'got \\"ENOPE\\"'), ("test.fetch { ['https://a/'] = { error = 'ETIMEDOUT', status = 200 } }", "error is in place of"),
+                              ("test.fetch { ['https://a/'] = { body = 'x', json = {} } }", "write body or json, not both"),
+                              ("test.fetch { ['https://a/'] = { body = {} } }", "body must be a string; for other values write json = value"),
+                              ("test.fetch { ['https://a/'] = { headers = 'x' } }", "headers must be a table"),
                               ("test.fetch({}, 1)", "too many arguments")]:
             self.assertIn(message, "\n".join(self.tap("it('x', function() %s end)" % call)))
         self.assertIn("call it in a test or in before_each", "\n".join(self.tap("test.fetch {}")))

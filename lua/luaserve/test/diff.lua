@@ -2,6 +2,7 @@
 
 local content = require "luaserve.core".dict_content -- the fields of a table; a value of a dict hides them from next
 
+local null = require("luaserve.json").null
 local key_before = require("luaserve.inspect").key_before
 
 local diff = {}
@@ -34,6 +35,7 @@ end
 
 local function show(value, depth, seen)
   if type(value) == "string" then return quoted(value) end
+  if value == null then return "ls.json.null" end
   if type(value) ~= "table" then return tostring(value) end
   local meta = getmetatable(value)
   if type(meta) == "table" and rawget(meta, "__tostring") then return tostring(value) end

@@ -9,15 +9,26 @@ local usage = require "luaserve.usage"
 local fake = {}
 
 local exchange = fetch.exchange -- over the network
-local unexpected -- the message about the first request without an answer
 
 local answer_fields = { status = true, headers = true, body = true, json = true, error = true }
+local codes -- a table of those of luaserve
 
 local function check_answer(key, answer)
   if type(answer) == "string" then return { body = answer } end
   usage.check(answer, "table", "test.fetch: the answer for %s must be a table such as { status = 200, json = {} }, a "
     .. "string or a function", usage.quote(key))
   options.check_names("test.fetch", answer, answer_fields)
+  local status, code = answer.status, answer.error
+  usage.refuse(status ~= nil and not (math.type(status) == "integer" and status >= 200 and status <= 599), status,
+    "test.fetch: status must be a number from 200 to 599")
+  usage.check(answer.headers, "table?", 'test.fetch: headers must be a table such as { ["Content-Type"] = "text/plain" }')
+  usage.check(answer.body, "string?", "test.fetch: body must be a string; for other values write json = value")
+  if answer.body and answer.json ~= nil then usage.error("test.fetch: write body or json, not both") end
+  if code ~= nil and next(answer, next(answer)) then
+    usage.error("test.fetch: error is in place of an answer: it has no status, headers, body or json beside it")
+  end
+  codes = codes or require("luaserve.test.system").codes()
+  usage.refuse(code ~= nil and not codes[code], code, 'test.fetch: error must be a code such as "ETIMEDOUT" or "EREFUSED"')
   return answer
 end
 
@@ -72,7 +83,10 @@ local function find(answers, request, url)
     for _, field in ipairs(request.fields) do require("luaserve.reply").add(headers, field[1], field[2]) end
     answer = answer { method = request.method, url = url, headers = headers, body = text_of(request.body) }
   end
-  return answer ~= nil and check_answer(key, answer) or nil
+  if answer ~= nil then return check_answer(key, answer) end
+  local known = {}
+  for name in pairs(answers) do known[name:match("^%u+ (.*)$") or name] = true end
+  error(string.format("ls.fetch: test.fetch has no answer for %s %s%s", request.method, url, usage.suggest(url, known)), 0)
 end
 
 -- test.fetch(answers: table<string, FetchFake|string|fun(asked: FetchAsked): FetchFake|string>)
@@ -101,15 +115,8 @@ function fake.answers(answers, ...)
   end
   function fetch.exchange(request)
     local url = request.at.origin .. request.at.target
-    local answer = find(answers, request, url)
-    if answer == nil then
-      local known = {}
-      for key in pairs(answers) do known[key:match("^%u+ (.*)$") or key] = true end
-      local message = string.format("ls.fetch: test.fetch has no answer for %s %s%s", request.method, url,
-        usage.suggest(url, known))
-      unexpected = unexpected or message
-      error(message, 0)
-    end
+    local found, answer = xpcall(find, require("luaserve.test").record, answers, request, url)
+    if not found then error(answer, 0) end
     request.connect_s = 0
     if answer.error then return nil, "as test.fetch says", answer.error end
     local body = answer.json ~= nil and json.encode(answer.json) or answer.body or ""
@@ -118,11 +125,7 @@ function fake.answers(answers, ...)
   end
 end
 
--- finish() -> the message about a request without an answer, or nil. The network answers again.
-function fake.finish()
-  local message = unexpected
-  fetch.exchange, unexpected = exchange, nil
-  return message
-end
+-- finish(): the network answers again.
+function fake.finish() fetch.exchange = exchange end
 
 return fake

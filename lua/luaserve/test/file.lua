@@ -103,13 +103,14 @@ end
 -- ---- running -------------------------------------------------------------------------------------------------------
 
 -- Run fn in a task, for `seconds` at most. Returns nil when it has returned, else the table of handler_of.
-local function run_within(run, seconds, fn)
+local function run_alone(run, seconds, fn)
   local thread
   local limit = core.interrupt()
   limit:within(seconds)
   local begun = now()
   local job = ls.spawn(core.interruptible, limit, function()
     thread = coroutine.running()
+    test.threads[thread] = true
     local ok, err = xpcall(fn, run.handler)
     return { err = not ok and err or nil, seconds = now() - begun }
   end)
@@ -141,6 +142,12 @@ local function run_within(run, seconds, fn)
     end
   end
   return found
+end
+
+-- The same, or what has failed in another task meanwhile.
+local function run_within(run, seconds, fn)
+  local found = run_alone(run, seconds, fn)
+  return test.take_recorded() or found
 end
 
 local function path_of(block, name)
@@ -206,8 +213,7 @@ local function run_test(run, one)
     found = found or after
   end
   local fake = package.loaded["luaserve.test.fetch"]
-  local unexpected = fake and fake.finish()
-  found = found or unexpected and { status = "fail", message = unexpected, lines = {} }
+  if fake then fake.finish() end
   result(run, names, found and found.status or "pass", now() - begun, one.line, found)
 end
 
@@ -289,6 +295,8 @@ local function run_all(run, root)
   run.only = first_only(run.name, root)
   run_block(run, root)
   report { event = "begin", names = { "end of the file" }, timeout = 60 }
+  local found = test.take_recorded()
+  if found then result(run, { "after the last test" }, found.status, 0, nil, found) end
   for _, message in ipairs(server.stop_all()) do
     result(run, { "servers" }, "error", 0, nil, { message = message })
   end
@@ -302,7 +310,7 @@ end
 -- this process does not serve. Returns the function that ends this.
 local function watch_top()
   local loading = true
-  for _, name in ipairs { "after", "every", "on", "subscribe" } do
+  for _, name in ipairs { "after", "every", "on" } do
     local original = ls[name]
     ls[name] = function(first, ...)
       if loading and (name ~= "on" or first == "start") then
@@ -351,6 +359,7 @@ function file.main(settings)
   ls.config { threads_max = 1, max_cpu = 2 * math.max(longest(root, run.timeout), CPU_SECONDS_MIN) }
   ls.init(function()
     core.clock_real()
+    core.subscribers_start()
     local ok, message = xpcall(run_all, debug.traceback, run, root)
     if not ok then
       result(run, { "running the file" }, "error", 0, nil, { message = message })

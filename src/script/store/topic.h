@@ -142,6 +142,7 @@ void ls_topics_close(ls_topics *topics);
 int ls_topic_inbox_open(ls_topics *topics, ls_actor *actor, void (*flush)(ls_thread_ctx *ctx, void *user), void *user,
                         ls_topic_inbox **out);
 void ls_topic_inbox_start(ls_thread_ctx *ctx, ls_topic_inbox *inbox, ls_port *port);
+void ls_topic_inbox_start_later(ls_topic_inbox *inbox, ls_port *port); /* the same, when the running task waits */
 /* End all subscriptions of the inbox, drop the publications that wait, and refuse subscriptions. Again: no effect.
  * Then ls_topic_inbox_closed: whether its operation is not on its way any more, so that it can be freed. */
 void ls_topic_inbox_close(ls_topic_inbox *inbox);

@@ -333,6 +333,12 @@ void ls_topic_inbox_start(ls_thread_ctx *ctx, ls_topic_inbox *inbox, ls_port *po
     run_batch(ctx, inbox);
 }
 
+void ls_topic_inbox_start_later(ls_topic_inbox *inbox, ls_port *port)
+{
+    atomic_store(&inbox->port, port);
+    inbox_post(inbox);
+}
+
 void ls_topic_inbox_close(ls_topic_inbox *inbox)
 {
     inbox->closed = true;

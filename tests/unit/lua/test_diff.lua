@@ -13,6 +13,7 @@ function tests.show_has_a_fixed_order()
   check.equal(diff.show({ 1, "two", b = true, a = { c = 1.5 }, [10] = "x", ["a b"] = 1 }),
     '{ 1, "two", [10] = "x", a = { c = 1.5 }, ["a b"] = 1, b = true }')
   check.equal(diff.show({}), "{}")
+  check.equal(diff.show({ a = require("luaserve.json").null }), "{ a = ls.json.null }")
   check.equal(diff.show(nil), "nil")
   check.equal(diff.show({ { { { { { { 1 } } } } } } }), "{ { { { { { {...} } } } } } }")
 end

@@ -66,4 +66,8 @@ function tests.one_value()
   check.raises("too many arguments for ls.inspect(value): got 2 as well", function() inspect.show(1, 2) end)
 end
 
+function tests.null_of_json_has_its_name()
+  check.equal(inspect.show({ a = require("luaserve.json").null }), "{ a = ls.json.null }")
+end
+
 return tests

@@ -17,6 +17,8 @@ function tests.equal()
   test.equal({ 1 }, { 1 })
   check.equal(failure(test.equal, 1, 2), { "expected 2, got 1" })
   check.equal(failure(test.equal, 1, 2, "the count"), { "the count: expected 2, got 1" })
+  check.raises("test.equal: the note must be a string; got a table", test.equal, 1, 1, {})
+  check.raises("test.raises: the note must be a string; got true", test.raises, error, nil, true)
   test.not_equal({ 1 }, { 2 })
   check.equal(failure(test.not_equal, { 1 }, { 1 }), { "expected another value than { 1 }" })
 end
@@ -61,6 +63,7 @@ function tests.raises()
   check.equal(failure(test.raises, function() end), { "expected an error, got none" })
   check.equal(failure(test.raises, function() error("x", 0) end, "y"), { 'expected an error that matches "y"', 'got "x"' })
   check.raises("give a function", test.raises, 1)
+  check.raises("test.raises: the pattern must be a string; got a table", test.raises, error, {})
 end
 
 function tests.a_failure_as_text()

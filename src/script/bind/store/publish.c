@@ -371,6 +371,7 @@ static const luaL_Reg functions[] = {{"publish", core_publish},
                                      {"publish_here", core_publish_here},
                                      {"publish_through", core_publish_through},
                                      {"subscribe", ls_core_subscribe},
+                                     {"subscribers_start", ls_core_subscribers_start},
                                      {"topics", core_topics},
                                      {NULL, NULL}};
 

@@ -9,6 +9,7 @@ typedef struct ls_topic_data { /* of a state */
     ls_node functions;   /* subscriptions that have not ended, or whose function runs */
     ls_node ready;       /* functions with messages that may begin */
     ls_flush flush;      /* begins them */
+    bool begun;          /* the functions may run: the state has started, or runs tests */
     bool starting;       /* the functions run at once: before the first request of the state */
     bool retiring;       /* the functions end when the inbox is empty */
     bool request_warned; /* of a function that has ended with its request */
@@ -26,6 +27,7 @@ const char *ls_topic_check(lua_State *L, int index, size_t *len);
 /* ---- topic_function.c --------------------------------------------------------------------------------------- */
 
 int ls_core_subscribe(lua_State *L);
+int ls_core_subscribers_start(lua_State *L);
 void ls_topic_functions_define(ls_topic_data *data);
 /* The state starts: the functions that subscribed while the site loaded get the retained messages and those that were
  * published since, before the state handles a request. */

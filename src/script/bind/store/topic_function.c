@@ -152,7 +152,7 @@ static void begin(ls_thread_ctx *ctx, topic_function *f)
     ls_state *state = f->state;
     const enum ls_scope scope = f->scope == LS_SCOPE_WEBSOCKET ? LS_SCOPE_WEBSOCKET : LS_SCOPE_JOB;
     if (is_canceled(f)) queue_drop(f);
-    if (f->task != NULL || f->count == 0 || !state->started) return;
+    if (f->task != NULL || f->count == 0 || !ls_topic_data_of(state)->begun) return;
     ls_task *task = ls_task_begin(state, ctx, scope, function_ended, f, "in a function of ls.subscribe");
     if (task == NULL) {
         queue_drop(f);
@@ -171,7 +171,7 @@ static void begin(ls_thread_ctx *ctx, topic_function *f)
 static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_topic_data *data = LS_CONTAINER(flush, ls_topic_data, flush);
-    if (!state->started) return;
+    if (!data->begun) return;
     while (!ls_list_empty(&data->ready)) {
         topic_function *f = LS_CONTAINER(data->ready.next, topic_function, ready);
         ls_list_remove(&f->ready);
@@ -281,7 +281,7 @@ static int subscribe(lua_State *L, topic_function *f, size_t topic_len, enum ls_
     ls_task_line(L, f->line, sizeof f->line);
     ls_list_push(&ls_topic_data_of(state)->functions, &f->node);
     if (retained != NULL) {
-        if (state->started) (void)receive(f, retained); /* else at the start */
+        if (ls_topic_data_of(state)->begun) (void)receive(f, retained); /* else at the start */
         ls_publication_drop(retained);
     }
     return 1;
@@ -354,15 +354,30 @@ void ls_topic_functions_define(ls_topic_data *data)
 
 /* ---- the state ---------------------------------------------------------------------------------------------- */
 
-void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
+static ls_topic_data *receive_retained(ls_state *state)
 {
     ls_topic_data *data = ls_topic_data_of(state);
+    data->begun = true;
     LS_LIST_EACH (topic_function, f, &data->functions, node) {
         ls_publication *retained = ls_subscriber_retained(&f->subscriber, state->generation->topic_site);
         if (retained == NULL) continue;
         (void)receive(f, retained);
         ls_publication_drop(retained);
     }
+    return data;
+}
+
+/* core.subscribers_start(): the functions of the process of a test file run, whose state never starts. */
+int ls_core_subscribers_start(lua_State *L)
+{
+    ls_state *state = ls_state_of(L);
+    ls_topic_inbox_start_later(receive_retained(state)->inbox, state->port);
+    return 0;
+}
+
+void ls_topic_functions_start(ls_thread_ctx *ctx, ls_state *state)
+{
+    ls_topic_data *data = receive_retained(state);
     data->starting = true;
     ls_topic_inbox_start(ctx, data->inbox, state->port);
     ls_state_flush(ctx, state, false);
