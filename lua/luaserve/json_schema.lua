@@ -156,6 +156,7 @@ local function whole(node, context)
     for _, field in ipairs(node.fields) do
       local one = of(field[2], context)
       out.properties[field[1]] = one
+      if context.converts and field[2].kind == "boolean" and not field[2].optional and field[2].default == nil then one.default = false end
       if not may_be_absent(field[2], context) then
         required[#required + 1] = field[1]
         if context.converts and one.type == "string" and not one.contentMediaType then

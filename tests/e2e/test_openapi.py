@@ -42,8 +42,8 @@ local list = ls.check { items = { item }, next = "integer?" }
 -- is first.
 --
 -- At most a hundred.
-app:get("/items", { query = { page = { is = "integer", min = 1, default = 1, description = "From 1" }, tag = { "string" } },
-  tags = { "items" }, responses = { [200] = list } }, function(req) return { req.query.page, req.query.tag } end)
+app:get("/items", { query = { page = { is = "integer", min = 1, default = 1, description = "From 1" }, tag = { "string" },
+  sold = "boolean", new = "boolean?" }, tags = { "items" }, responses = { [200] = list } }, function(req) return { req.query.page, req.query.tag } end)
 
 -- ---- a heading of the file ----
 app:post("/items", { json = item, id = "addItem", summary = "Adds one", responses = {
@@ -163,8 +163,10 @@ class Document(E2E):
         self.assertEqual((get["summary"], get["description"], get["tags"]), ("Lists the items", "The newest is first.\n\nAt most a hundred.", ["items"]))
         self.assertEqual((change["summary"], change["deprecated"], one["/items"].get("description")), ("Changes an item", True, None))
         self.assertEqual(get["parameters"], [
+            {"name": "new", "in": "query", "schema": {"type": "boolean"}},
             {"name": "page", "in": "query", "description": "From 1",
              "schema": {"type": "integer", "format": "int64", "minimum": 1, "default": 1}},
+            {"name": "sold", "in": "query", "schema": {"type": "boolean", "default": False}},
             {"name": "tag", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}}])
         self.assertEqual(change["parameters"], [{"name": "id", "in": "path", "required": True,
                                                  "schema": {"type": "integer", "format": "int64", "minimum": 1}}])
@@ -178,6 +180,7 @@ class Document(E2E):
         form = document["paths"]["/items/{id}"]["put"]["requestBody"]["content"]
         self.assertEqual(sorted(form), ["application/x-www-form-urlencoded", "multipart/form-data"])
         self.assertEqual(form["multipart/form-data"]["schema"]["required"], ["name"])
+        self.assertEqual(form["multipart/form-data"]["schema"]["properties"]["old"], {"type": "boolean", "default": False})
         files = document["paths"]["/photos"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
         self.assertEqual((files["required"], files["properties"]["more"]["items"]["contentMediaType"]), (
             ["photo", "title"], "application/octet-stream"))
