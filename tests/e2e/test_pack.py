@@ -81,6 +81,9 @@ ls.init(function()
   require(four())
 end)
 """
+NO_DATA = "".join("luaserve pack: site.lua:%d: ls.file.%s, which is not inside: name it on the command line, put it beside the program, "
+                  "or leave it out with --without %s\n" % line for line in ((10, "read reads data/words.txt", "data/words.txt"),
+                                                                            (11, "list reads data", "data")))
 KEY = b"-----BEGIN " + b"PRIVATE KEY-----\n"
 
 
@@ -194,6 +197,33 @@ class Pack(E2E):
                       "line, or leave them out with --without plug.\n", done.stderr)
         self.assertEqual(run("pack", "site.lua", "-o", "app2", "--without", "plug.", cwd=folder).returncode, 0)
 
+    def test_files_that_handlers_read_by_name_are_reported(self):
+        """The program would find them in the folder of the project only."""
+        site = """local ls = require "luaserve"
+local file = ls.file
+local function handler(req, res)
+  res:file("data/a.txt")
+  file.lines 'data/b.txt'
+  ls.file.stat("data/inside.txt")
+  ls.file.read("data/absent.txt")
+  ls.file.read("data/" .. req.path)
+  ls.file.write("data/a.txt", "x")
+  io.open("data/a.txt", "w")
+  io.open("data/inside.txt", "r")
+  ls.file.read("data/left.txt") -- ls.file.read("data/c.txt")
+  require "late"
+end
+ls.listen(0, ls.app())
+"""
+        names = {"data/%s.txt" % name: b"x" for name in ("a", "b", "c", "d", "inside", "left")}
+        folder = self.folder_of({**names, "site.lua": site.encode(), "late.lua": b'return io.lines "data/d.txt"\n'})
+        what = "%s, which is not inside: name it on the command line, put it beside the program, or leave it out with --without %s"
+        disk = "%s, on the disk only: use ls.file.read, or put it beside the program"
+        self.pack(folder, "data/inside.txt", "--without", "data/left.txt", stderr="".join("luaserve pack: %s\n" % line for line in (
+            "site.lua:4: res:file reads " + what % (("data/a.txt",) * 2),
+            "site.lua:5: ls.file.lines reads " + what % (("data/b.txt",) * 2), "site.lua:11: io.open opens " + disk % "data/inside.txt",
+            "late.lua:1: io.lines opens " + disk % "data/d.txt")))
+
     @unittest.skipIf(WINDOWS, "of another system: links need a right, and there are no named pipes in folders")
     def test_links_out_of_a_folder_and_pipes_are_left_out(self):
         folder = self.folder_of()
@@ -212,11 +242,11 @@ class Pack(E2E):
     def test_what_is_private_or_would_not_be_found_is_refused(self):
         site = SITE + 'ls.dict("counts", { file = "data/counts.db" })\n' if has_sqlite() else SITE
         site += 'local own = io.open("data/words.txt")\nif own then own:close() end\n'
-        folder = self.folder_of({**FILES, "site.lua": site.encode(), "keys/a.pem": b"x\n" + KEY, "data/counts.db": b""})
+        folder = self.folder_of({**FILES, "site.lua": site.lstrip().encode(), "keys/a.pem": b"x\n" + KEY, "data/counts.db": b""})
         opened = ("luaserve pack: the site opens data/words.txt by io.open, which reads the disk only: use ls.file.read, or "
                   "put it beside the program\n")
-        self.pack(folder, "keys/a.pem", stderr=opened)
-        self.pack(folder, "keys", "--without", "keys/a.pem", stderr=opened)
+        self.pack(folder, "keys/a.pem", stderr=NO_DATA + opened)
+        self.pack(folder, "keys", "--without", "keys/a.pem", stderr=NO_DATA + opened)
         for name, why in (("keys/a.pem", "is a private key, which all who have the program could read"),
                           *([("data/counts.db", "is the file of a dict, data/counts.db, which the site uses on the disk")]
                             if has_sqlite() else [])):
@@ -226,7 +256,7 @@ class Pack(E2E):
 
     def test_an_output_that_is_another_file_is_refused(self):
         folder = self.folder_of({**FILES, ".env": b"A=1\n"})
-        app = self.pack(folder, to=folder)
+        app = self.pack(folder, to=folder, stderr=NO_DATA)
         self.assertEqual(run("pack", "site.lua", ".", "-o", app, cwd=folder).returncode, 0)
         with zipfile.ZipFile(app) as archive:
             self.assertNotIn(os.path.basename(app), archive.namelist())

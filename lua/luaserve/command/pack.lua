@@ -90,7 +90,7 @@ end
 -- whether the site or the command line names the file itself, and not only its folder }; without, by names and absolute
 -- paths: { name =, used = whether that was found }; private, a list of { path, name }: what the site uses on the disk;
 -- fences, the folders that links must not leave; output, the packed program that will be replaced, or nil; scanned, by
--- path: the Lua files whose calls were added; computed, the calls with computed names.
+-- path: the Lua files whose calls were added; computed, the calls with computed names; named, the calls that read files.
 
 -- Whether --without names one of these: paths, names inside or names of modules.
 local function leaves_out(set, ...)
@@ -182,9 +182,19 @@ local function argument(text, at, first)
 end
 
 local loads = { require = true, dofile = true, loadfile = true }
+local reads = { file = { read = true, lines = true, stat = true, list = true }, io = { open = true, lines = true } }
+
+-- The name of a call that reads a file, such as "ls.file.read" or "res:file", by its last tokens and the text after it; or nil.
+local function reading(earlier, before, token, rest)
+  if before == ":" and token == "file" then return earlier .. ":file" end
+  if before ~= "." or not (reads[earlier] and reads[earlier][token]) then return nil end
+  if earlier == "file" then return "ls.file." .. token end
+  return not rest:find("^%s*%([^(),]*,%s*[\"'][wa]") and "io." .. token or nil
+end
 
 -- calls(text) -> list of { call =, name =, computed = whether it is only the first part of the name, line =, optional = whether it
--- is called by pcall }: the calls of require, dofile and loadfile in a text of Lua
+-- is called by pcall, reads = whether it reads a file }: the calls of require, dofile, loadfile and of functions that read files in
+-- a text of Lua
 local function calls(text)
   local found, at, line, before, earlier = {}, 1, 1, "", ""
   while at <= #text do
@@ -207,6 +217,10 @@ local function calls(text)
         if name ~= nil then
           found[#found + 1] = { call = token, name = name or start, computed = name == false, line = line, optional = optional }
         end
+      elseif before == "." or before == ":" then
+        local call = reading(earlier, before, token, text:sub(stop + 1, stop + 200))
+        local name = call and argument(text, stop + 1)
+        if name then found[#found + 1] = { call = call, name = name, line = line, reads = true } end
       end
       if not token:find("%s") then before, earlier = token, before end
     end
@@ -238,8 +252,10 @@ function add_called(program, set, modules, path)
   set.scanned[path] = true
   for _, one in ipairs(calls(read(path))) do
     local name = one.name
-    if one.computed then
-      one.shown = shown
+    one.shown = shown
+    if one.reads then
+      set.named[#set.named + 1] = one
+    elseif one.computed then
       set.computed[#set.computed + 1] = one
     elseif one.call ~= "require" then
       add_file(program, set, modules, shown, one)
@@ -285,6 +301,30 @@ local function add_computed(program, set, modules)
   end
 end
 
+-- Report the files that handlers read and that are only on this disk: the program does not find them in another folder.
+local function note_named(program, set)
+  local opened = {} -- while the site loads: reported as well
+  for _, one in ipairs(set.read) do opened[one[1]] = one[2] == "opened" end
+  for _, one in ipairs(set.named) do
+    local own = program.is_absolute(one.name) and one.name or set.root:gsub("/$", "") .. "/" .. one.name
+    local kind = program.kind(own)
+    local name = (kind == "file" or kind == "folder") and below(set.root, absolute(program, own))
+    local inside = name and set.entries[name] ~= nil or leaves_out(set, one.name, name or one.name)
+    for entry in pairs(set.entries) do inside = inside or kind == "folder" and name and below(name, entry) ~= nil end
+    if one.call:find("^io%.") then
+      inside = not name or opened[one.name] or leaves_out(set, one.name, name)
+    end
+    if inside or not name then -- found, or written
+    elseif one.call:find("^io%.") then
+      note("%s:%d: %s opens %s, on the disk only: use ls.file.read, or put it beside the program", one.shown, one.line, one.call, one.name)
+    else
+      set.named[one.name] = true
+      note("%s:%d: %s reads %s, which is not inside: name it on the command line, put it beside the program, or leave it out with "
+        .. "--without %s", one.shown, one.line, one.call, one.name, one.name)
+    end
+  end
+end
+
 -- A module outside of the folder of the site gets the name at which `require` finds it.
 function add_module(program, set, modules, name, file)
   local path = absolute(program, file)
@@ -322,7 +362,7 @@ local function add_loaded(program, set, modules, lines)
       if not inside then fail("the site loads %s, which is outside of its folder, %s", path, set.root) end
       add(set, inside, file)
       add_called(program, set, modules, file)
-    elseif kind == "library" then
+    elseif kind == "library" and not built_in[name] then
       note("the module %s is a library in C, %s: it is not inside", name, path)
     elseif kind == "static" or kind == "views" then
       add_site_folder(program, set, kind == "static" and "app:static" or "ls.templates", path,
@@ -460,7 +500,7 @@ local function take_without(program, set, names)
 end
 
 local function make(program, values, words, arguments)
-  local set = { entries = {}, without = {}, read = {}, private = {}, fences = {}, scanned = {}, computed = {} }
+  local set = { entries = {}, without = {}, read = {}, private = {}, fences = {}, scanned = {}, computed = {}, named = {} }
   check_site(program, words[1])
   set.output = check_output(program, values.output)
   local lines, why = program.pack.load(words[1], arguments)
@@ -473,6 +513,7 @@ local function make(program, values, words, arguments)
   add_loaded(program, set, modules, lines)
   for n = 2, #words do add_word(program, set, words[n]) end
   add_computed(program, set, modules)
+  note_named(program, set)
   for _, one in pairs(set.without) do
     if not one.used then fail("--without %s: no file, folder or module that would be inside has this name", one.name) end
   end
@@ -482,7 +523,7 @@ local function make(program, values, words, arguments)
     local name = program.kind(own) == "file" and below(set.root, absolute(program, own))
     if name and opened then
       note("the site opens %s by io.open, which reads the disk only: use ls.file.read, or put it beside the program", path)
-    elseif name and not set.entries[name] then
+    elseif name and not set.entries[name] and not set.named[path] then
       note("the site reads %s while it loads; it is not inside: name it on the command line, or put it beside the program", path)
     end
   end
