@@ -300,6 +300,22 @@ class Suggestions(unittest.TestCase):
             self.assertEqual(status, 2, given)
             self.assertEqual(re.findall(r"did you mean (\S+)\?", err), [right] if right else [], given)
 
+    def test_an_option_among_the_arguments_of_the_site_is_noted(self):
+        """Unless a -- before it or before the site says that the site has an option of that name."""
+        with scratch() as folder:
+            write_text(folder + "/site.lua", "print(...)")
+            note = "luaserve: note: --%s is an argument of the site here: options of luaserve come before the site; -- before the site says " \
+                   "that it is meant\n"
+            for given, name in (("site.lua --threads 4", "threads"), ("site.lua x --log-level=warn --pid y", "log-level"),
+                                ("site.lua --check", "check"), ("site.lua --name n --json --version -e x --help --threadsx", None),
+                                ("-- site.lua --threads 4", None), ("site.lua -- --threads 4", None), ("--threads 2 site.lua", None)):
+                got = run(*given.split(), cwd=folder)
+                self.assertEqual((got[1].split(), got[2].partition("luaserve: site.lua")[0]),
+                                 (given.partition("site.lua")[2].split(), note % name if name else ""), got)
+            self.assertEqual(run("-e", "print(...)", "--threads", "4")[2].split("\n")[0],
+                             "luaserve: note: --threads is an argument of the site here: options of luaserve come before the code")
+            self.assertIn("luaserve dev: note: --threads is", run("dev", "none.lua", "--threads", "1")[2])
+
     def test_commands(self):
         for given, right in (("strss", "stress"), ("stres", "stress"), ("instal", "install"), ("site", None),
                              ("./stres", None), ("stress.lua", None)):

@@ -180,6 +180,23 @@ local function licenses(program)
   return 0
 end
 
+-- Note an argument of the site that is spelled as an option of the server with a value. "--" before it or the site: it is meant.
+local function note_late(line, spec, values, arguments, at)
+  if arguments[at - 1] == "--" then return end
+  for i = at, #arguments do
+    local name = arguments[i]:match "^%-%-([%w-]*)"
+    if name == "" then return end
+    for option in command.each(spec) do
+      if name and command.long_name(option) == name and (command.value_name(option) or name == "check") then
+        io.stderr:write(command.program_name(spec), ": note: --", name, " is an argument of the site here: options of luaserve come before the ",
+          values.e and "code" or line == "packed" and "arguments; -- before the arguments" or "site; -- before the site",
+          values.e and "" or " says that it is meant", "\n")
+        return
+      end
+    end
+  end
+end
+
 -- read(program, line, arguments) -> values, at: the options by their keys, and the place of the word after them; or the
 -- exit status: help, or what is wrong with the line, is printed.
 function server.read(program, line, arguments)
@@ -190,6 +207,7 @@ function server.read(program, line, arguments)
   if values.licenses then return licenses(program) end
   local wrong = not values.version and wrong_word(line, spec, values, arguments[at])
   if wrong then return command.fail(spec, wrong) end
+  note_late(line, spec, values, arguments, at)
   return values, at
 end
 

@@ -65,7 +65,7 @@ function server.start(site, given, ...)
   end
   option("--log-level", server.log_level)
   option("--threads", given.threads)
-  command[#command + 1] = file
+  command[#command + 1], command[#command + 2] = "--", file
   for _, one in ipairs(given.args or {}) do command[#command + 1] = tostring(one) end
 
   local process, why = child.start(command)
