@@ -15,7 +15,7 @@
 
 #include "cli/repl.h"
 
-enum { HISTORY_LINES_MAX = 1000, INDENT = 2 };
+enum { HISTORY_LINES_MAX = 1000 };
 
 #define LIBEDIT(X)  \
     X(el_end)       \

@@ -10,8 +10,7 @@
 #include "sched/workers_internal.h"
 
 enum {
-    SCAN_SHORT_MS = LS_STALL_MS / 2, /* a short and a long interval add up to LS_STALL_MS */
-    SCAN_LONG_MS = LS_STALL_MS - SCAN_SHORT_MS,
+    SCAN_SHORT_MS = LS_STALL_MS / 2,     /* with the longer interval after it LS_STALL_MS */
     SCANS_PER_TICK = 1000 / LS_STALL_MS, /* half a second */
     TICK_MS = 500,
     LOW_CPU_MS = 20,        /* processor time of a packet, then its thread gets the lower priority */

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/io/log_stderr.h"
 #include "base/io/output.h"
 

@@ -5,7 +5,6 @@
  * that they would hold much more memory than they have. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/crypto/random.h"
 #include "codec/base64.h"
 #include "http/http2/h2_conn_internal.h"

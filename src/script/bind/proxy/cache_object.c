@@ -21,7 +21,6 @@
 #include "script/bind/http/response_coding.h"
 #include "script/bind/option.h"
 #include "script/bind/proxy/proxy_object.h"
-#include "script/core/lua/udata.h"
 #include "script/core/runtime.h"
 #include "script/core/wait.h"
 
