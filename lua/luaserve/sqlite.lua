@@ -20,12 +20,6 @@ local sqlite_options = {
 }
 sqlite.calls = { ["ls.sqlite"] = { sqlite_options } } -- SqliteOptions
 
-local function run(self, kind, call, how, sql, ...)
-  check_call(self, sql, call, kind)
-  if kind == "transaction" then database.check_open(self) end
-  return sure(self, call, sql, core_run(self.handle, how, sql, ...))
-end
-
 -- db is a Database: an SQLite database that all Lua states share. Its methods wait.
 local methods = {}
 
@@ -35,15 +29,24 @@ local methods = {}
 -- result is a SqliteResult: what db:exec returns.
 -- result.changes: integer - number of rows that were inserted, updated or deleted
 -- result.last_id: integer|nil - rowid of the last row that the statement has inserted; nil: it has inserted none
-function methods.exec(self, ...) return run(self, "database", "db:exec", EXEC, ...) end
+function methods.exec(self, sql, ...)
+  check_call(self, sql, "db:exec", "database")
+  return sure(self, "db:exec", sql, core_run(self.handle, EXEC, sql, ...))
+end
 
 -- db:query(sql, ...: any) -> rows: table[]
 -- Runs a statement, and returns all rows of its result: tables by the names of the columns, without those that are NULL.
-function methods.query(self, ...) return run(self, "database", "db:query", QUERY, ...) end
+function methods.query(self, sql, ...)
+  check_call(self, sql, "db:query", "database")
+  return sure(self, "db:query", sql, core_run(self.handle, QUERY, sql, ...))
+end
 
 -- db:one(sql, ...: any) -> row: table?
 -- Runs a statement, and returns the first row of its result; nil without one.
-function methods.one(self, ...) return run(self, "database", "db:one", ONE, ...) end
+function methods.one(self, sql, ...)
+  check_call(self, sql, "db:one", "database")
+  return sure(self, "db:one", sql, core_run(self.handle, ONE, sql, ...))
+end
 
 -- db:rows(sql, ...: any) -> iterator: fun(): table?
 -- Iterates over the rows of a result, of which some are in memory at a time.
@@ -67,11 +70,16 @@ end
 
 -- The runs of database_rows.lua, by what they return: changes, rows, a row.
 local function runs_of(kind)
-  return {
-    function(self, call, ...) return run(self, kind, call, EXEC, ...).changes end,
-    function(self, call, ...) return run(self, kind, call, QUERY, ...) end,
-    function(self, call, ...) return run(self, kind, call, ONE, ...) end,
-  }
+  local function runs(how, field)
+    return function(self, call, sql, ...)
+      check_call(self, sql, call, kind)
+      if kind == "transaction" then database.check_open(self) end
+      local result = sure(self, call, sql, core_run(self.handle, how, sql, ...))
+      if field then return result[field] end
+      return result
+    end
+  end
+  return { runs(EXEC, "changes"), runs(QUERY), runs(ONE) }
 end
 local of_db, of_tx = runs_of "database", runs_of "transaction"
 
@@ -91,17 +99,23 @@ function methods.delete(self, ...) return database.rows(self, "delete", of_db, "
 -- tx is a Transaction: the statements of a transaction; the argument of the function of db:transaction.
 local tx_methods = {}
 
+local function run_in(tx, call, how, sql, ...)
+  check_call(tx, sql, call, "transaction")
+  database.check_open(tx)
+  return sure(tx, call, sql, core_run(tx.handle, how, sql, ...))
+end
+
 -- tx:exec(sql, ...: any) -> result: SqliteResult
 -- As db:exec.
-function tx_methods.exec(self, ...) return run(self, "transaction", "tx:exec", EXEC, ...) end
+function tx_methods.exec(self, sql, ...) return run_in(self, "tx:exec", EXEC, sql, ...) end
 
 -- tx:query(sql, ...: any) -> rows: table[]
 -- As db:query.
-function tx_methods.query(self, ...) return run(self, "transaction", "tx:query", QUERY, ...) end
+function tx_methods.query(self, sql, ...) return run_in(self, "tx:query", QUERY, sql, ...) end
 
 -- tx:one(sql, ...: any) -> row: table?
 -- As db:one.
-function tx_methods.one(self, ...) return run(self, "transaction", "tx:one", ONE, ...) end
+function tx_methods.one(self, sql, ...) return run_in(self, "tx:one", ONE, sql, ...) end
 
 -- tx:insert(name, row: table<string, any> [, options: RowOptions]) -> row: table
 -- As db:insert.
@@ -146,15 +160,15 @@ function methods.migrate(self, list, ...)
   local before = sure(self, call, version, core_run(self.handle, ONE, version)).user_version
   if before == #list and #hashes == #list then return true end
   return database.transaction(function(tx)
-    local from = run(tx, "transaction", call, ONE, version).user_version -- another state may have been first
+    local from = run_in(tx, call, ONE, version).user_version -- another state may have been first
     database.check_version(self, call, from, #list)
     for i = from + 1, #list do
       sure(tx, call .. ": migration " .. i, list[i], core.sqlite_script(tx.handle, list[i]))
     end
-    if from < #list then run(tx, "transaction", call, EXEC, version .. " = " .. #list) end
-    run(tx, "transaction", call, EXEC, database.make_hashes)
+    if from < #list then run_in(tx, call, EXEC, version .. " = " .. #list) end
+    run_in(tx, call, EXEC, database.make_hashes)
     for i, sql in ipairs(list) do
-      run(tx, "transaction", call, EXEC, "insert or ignore into luaserve_migration values(?, ?)", i, database.hash_of(sql))
+      run_in(tx, call, EXEC, "insert or ignore into luaserve_migration values(?, ?)", i, database.hash_of(sql))
     end
   end, commit, begin(self, call))
 end
