@@ -339,7 +339,6 @@ local function add_loaded(program, set, modules, lines)
   local list, views = {}, {}
   for kind, path, name in lines:gmatch("(%l+)\t([^\t\n]*)\t([^\n]*)\n") do
     if windows then path = path:gsub("\\", "/") end
-    if built_in[name] then goto continue end -- the system may have one as well
     if kind == "module" or kind == "library" then modules[name] = true end
     if kind == "views" then views[#views + 1] = path .. "/" end
     if kind == "private" then
@@ -347,7 +346,6 @@ local function add_loaded(program, set, modules, lines)
     else
       list[#list + 1] = { kind, path, name }
     end
-    ::continue::
   end
   table.sort(list, function(a, b) return a[1] .. "\t" .. a[2] < b[1] .. "\t" .. b[2] end)
   for _, one in ipairs(list) do
