@@ -25,11 +25,6 @@ end
 local digests = { md5 = 0, sha1 = 1, sha256 = 2, sha384 = 3, sha512 = 4 } -- enum ls_digest
 local encodings = { hex = 1, base64 = 2, base64url = 3 }
 
-local function check_string(call, value, what)
-  if type(value) == "string" then return value end
-  usage.error("ls.crypto.%s: %s must be a string; got %s", call, what, usage.quote(value))
-end
-
 -- Strings and numbers are data, and buffers, which the core reads where they are.
 local function check_data(call, value)
   if type(value) == "string" or type(value) == "number" or core.is_buffer(value) then return value end
@@ -69,7 +64,7 @@ end
 function crypto.hmac(algorithm, key, data, encoding, ...)
   need("hmac")
   local digest = check_digest("hmac", algorithm)
-  check_string("hmac", key, "key")
+  usage.check(key, "string", "ls.crypto.hmac: key must be a string")
   check_data("hmac", data)
   usage.no_more("ls.crypto.hmac(algorithm, key, data, encoding)", encoding, ...)
   return core.crypto_hash(digest, data, key, check_encoding("hmac", encoding))
@@ -80,7 +75,7 @@ end
 function crypto.hasher(algorithm, key, ...)
   need("hasher")
   local digest = check_digest("hasher", algorithm)
-  if key ~= nil then check_string("hasher", key, "key") end
+  usage.check(key, "string?", "ls.crypto.hasher: key must be a string")
   usage.no_more("ls.crypto.hasher(algorithm, key)", key, ...)
   return core.crypto_hasher(digest, key)
 end
@@ -127,8 +122,8 @@ for name, code in pairs(require "luaserve.text_code") do crypto[name] = code end
 -- Of several secrets the first one seals. The result has the characters of base64url.
 function crypto.seal(secret, text, context, ...)
   need("seal")
-  check_string("seal", text, "text")
-  if context ~= nil then check_string("seal", context, "context") end
+  usage.check(text, "string", "ls.crypto.seal: text must be a string")
+  usage.check(context, "string?", "ls.crypto.seal: context must be a string")
   usage.no_more("ls.crypto.seal(secret, text, context)", context, ...)
   return core.crypto_seal(seal.keys("ls.crypto.seal", secret)[1], text, context or "")
 end
@@ -137,7 +132,7 @@ end
 -- Reads a sealed text. EINVAL: it was changed, or sealed with another secret or context.
 function crypto.open(secret, sealed, context, ...)
   need("open")
-  if context ~= nil then check_string("open", context, "context") end
+  usage.check(context, "string?", "ls.crypto.open: context must be a string")
   usage.no_more("ls.crypto.open(secret, sealed, context)", context, ...)
   local list = seal.keys("ls.crypto.open", secret)
   local text = type(sealed) == "string" and seal.open(list, sealed, context or "")
@@ -173,7 +168,7 @@ local function base64(bytes) return (core.crypto_encode(encodings.base64, bytes)
 -- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty; EBUSY: 50 are being hashed.
 function password.hash(text, ...)
   need("password.hash")
-  check_string("password.hash", text, "password")
+  usage.check(text, "string", "ls.crypto.password.hash: password must be a string")
   usage.no_more("ls.crypto.password.hash(password)", text, ...)
   if text == "" then return nil, "the password is empty", "EINVAL" end
   if #text > password_bytes_max then
@@ -201,10 +196,11 @@ end
 -- takes the same time. `outdated`: the hash has other parameters than a new one. Raises for a text that is no hash. Waits.
 function password.verify(text, hash, ...)
   need("password.verify")
+  usage.check(hash, "string?", "ls.crypto.password.verify: hash must be a string")
   usage.no_more("ls.crypto.password.verify(password, hash)", hash, ...)
   local n, rr, pp, salt, expected = log_n, r, p, rep("\0", 16), nil
   if hash ~= nil then
-    n, rr, pp, salt, expected = parts_of(check_string("password.verify", hash, "hash"))
+    n, rr, pp, salt, expected = parts_of(hash)
     if not n then
       usage.error("ls.crypto.password.verify: the text is not a hash of ls.crypto.password.hash: $scrypt$ln=15,r=8,p=3$...")
     end

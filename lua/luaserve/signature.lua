@@ -125,10 +125,6 @@ local function pem_key_of(call, text)
   return key or usage.error("%s: key must be a PEM text with -----BEGIN; a secret is for ls.crypto.hmac", call)
 end
 
-local function check_string(call, value, what)
-  if type(value) ~= "string" then usage.error("%s: %s must be a string; got %s", call, what, usage.quote(value)) end
-end
-
 local function signed(call, key, data)
   if key.secret then return core.crypto_hash(sha256, data, key.secret) end
   return core.crypto_sign(key.key, data) or usage.error("%s: the key is a public one, which cannot sign", call)
@@ -142,7 +138,7 @@ end
 -- ls.crypto.sign(key: string, data: string) -> signature: string
 -- Signs data with a private key in PEM: RSA (PKCS #1 v1.5 with SHA-256), P-256 (64 bytes) or Ed25519.
 function signature.sign(key, data, ...)
-  check_string("ls.crypto.sign", data, "data")
+  usage.check(data, "string", "ls.crypto.sign: data must be a string")
   usage.no_more("ls.crypto.sign(key, data)", data, ...)
   return signed("ls.crypto.sign", pem_key_of("ls.crypto.sign", key), data)
 end
@@ -150,7 +146,7 @@ end
 -- ls.crypto.verify(key: string, data: string, signature: any) -> right: boolean
 -- Whether this is the signature of the data. `key`: a public or private key in PEM.
 function signature.verify(key, data, given, ...)
-  check_string("ls.crypto.verify", data, "data")
+  usage.check(data, "string", "ls.crypto.verify: data must be a string")
   usage.no_more("ls.crypto.verify(key, data, signature)", given, ...)
   key = pem_key_of("ls.crypto.verify", key)
   return type(given) == "string" and is_signed(key, data, given)
@@ -225,8 +221,8 @@ function signature.verifier(call, key, given, find_keys, bytes_max)
   given = given or {}
   local leeway = options.take(call, given, signature.calls["ls.crypto.jwt.verify"], {}).leeway_ms // 1000
   local issuer, audience = given.issuer, given.audience
-  if issuer ~= nil then check_string(call, issuer, "issuer") end
-  if audience ~= nil then check_string(call, audience, "audience") end
+  usage.check(issuer, "string?", "%s: issuer must be a string", call)
+  usage.check(audience, "string?", "%s: audience must be a string", call)
   local fixed = {}
   bytes_max = bytes_max or token_bytes_max
   for i, text in ipairs(find_keys and {} or type(key) == "table" and key or { key }) do fixed[i] = key_of(call, text) end

@@ -3,16 +3,11 @@
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 
-local pairs, type = pairs, type -- a site may replace the globals
-local no_more = usage.no_more
+local pairs = pairs -- a site may replace the globals
+local check, no_more = usage.check, usage.no_more
 local encodings = { hex = 1, base64 = 2, base64url = 3 }
 
 local text_code = {}
-
-local function check_string(call, value, what)
-  if type(value) == "string" then return value end
-  usage.error("ls.crypto.%s: %s must be a string; got %s", call, what, usage.quote(value))
-end
 
 -- ls.crypto.hex is a TextCode: bytes as text.
 -- ls.crypto.hex: TextCode - two digits for each byte
@@ -26,11 +21,13 @@ for name, encoding in pairs(encodings) do
   text_code[name] = usage.strict("ls.crypto." .. name, {
     encode = function(bytes, ...)
       no_more("ls.crypto." .. name .. ".encode(bytes)", bytes, ...)
-      return core.crypto_encode(encoding, check_string(name .. ".encode", bytes, "bytes"))
+      check(bytes, "string", "ls.crypto.%s.encode: bytes must be a string", name)
+      return core.crypto_encode(encoding, bytes)
     end,
     decode = function(text, ...)
       no_more("ls.crypto." .. name .. ".decode(text)", text, ...)
-      local bytes = core.crypto_decode(encoding, check_string(name .. ".decode", text, "text"))
+      check(text, "string", "ls.crypto.%s.decode: text must be a string", name)
+      local bytes = core.crypto_decode(encoding, text)
       if not bytes then return nil, "the text is not " .. name, "EINVAL" end
       return bytes
     end,
