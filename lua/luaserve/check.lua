@@ -145,9 +145,7 @@ end
 local function read_fields(given, path, level, fail)
   local node = { kind = "object", fields = {}, known = {} }
   for name in pairs(given) do
-    if type(name) ~= "string" then
-      fail(path, "the names of fields are strings; got %s", usage.quote(name))
-    end
+    if type(name) ~= "string" then fail(path, "the names of fields are strings; got %s", usage.quote(name)) end
     node.fields[#node.fields + 1] = name
   end
   sort(node.fields)

@@ -63,9 +63,7 @@ end
 -- From JSON. A number without fraction and exponent is an integer if it is within 64 bits; all other numbers are floats.
 function json.decode(text, extra)
   if extra ~= nil then usage.no_more("ls.json.decode(text)", text, extra) end
-  if type(text) ~= "string" then
-    usage.error("ls.json.decode takes a string; got %s", usage.quote(text))
-  end
+  if type(text) ~= "string" then usage.error("ls.json.decode takes a string; got %s", usage.quote(text)) end
   local ok, value = pcall(cjson_decode, text)
   if ok then return value end
   if value == "not enough memory" then error(value, 0) end
