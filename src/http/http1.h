@@ -5,6 +5,7 @@
 #ifndef LS_HTTP_HTTP1_H
 #define LS_HTTP_HTTP1_H
 
+#include "base/text.h"
 #include "http/http_engine.h"
 #include "net/listener.h"
 #include "net/stream/stream.h"
@@ -29,8 +30,8 @@ void ls_http1_hand_over(ls_http_engine *engine, ls_http1_heir *start, ls_http_en
 
 extern const ls_transport ls_http1_transport; /* of all exchanges of HTTP/1.1 */
 
-/* Queue a 400 that says that the port expects https. For ls_acceptor_service_options. LS_OK or LS_ENOMEM. */
-int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s);
+/* Queue a 400 that says that the port expects https, and record it. LS_OK or LS_ENOMEM. */
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s, ls_http_engine *engine, ls_text received);
 
 /* The address of the listener, which is the local address of its requests unless it is that of all interfaces. Call it
  * before the first connection. */

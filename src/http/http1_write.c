@@ -362,8 +362,10 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
     return LS_OK;
 }
 
-int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s)
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s, ls_http_engine *engine, ls_text received)
 {
+    ls_http1 *http = LS_CONTAINER(engine, ls_http1, engine);
+    const ls_http_handler *handler = atomic_load_explicit(&http->handler, memory_order_acquire);
     static const char text[] = "400 Bad Request: plain HTTP on a port for HTTPS; the URL must begin with https://\n";
     char *const from = ls_stream_room_reserved(ctx, s, HEAD_ROOM + sizeof text);
     if (from == NULL) return LS_ENOMEM;
@@ -376,5 +378,14 @@ int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s)
     to = PUT(to, "\r\nConnection: close\r\n\r\n");
     to = put(to, text, sizeof text - 1);
     ls_stream_commit(s, (size_t)(to - from));
+    ls_counter_add(&ls_http1_thread_of(http, ctx)->refused, 1);
+    if (handler->recorder != NULL) {
+        ls_addr peer;
+        ls_stream_peer(s, &peer);
+        ls_record_refused(
+            ctx, handler,
+            &(ls_record){
+                .line = received, .remote = &peer, .status = 400, .began_ns = ls_clock_ns(), .sent = sizeof text - 1});
+    }
     return LS_OK;
 }

@@ -45,7 +45,7 @@ struct ls_acceptor_service { /* constant, but for the count */
     size_t trusted_count, allow_count, deny_count;
     uint32_t per_ip_max;
     bool proxy_protocol;
-    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
+    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s, void *user, ls_text received);
     size_t user_bytes;
     uint32_t handshakes_max, handshake_ms_max, handshake_ms_min;
 };
@@ -328,12 +328,12 @@ static bool is_plain_http(const handshake *h, const ls_slice *bytes)
     return h->session == NULL && h->service->refuse_plain_http != NULL && bytes->ptr[0] >= 'A' && bytes->ptr[0] <= 'Z';
 }
 
-static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
+static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s, ls_text received)
 {
     handshake *h = ls_stream_user(s);
     h->failed = true;
     log_failure(s, "the client speaks plain HTTP on a port for HTTPS");
-    const int err = h->service->refuse_plain_http(ctx, s);
+    const int err = h->service->refuse_plain_http(ctx, s, h->service->protocol.user, received);
     return err < 0 ? err : send_queued(ctx, s);
 }
 
@@ -354,8 +354,9 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
     handshake *h = ls_stream_user(s);
     int err, status;
     if (is_plain_http(h, &bytes)) {
+        err = refuse_plain_http(ctx, s, (ls_text){bytes.ptr, bytes.len});
         ls_slice_drop(&bytes);
-        return refuse_plain_http(ctx, s);
+        return err;
     }
     if (h->session == NULL && (err = ls_tls_session(h->service->tls, NULL, &h->session)) < 0) {
         ls_slice_drop(&bytes);

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/text.h"
 #include "net/listener.h"
 #include "net/network.h"
 #include "net/stream/stream.h"
@@ -47,10 +48,10 @@ typedef struct ls_acceptor_service_options {
     const ls_network *allow, *deny;
     size_t allow_count, deny_count;
     uint32_t per_ip_max; /* connections of an address, see net/stream/peers.h; 0: no limit */
-    ls_tls *tls; /* NULL: plain; held */
-    /* Queue the response to a client that sends plain HTTP instead of TLS. LS_OK or LS_ENOMEM. NULL: the protocol is
-     * not HTTP, and such bytes are a handshake that fails. */
-    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s);
+    ls_tls *tls;         /* NULL: plain; held */
+    /* Queue the response to a client that sends plain HTTP instead of TLS: its first bytes. `user` is that of the protocol.
+     * LS_OK or LS_ENOMEM. NULL: the protocol is not HTTP, and such bytes are a handshake that fails. */
+    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s, void *user, ls_text received);
     uint32_t handshakes_max;   /* 0: a quarter of the connection limit, at least 64, at most 1024 */
     uint32_t handshake_ms_max; /* for PROXY header and TLS together; 0: 10 s */
     uint32_t handshake_ms_min; /* before it may be closed for a handshake that waits; 0: 1 s */

@@ -163,8 +163,7 @@ static int open_service(stream_endpoint *s, const ls_endpoint_want *want, servic
         made->handler = ls_site_http_handler(want->site, want->index);
         if ((err = find_engine(s, &wanted->http, made->handler, &made->engine)) < 0) goto fail;
         made->engine->services++;
-        protocol = (ls_acceptor_protocol){ls_http_server_start, made->engine->http,
-                                           ls_http1_room(&wanted->http)};
+        protocol = (ls_acceptor_protocol){ls_http_server_start, made->engine->http, ls_http1_room(&wanted->http)};
     }
     const ls_acceptor_service_options options = {.protocol = protocol,
                                                  .proxy_protocol = wanted->proxy_protocol,
@@ -179,7 +178,7 @@ static int open_service(stream_endpoint *s, const ls_endpoint_want *want, servic
                                                  .handshake_ms_max = wanted->handshake_ms_max,
                                                  .handshakes_max = wanted->handshakes_max,
                                                  .refuse_plain_http =
-                                                     wanted->kind == LS_SITE_TCP ? NULL : ls_http1_refuse_plain};
+                                                     wanted->kind == LS_SITE_TCP ? NULL : ls_http_server_refuse_plain};
     if ((err = ls_acceptor_service_open(&options, &made->service)) < 0) goto fail;
     *out = made;
     return LS_OK;

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from harness import Conn, E2E, not_on_windows, read_text, request, write_text
+from harness import Conn, E2E, app_site, not_on_windows, read_text, request, write_text
 
 SITE = """
 local ls = require "luaserve"
@@ -99,6 +99,18 @@ class AccessLog(E2E):
                                     'when = function(req, res, info) return info.bytes == 6 end }')
         self.ask_each(server, [(request("GET", "/items/10"), 200), (request("GET", "/items/1"), 200)])
         self.assertEqual(self.lines(os.path.join(folder, "a.log"), 1), ["/items/1"])
+
+    def test_plain_http_on_a_port_for_https(self):
+        server = self.serve(app_site("""
+            app:get("/refused", function() return tostring(ls.stats().refused) end)
+            ls.listen("127.0.0.1:0", app)""",
+                                     'tls = "self-signed", access_log = { file = "a.log", format = "$request $status $outcome $body_bytes_sent" }'),
+                            listeners=2)
+        with self.connect(1, server=server) as conn:
+            answer = conn.ask("GET", "/a", [("Host", "a")])
+        self.assertEqual(answer.status, 400)
+        self.assertEqual(self.lines(os.path.join(server.dir, "a.log"), 1), ["GET /a HTTP/1.1 400 refused %d" % len(answer.body)])
+        self.assertEqual(server.get("/refused").text, "1")
 
     def test_masked_addresses(self):
         server = self.serve(SITE.replace("local app,", "ls.config{ mask_addresses = true } local app,") % 'access_log = "a.log"')

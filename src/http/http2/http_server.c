@@ -90,6 +90,11 @@ void ls_http_server_start(ls_thread_ctx *ctx, ls_stream *s, void *user)
         ls_http1_start(ctx, s, server->http1);
 }
 
+int ls_http_server_refuse_plain(ls_thread_ctx *ctx, ls_stream *s, void *user, ls_text received)
+{
+    return ls_http1_refuse_plain(ctx, s, of(user)->http1, received);
+}
+
 void ls_http_server_local(ls_http_engine *e, const ls_addr *local)
 {
     const http_server *server = of(e);

@@ -115,8 +115,10 @@ static void log_line(int level, const char *line, size_t len, void *user)
 
 static const char plain_response[] = "HTTP/1.1 400 Bad Request\r\n\r\nplain HTTP";
 
-static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s)
+static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s, void *user, ls_text received)
 {
+    assert_string_equal(user, "d");
+    assert_memory_equal(received.ptr, "GET / HTTP/1.1\n", 15);
     char *room = ls_stream_room_reserved(ctx, s, sizeof plain_response - 1);
     assert_non_null(room);
     memcpy(room, plain_response, sizeof plain_response - 1);
