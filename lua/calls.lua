@@ -54,8 +54,11 @@ local function places_of(pages)
   end
   return function(name)
     if headings[name] then return headings[name] end
-    for _, file in ipairs(files) do
-      if pages[file]:find("%f[%w]" .. name:gsub("%p", "%%%0") .. "%f[^%w_]") then return file end
+    for _, pattern in ipairs { "\n`@%(", "%f[%w]@%f[^%w_]" } do -- the form of a call in front of the first heading
+      pattern = pattern:gsub("@", (name:gsub("%p", "%%%%%0")))
+      for _, file in ipairs(files) do
+        if pages[file]:find(pattern) then return file end
+      end
     end
   end
 end

@@ -96,7 +96,7 @@ local function read_one_of(node, list, path, fail)
   node.one_of, node.choices, node.values = set, concat(shown, ", "), move(list, 1, #list, 1, {})
 end
 
-local run
+local run, fits, limit_fault
 
 -- The schema in the form { is = schema, max = ... }.
 local function read_rule(given, path, level, fail)
@@ -120,6 +120,10 @@ local function read_rule(given, path, level, fail)
     node.pattern = given.pattern
   end
   if given.one_of ~= nil then read_one_of(node, given.one_of, path, fail) end
+  for _, value in ipairs(node.values or {}) do
+    local wrong = not fits(node.kind, value) and "is no " .. node.kind or limit_fault(node, value)
+    if wrong then fail(path, "one_of has the value %s, which %s", usage.quote(value), wrong) end
+  end
   for _, name in ipairs { "message", "description" } do
     if given[name] ~= nil and type(given[name]) ~= "string" then
       fail(path, "%s must be a string; got %s", name, usage.quote(given[name]))
@@ -232,7 +236,7 @@ local function add(state, path, text)
 end
 
 -- What is wrong with the limits of a value of the right kind, or nil.
-local function limit_fault(node, value)
+function limit_fault(node, value)
   local min, max, size, verb = node.min, node.max, value, "be"
   if (min or max) and node.kind == "string" then
     size, verb = utf8_len(value) or #value, "have"
@@ -248,7 +252,7 @@ local function limit_fault(node, value)
   if node.pattern and not find(value, node.pattern) then return "has an invalid form" end
 end
 
-local function fits(kind, value)
+function fits(kind, value)
   if kind == "any" then return true end
   if kind == "integer" then return math_type(value) == "integer" end
   if kind == "number" then return type(value) == "number" and value - value == 0 end -- neither NaN nor infinite
@@ -333,7 +337,10 @@ end
 -- check is a Check: a function that checks values, of ls.check.
 -- check(value: any) -> value: any | nil, errors: table<string, string>
 -- The checked copy of the value, or what is wrong by the path of the field, such as `tags[2]`.
-function metatable.__call(self, value) return run_all(self, value) end
+function metatable.__call(self, value, ...)
+  usage.no_more("check(value)", value, ...)
+  return run_all(self, value)
+end
 
 local function new(call, schema, unknown, convert)
   return setmetatable({ node = read(schema, "", 1, raiser(call)), unknown = unknown, convert = convert }, metatable)

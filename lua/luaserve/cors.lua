@@ -38,9 +38,7 @@ local function allower(origins)
     'cors: origins must be "*", a list such as { "https://app.example" } or a function')
   local set = {}
   for _, origin in ipairs(origins) do
-    usage.refuse(type(origin) ~= "string" or not find(origin, "^%a[%w+.-]*://[^/?#%s,]+$"), origin,
-      'cors: origins must be such as "https://app.example", without a path')
-    set[lower(origin)] = true
+    set[options.origin("cors", origin)] = true
   end
   return function(origin) return set[lower(origin)] end
 end
@@ -53,7 +51,7 @@ local function new(...)
   if allows == true and out.credentials then
     usage.error('cors: credentials = true needs the list of origins: with "*" each site could act for your visitors')
   end
-  local methods = names(given, "methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
+  local methods = names(given, "methods", "GET, HEAD, POST, PUT, PATCH, DELETE"):upper()
   local headers, expose = names(given, "headers"), names(given, "expose")
   local max_age = format("%d", out.max_age_ms // 1000)
 

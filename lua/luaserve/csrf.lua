@@ -94,9 +94,7 @@ local function new(...)
   local origins = {}
   usage.check(given.origins, "table?", 'csrf: origins must be a list such as { "https://app.example" }')
   for _, origin in ipairs(given.origins or {}) do
-    usage.refuse(type(origin) ~= "string" or not host_of(origin), origin,
-      'csrf: origins must be such as "https://app.example", without a path')
-    origins[lower(origin)] = true
+    origins[options.origin("csrf", origin)] = true
   end
   return guard(function(req, _, next)
     local why = not safe[req.method] and refusal(req, origins)

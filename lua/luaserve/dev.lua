@@ -3,6 +3,7 @@
 -- nothing of this module is loaded.
 
 local core = require "luaserve.core"
+local usage = require "luaserve.usage"
 local page = require "luaserve.dev_page"
 local state = require "luaserve.dev_state"
 
@@ -290,7 +291,9 @@ function dev.begin()
     local inner = core[name]
     core[name] = function(...)
       watch(...)
-      return inner(...)
+      local results = table.pack(pcall(inner, ...)) -- it does not wait
+      if not results[1] then usage.error("%s", (tostring(results[2]):gsub("'%?'", "'" .. name:match("%a+") .. "'"))) end
+      return table.unpack(results, 2, results.n)
     end
   end
   core.on("log", log_request)

@@ -1338,6 +1338,11 @@ end
 -- watch_lists(handler, body): a table that becomes JSON.
 local function watch_lists(handler, body)
   local info = getinfo(handler, "S")
+  for i = 1, 255 do -- the function of a route with checks is that of route_schema.lua
+    local name, value = getupvalue(handler, i)
+    if not name or not usage.is_internal(info.source) then break end
+    if name == "fn" and type(value) == "function" then info = getinfo(value, "S") end
+  end
   local place = info.short_src .. ":" .. info.linedefined
   local function look(value, name)
     if type(value) ~= "table" or getmetatable_of(value) then return end

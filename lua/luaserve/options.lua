@@ -623,4 +623,11 @@ function options.config(given, listeners)
   return settings, http
 end
 
+-- origin(fname, value) -> a site as browsers name it in Origin: in small letters, without the default port. Raises.
+function options.origin(fname, value)
+  local origin = type(value) == "string" and value:lower():match("^%a[%w+.-]*://[^/?#@%s,*]+$")
+  usage.refuse(not origin, value, '%s: origins must be such as "https://app.example", without a path or *', fname)
+  return origin:match("^(https://.*):443$") or origin:match("^(http://.*):80$") or origin
+end
+
 return options

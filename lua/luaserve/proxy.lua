@@ -452,6 +452,12 @@ function proxy.new(servers, opts, prefix)
     self.tls = opts.tls == true and {} or opts.tls
   end
   if type(servers) ~= "table" or servers.url ~= nil then servers = { servers } end
+  for name in pairs(servers) do
+    if type(name) ~= "number" then
+      usage.error("%s: the list of servers has the name %s: options of a server stand in its table, { url = ..., weight = 2 }, the "
+        .. "others after the list", fname, usage.quote(name))
+    end
+  end
   if #servers == 0 then usage.error('%s needs a server, such as "http://127.0.0.1:9000"', fname) end
   if health == nil and #servers > 1 then health = {} end
   if health then

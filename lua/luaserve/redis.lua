@@ -605,7 +605,9 @@ local function read_url(text)
   if path then invalid("after the path there may be the number of the database, as in unix:/path?db=1") end
   local scheme, authority, database = text:match("^(rediss?)://([^/?#]*)/?(%d*)$")
   if not scheme or #database > 7 then
-    if not text:find("^rediss?://") then invalid("it begins with " .. usage.quote(text:match("^[%a+]*:?/*"))) end
+    local begins = text:match("^[%a+]*:?/*")
+    if begins == "" then invalid("it has no scheme, as in redis://" .. text) end
+    if not text:find("^rediss?://") then invalid("it begins with " .. usage.quote(begins)) end
     invalid("the path must be the number of the database")
   end
   local login, at = authority:match("^(.*)@(.*)$")

@@ -51,6 +51,9 @@ local function new(...)
     if given[option] ~= nil then value = given[option] end
     usage.refuse(value and (type(value) ~= "string" or value == "" or find(value, "[%c]")), value,
       "secure_headers: %s must be a string, or false", option)
+    local frame = option == "frame_options" and value and value:upper()
+    usage.refuse(frame and frame ~= "DENY" and frame ~= "SAMEORIGIN", value,
+      'secure_headers: frame_options must be "DENY" or "SAMEORIGIN"; content_security_policy can name sites, in frame-ancestors')
     if value then list[#list + 1] = { name, value } end
   end
   local hsts = out.hsts_ms >= 0

@@ -93,8 +93,8 @@ local function read_origins(fname, value, out)
   out.origins = {}
   for i, origin in ipairs(value) do
     if origin == "*" then usage.error('%s: for any origin write origins = "*", not a list with "*"', fname) end
-    usage.refuse(not core.ws_origin(origin), origin,
-      '%s: an origin is a scheme, a host and perhaps a port, without a path: "https://example.org"', fname)
+    usage.refuse(not core.ws_origin(origin) or origin:find("*", 1, true), origin,
+      '%s: an origin is a scheme, a host and perhaps a port, without a path or *: "https://example.org"', fname)
     out.origins[i] = origin
   end
 end

@@ -1164,13 +1164,14 @@ class Races(E2E):
 app:get("/rows/:n", function(req) return { rows = req.params.n == "0" and {} or { 1 }, fine = ls.json.array {} } end)
 app:get("/ids", function() return { [7] = "x" } end)
 app:get("/gap", function() return 200, { rows = { "a", [3] = "c" } } end)
+app:get("/checked", { query = { n = "integer" } }, function(req) return { ids = req.query.n == 0 and {} or { 1 } } end)
 """), program=(LUASERVE, "dev"))
-        for path in ("/rows/0", "/rows/1", "/ids", "/gap"):
+        for path in ("/rows/0", "/rows/1", "/ids", "/gap", "/checked?n=0", "/checked?n=1"):
             self.assertEqual(server.get(path).status, 200)
-        for text in (r"site.lua:4: the field rows is a list in one response and empty in another", "site.lua:5: the result has integers",
+        for text in (r"site.lua:7: the field ids is a list in one", r"site.lua:4: the field rows is a list in one response and empty in another", "site.lua:5: the result has integers",
                      "site.lua:6: the field rows has integers with gaps"):
             server.wait_log(text)
-        self.assertEqual(len(server.warnings()), 3, server.log())
+        self.assertEqual(len(server.warnings()), 4, server.log())
 
     def check_warnings(self, server, site):
         found = {}

@@ -334,8 +334,8 @@ local function routes(to)
   to:get("/own", function(req, res) res:header("X-Frame-Options", nil):header("Referrer-Policy", "no-referrer") return "ok" end)
 end
 open:use(cors { origins = "*", headers = { "X-One", "X-Two" }, max_age = 0 })
-some:use(cors { origins = { "https://app.example", "http://Localhost:3000" }, credentials = true, expose = { "ETag", "X-Id" },
-  methods = { "GET" } })
+some:use(cors { origins = { "https://app.example", "http://Localhost:3000", "https://Port.example:443" }, credentials = true, expose = { "ETag", "X-Id" },
+  methods = { "get" } })
 safe:use(cors { origins = function(origin, req) return origin:find("%.example$") and req.query.no == nil end })
 safe:use(secure_headers { hsts_subdomains = true, content_security_policy = "default-src 'self'", opener_policy = false })
 local moved, other = ls.app(), ls.app()
@@ -372,6 +372,7 @@ class Headers(E2E):
                 ("GET", "/some/", [("Origin", "null")], (200, "Origin", {})), ("GET", "/some/", [("Origin", "https://APP.example")],
                                                                              (200, "Origin", {**shown, "Allow-Origin": "https://APP.example"})),
                 ("GET", "/some/", [("Origin", "http://app.example")], (200, "Origin", {})),
+                ("GET", "/some/", [("Origin", "https://port.example")], (200, "Origin", {**shown, "Allow-Origin": "https://port.example"})),
                 ("GET", "/some/", [("Origin", "https://app.example.org")], (200, "Origin", {})),
                 ("GET", "/some/", [("Origin", "http://localhost:3000")], (200, "Origin", {**shown, "Allow-Origin": "http://localhost:3000"})),
                 ("GET", "/safe/", [app], (200, "Origin", {"Allow-Origin": "https://app.example"})),
@@ -437,6 +438,9 @@ class Headers(E2E):
         for module, options, message in (
                 ("cors", "origins = {}", "origins must be"),
                 ("cors", 'origins = { "app.example" }', "without a path"), ("cors", 'origins = { "null" }', "without a path"),
+                ("cors", 'origins = { "https://*.app.example" }', "without a path or *"),
+                ("csrf", 'origins = { "https://*.app.example" }', "without a path or *"),
+                ("secure_headers", 'frame_options = "NOPE"', 'frame_options must be "DENY" or "SAMEORIGIN"'),
                 ("cors", 'origins = "*", credentials = true', "needs the list of origins"),
                 ("cors", 'origins = "*", methods = { "A B" }', 'invalid name "A B"'), ("cors", 'origins = "*", expose = {}', "expose must be"),
                 ("secure_headers", "https = true", "https must be")):

@@ -879,7 +879,7 @@ class Balance(ProxyCase):
             call, message = case
             self.refuses('local ls = require "luaserve"\nls.app():proxy(%s)' % call, message)
         table(self, [(call, (call, message)) for call, message in [
-            ('"/a"', "app:proxy needs a server"), ('"/a", {}', "app:proxy needs a server"),
+            ('"/a", { "http://a", weight = 5 }', 'the list of servers has the name "weight"'), ('"/a"', "app:proxy needs a server"), ('"/a", {}', "app:proxy needs a server"),
             ('"/a", "ftp://x"', 'invalid URL "ftp://x"'), ('"/a", "http://x/?a"', "has no query"),
             ('"/a", 5', "server.url must be a URL"), ('"/*a", "http://x"', "must not contain"),
             ('"/a", "http://x", { health = { path = "up" } }', "health.path must be"),

@@ -119,6 +119,13 @@ local ok, at = pcall(function() return (io.open("@DIR@/x", "write")) end)
 app:get("/", function() return at end)""")
         self.assertRegex(server.get("/").text, r"^\S*site\.lua:5: bad argument #2 to 'open' \(invalid mode\)$")
 
+    def test_a_timer_without_a_function_names_its_line(self):
+        server = self.dev("""
+local _, message = pcall(ls.every, 5)
+local ok, at = pcall(function() local timer = ls.every(5, nil) return timer end)
+app:get("/", function() return at end)""")
+        self.assertRegex(server.get("/").text, r"^\S*site\.lua:5: bad argument #2 to 'every' \(function expected, got nil\)$")
+
     def test_an_entry_that_is_read_and_then_set(self):
         """Three forms, each with its line; the third one loses what another request writes in the meantime."""
         server = self.dev("""

@@ -146,8 +146,8 @@ end
 -- lua/docs/reference/calls.md is what lua/calls.lua makes of the comments of the sources.
 function tests.the_page_of_all_calls()
   local pages, path = {}, root .. "/lua/docs/reference/calls.md"
-  for name, text in pairs(generator.read(root, paths_of("lua/docs/reference/*.md"))) do
-    pages[name:match("[^/]*$")] = name:find("/calls%.md$") and "" or text
+  for name, text in pairs(generator.read(root, paths_of("lua/docs/reference/*.md lua/docs/cron.md lua/docs/presence.md"))) do
+    pages[name:match("reference/(.*)") or name:gsub("^.*/", "../")] = name:find("/calls%.md$") and "" or text
   end
   local page = assert(loadfile(root .. "/lua/calls.lua"))().page(model, pages)
   if os.getenv("WRITE") then

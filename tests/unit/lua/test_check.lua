@@ -159,6 +159,8 @@ function tests.a_wrong_schema_raises_with_its_path()
     { { a = { is = "string", pattern = "%" } }, 'a: pattern must be a pattern of Lua, such as "^%d+$"; got "%"' },
     { { a = { is = "integer", pattern = "%d" } }, "a: pattern is for strings" },
     { { a = { is = "string", one_of = {} } }, "a: one_of must be a list of values" },
+    { { a = { is = "string", one_of = { "a", 1 } } }, "a: one_of has the value 1, which is no string" },
+    { { a = { is = "integer", one_of = { 1, 9 }, min = 5 } }, "a: one_of has the value 1, which must be at least 5" },
     { { a = { is = "string", one_of = { true } } }, "a: one_of must have strings or numbers; got true" },
     { { a = { is = "string", message = 5 } }, "a: message must be a string; got 5" },
     { { a = { is = "string", optional = "yes" } }, 'a: optional must be true or false; got "yes"' },

@@ -60,9 +60,10 @@ function tests.origin()
 end
 
 function tests.other_origins_that_are_allowed()
-  local given = { origins = { "https://app.example", "http://Other.example:81" } }
+  local given = { origins = { "https://app.example", "http://Other.example:81", "https://port.example:443" } }
   check.equal(ask { options = given, origin = "https://app.example", ["sec-fetch-site"] = "cross-site" }, "passed")
   check.equal(ask { options = given, origin = "http://other.example:81" }, "passed")
+  check.equal(ask { options = given, origin = "https://port.example" }, "passed")
   check.equal(ask { options = given, origin = "http://app.example" }, 403)
   check.equal(ask { options = given, origin = "https://app.example:444" }, 403)
   check.equal(ask { options = given, ["sec-fetch-site"] = "cross-site" }, 403)

@@ -97,7 +97,7 @@ return with_fakes {
       check.equal(sent, expected)
     end
     for url, message in pairs {
-      ["host"] = "invalid URL: it begins with", ["redis://"] = "no host", ["redis://h:0"] = "no valid port",
+      ["host"] = "invalid URL: it begins with", ["127.0.0.1"] = "it has no scheme, as in redis://127.0.0.1", ["redis://"] = "no host", ["redis://h:0"] = "no valid port",
       ["redis://h/12345678901234567890"] = "number of the database", ["unix:/a?db=12345678"] = "invalid URL",
       ["unix:/a?3"] = "unix:/path?db=1", ["unix:/a?db="] = "invalid URL", ["redis://h:65536"] = "no valid port", ["redis://h/x"] = "number of the database",
       ["redis://u:%zz@h"] = "percent-encoded",
