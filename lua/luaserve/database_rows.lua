@@ -49,8 +49,23 @@ end
 
 local fine <const> = { string = true, number = true, boolean = true }
 
+-- The texts of a form, and what they are in a column that is declared boolean; in SQL a text is neither true nor false.
+local truths <const> = { [""] = false, ["false"] = false, f = false, no = false, n = false, off = false, ["0"] = false, [0] = false,
+  ["true"] = true, t = true, yes = true, y = true, on = true, ["1"] = true, [1] = true }
+
+-- boolean_of(made, name, value) -> the value for a column that may be declared boolean.
+local function boolean_of(made, name, value)
+  if not made.booleans or type(value) == "boolean" or value == json.null then return value end
+  if type(made.booleans) == "function" then made.booleans = made.booleans() end
+  if not made.booleans[name:lower()] then return value end
+  local truth = truths[type(value) == "string" and value:lower() or value]
+  usage.refuse(truth == nil, value, "%s: the column %s is declared boolean: give true or false", made.call, name)
+  return truth
+end
+
 -- The text of a parameter for this value of a column.
 local function parameter(made, name, value, list)
+  value = boolean_of(made, name, value)
   if not (fine[type(value)] or value == json.null or core.is_buffer(value) or made.of.arrays and type(value) == "table") then
     usage.error("%s: %s must be a string, a number, a boolean, ls.json.null or a buffer%s; got %s", made.call, name,
       (list and ", or a list of these") or (made.of.arrays and ", or a table" or ""), usage.quote(value))
@@ -146,13 +161,16 @@ local forms <const> = { insert = "(name, row, options)", update = "(name, column
 local counts <const> = { insert = 3, update = 4, delete = 3 }
 
 -- call(self, what, run, kind, ...) -> the results of what = "insert", "update" or "delete" with these arguments.
--- run[1](self, call, sql, ...) -> changes, run[2] -> rows, run[3] -> row. kind: "db", "pg" or "tx".
+-- run[1](self, call, sql, ...) -> changes, run[2] -> rows, run[3] -> row. run.booleans(self, name) -> the set of the columns of
+-- this table that are declared boolean, where the database stores texts in them. kind: "db", "pg" or "tx".
 function rows.call(self, what, run, kind, ...)
   local call = kind .. ":" .. what
   if type(self) ~= "table" or rawget(self, "handle") == nil then
     usage.error("'%s' is a method: call it with a colon, as in %s%s; got %s", call, call, forms[what], usage.quote(self))
   end
   local made, most = { call = call, n = 0, of = rawget(self, "types") and postgres or sqlite }, counts[what]
+  local name = ...
+  made.booleans = run.booleans and function() return run.booleans(self, name) end
   if select("#", ...) > most then usage.no_more(call .. forms[what], select(most, ...)) end
   local sql, returns = make[what](made, ...)
   return run[what == "insert" and 3 or returns and 2 or 1](self, call, sql, unpack(made, 1, made.n))

@@ -68,6 +68,20 @@ function methods.rows(self, sql, ...)
   end, nil, nil, call
 end
 
+local booleans = {} -- by path and name of a table
+
+-- The set of the columns of a table that are declared boolean.
+local function booleans_of(self, name)
+  local key = self.target .. "\0" .. name
+  if booleans[key] then return booleans[key] end
+  local schema, rest = name:match("^([^.]*)%.(.*)$")
+  local sql = "select lower(name) as name, lower(type) in ('boolean', 'bool') as flag from pragma_table_info(?"
+  local found, set = core_run(self.handle, QUERY, sql .. (schema and ", ?)" or ")"), table.unpack({ rest or name, schema })) or {}, {}
+  for _, column in ipairs(found) do set[column.name] = column.flag == 1 or nil end
+  if found[1] then booleans[key] = set end
+  return set
+end
+
 -- The runs of database_rows.lua, by what they return: changes, rows, a row.
 local function runs_of(kind)
   local function runs(how, field)
@@ -79,7 +93,7 @@ local function runs_of(kind)
       return result
     end
   end
-  return { runs(EXEC, "changes"), runs(QUERY), runs(ONE) }
+  return { runs(EXEC, "changes"), runs(QUERY), runs(ONE), booleans = booleans_of }
 end
 local of_db, of_tx = runs_of "database", runs_of "transaction"
 
@@ -152,6 +166,7 @@ end
 -- Brings the database to the version of the list: runs the statements after those that it has run before, in one
 -- transaction. The number of them is in `pragma user_version`.
 function methods.migrate(self, list, ...)
+  booleans = {}
   local call <const>, version <const> = "db:migrate", "pragma user_version"
   check_call(self, "", call, "database")
   database.check_migrations(self, call, list, ...)

@@ -126,6 +126,7 @@ class Sqlite(SiteChunks):
                       {"a": False, "n": 1}, True, False, True, 1])
 
     def test_texts_in_a_column_that_is_declared_boolean(self):
+        mark = self.server.mark()
         self.assertEqual(self.run_lua("""
           memory:exec "create table said(a boolean)"
           local read = {}
@@ -147,10 +148,49 @@ class Sqlite(SiteChunks):
         """), [[False] * 6 + [True] * 6 + [False],
                ["the column a is declared boolean and holds the text", "EINVAL"] * 3
                + ["the column a is declared boolean and holds the blob", "EINVAL"]])
+        self.server.wait_log('warn ls.sqlite: the column a is declared boolean and holds the text "false": it reads as false, and in SQL no text '
+                             "is true; store true or false, as db:insert and db:update do, in: select a from said", mark)
+
+    def test_texts_of_a_form_are_booleans_in_sql_too(self):
+        """What reads as true is true in a condition: insert, update and delete store 1 and 0, and find them."""
+        self.assertEqual(self.run_lua("""
+          memory:exec "create table todo(id integer primary key, Done boolean not null default 0, title text)"
+          local function count(sql) return memory:one("select count(*) as n from todo where " .. sql).n end
+          for _, text in ipairs { "on", "True", "1", "yes", 1 } do memory:insert("todo", { done = text, title = "on" }) end
+          for _, text in ipairs { "", "off", "0", "No", 0, 0.0 } do memory:insert("todo", { done = text, title = "1" }) end
+          memory:transaction(function(tx) tx:insert("main.todo", { done = "y", title = "y" }) end)
+          local counts = { count "done", count "not done", count "typeof(done) = 'integer'", count "typeof(title) = 'text'" }
+          memory:update("todo", { done = "on" }, { done = "off", title = { "1" } })
+          counts[5] = count "done"
+          counts[6] = memory:delete("todo", { done = { "on", ls.json.null } })
+          local refused = {}
+          for i, call in ipairs {
+            function() memory:insert("todo", { done = "checked" }) end, function() memory:insert("todo", { done = 5 }) end,
+            function() memory:update("todo", { done = "maybe" }, { id = 1 }) end, function() memory:delete("todo", { done = "x" }) end,
+            function() memory:transaction(function(tx) tx:insert("todo", { done = "checked" }) end) end,
+          } do refused[i] = select(2, pcall(call)):match "%a+:%a+: the column.*" end
+          local missing = pcall(memory.insert, memory, "todont", { a = "x" })
+          memory:exec "drop table todo"
+          return counts, refused, missing
+        """), [[6, 6, 12, 12, 12, 12],
+               ["%s: the column done is declared boolean: give true or false; got %s" % one for one in
+                (("db:insert", '"checked"'), ("db:insert", "5"), ("db:update", '"maybe"'), ("db:delete", '"x"'), ("tx:insert", '"checked"'))],
+               False])
+
+    def test_a_misspelt_name_of_a_parameter_raises(self):
+        self.assertEqual(self.run_lua("""
+          local sql, messages = "select :note as note, @n as n, :note as again", {}
+          for i, fields in ipairs { { Note = "x", n = 1 }, { note = "x", m = 1, n = 1 }, { note = "x" }, {}, { note = ls.json.null, n = 1, N = 2 } } do
+            local fine, result = pcall(db.one, db, sql, fields)
+            messages[i] = fine and result or tostring(result):match "the parameter.*json.null"
+          end
+          return messages
+        """), [["the parameter :note has no field, and no parameter uses the field Note: one name is misspelt; for NULL write "
+               "note = ls.json.null", {"note": "x", "n": 1, "again": "x"}, {"note": "x", "again": "x"}, {}, {"n": 1}]])
 
     def test_named_parameters_take_the_fields_of_a_table(self):
         self.assertEqual(self.run_lua("""
-          return db:one("select :a as a, @b as b, $c as c, :none as none", { a = 1, b = "x", c = 2.5, more = {}, fn = print, job = coroutine.create(print) })
+          return db:one("select :a as a, @b as b, $c as c", { a = 1, b = "x", c = 2.5, more = {}, fn = print, job = coroutine.create(print) })
         """), [{"a": 1, "b": "x", "c": 2.5}])
 
     def test_rows_are_tables_without_null(self):

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/io/log.h"
 #include "base/text.h"
 
 enum {
@@ -322,30 +323,60 @@ static int bind_value(sqlite3_stmt *stmt, int index, enum ls_db_type type, const
     }
 }
 
-/* The value of the field `name`; LS_DB_NULL if it is absent. */
-static enum ls_db_type field_of(const ls_db_job *job, const char *name, const char **data, size_t *len)
-{
-    const char *at = job->values.data, *key;
-    size_t key_len;
-    for (unsigned n = 0; n < job->value_count; n++) {
-        (void)ls_db_bytes_take(&at, &key, &key_len);
-        const enum ls_db_type type = ls_db_bytes_take(&at, data, len);
-        if (strlen(name) == key_len && memcmp(name, key, key_len) == 0) return type;
-    }
-    return LS_DB_NULL;
-}
-
 static bool misused(ls_db_job *job, const char *message)
 {
     ls_db_job_fail(job, LS_EINVAL, message);
     return false;
 }
 
+/* The value of the field `name`; LS_DB_NULL if it is absent. */
+static enum ls_db_type field_of(const ls_db_job *job, const char *name, const char **data, size_t *len, bool *found)
+{
+    const char *at = job->values.data, *key;
+    size_t key_len;
+    for (unsigned n = 0; n < job->value_count; n++) {
+        (void)ls_db_bytes_take(&at, &key, &key_len);
+        const enum ls_db_type type = ls_db_bytes_take(&at, data, len);
+        *found = strlen(name) == key_len && memcmp(name, key, key_len) == 0;
+        if (*found) return type;
+    }
+    return LS_DB_NULL;
+}
+
+static bool has_parameter(sqlite3_stmt *stmt, int count, const char *key, size_t key_len)
+{
+    for (int n = 1; n <= count; n++) {
+        const char *name = sqlite3_bind_parameter_name(stmt, n) + 1;
+        if (strlen(name) == key_len && memcmp(name, key, key_len) == 0) return true;
+    }
+    return false;
+}
+
+/* `absent`, a parameter without a field, is NULL, unless a field has no parameter: then one of both is misspelt. */
+static bool check_absent(ls_db_job *job, sqlite3_stmt *stmt, int count, const char *absent)
+{
+    const char *at = job->values.data, *key, *data;
+    size_t key_len, len;
+    char text[300];
+    for (unsigned n = 0; n < job->value_count; n++) {
+        (void)ls_db_bytes_take(&at, &key, &key_len);
+        (void)ls_db_bytes_take(&at, &data, &len);
+        if (has_parameter(stmt, count, key, key_len)) continue;
+        (void)snprintf(
+            text, sizeof text,
+            "the parameter %.60s has no field, and no parameter uses the field %.*s: one name is misspelt; for NULL "
+            "write %.60s = ls.json.null",
+            absent, (int)(key_len < 60 ? key_len : 60), key, absent + 1);
+        return misused(job, text);
+    }
+    return true;
+}
+
 /* false: job->error. */
 static bool bind(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt)
 {
     const int count = sqlite3_bind_parameter_count(stmt);
-    const char *at = job->values.data, *data = NULL;
+    const char *at = job->values.data, *data = NULL, *absent = NULL;
     size_t len = 0;
     char text[200];
     if (!job->named && (unsigned)count != job->value_count) {
@@ -355,10 +386,12 @@ static bool bind(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt)
     }
     for (int n = 1; n <= count; n++) {
         const char *name = job->named ? sqlite3_bind_parameter_name(stmt, n) : NULL;
+        bool found = !job->named;
         if (job->named && name == NULL)
             return misused(job, "a table gives values to parameters with names, such as :id, not to ?");
         const enum ls_db_type type =
-            job->named ? field_of(job, name + 1, &data, &len) : ls_db_bytes_take(&at, &data, &len);
+            job->named ? field_of(job, name + 1, &data, &len, &found) : ls_db_bytes_take(&at, &data, &len);
+        if (!found) absent = name;
         if (type == LS_DB_OTHER) {
             (void)snprintf(text, sizeof text,
                            "%.60s%sa value must be nil, a boolean, a number, a string or a buffer; got a %.*s",
@@ -370,7 +403,7 @@ static bool bind(ls_db_conn *conn, ls_db_job *job, sqlite3_stmt *stmt)
             return false;
         }
     }
-    return true;
+    return absent == NULL || check_absent(job, stmt, count, absent);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -411,11 +444,19 @@ static int boolean_of(const char *text, size_t len)
 }
 
 /* The text, or blob, of a column that is declared BOOLEAN: as a string it would be true in Lua. */
-static int add_boolean(ls_db_job *job, sqlite3_stmt *stmt, int column, const char *bytes, size_t len)
+static int add_boolean(ls_db_job *job, ls_db_statement *statement, int column, const char *bytes, size_t len)
 {
+    sqlite3_stmt *stmt = statement->stmt;
     const bool text = sqlite3_column_type(stmt, column) == SQLITE_TEXT;
     const int64_t value = text ? boolean_of(bytes, len) : -1;
     char why[400];
+    if (value >= 0 && !statement->told)
+        ls_log(LS_LOG_WARN,
+               "ls.sqlite: the column %.100s is declared boolean and holds the text \"%s\": it reads as %s, and in "
+               "SQL no "
+               "text is true; store true or false, as db:insert and db:update do, in: %.200s",
+               sqlite3_column_name(stmt, column), bytes, value != 0 ? "true" : "false", statement->sql);
+    statement->told = true;
     if (value >= 0) return ls_db_bytes_put(&job->rows, LS_DB_BOOLEAN, &value, sizeof value) ? SQLITE_OK : SQLITE_NOMEM;
     (void)snprintf(why, sizeof why, "the column %.100s is declared boolean and holds the %s %.*s: store true or false",
                    sqlite3_column_name(stmt, column), text ? "text" : "blob", text ? (int)(len < 60 ? len : 60) : 0,
@@ -425,7 +466,7 @@ static int add_boolean(ls_db_job *job, sqlite3_stmt *stmt, int column, const cha
 }
 
 /* SQLITE_OK, SQLITE_NOMEM, or SQLITE_MISMATCH, with the error of the job. */
-static int add_row(ls_db_job *job, const ls_db_statement *statement)
+static int add_row(ls_db_job *job, ls_db_statement *statement)
 {
     sqlite3_stmt *stmt = statement->stmt;
     bool fine = true;
@@ -450,7 +491,7 @@ static int add_row(ls_db_job *job, const ls_db_statement *statement)
             const size_t len = (size_t)sqlite3_column_bytes(stmt, n);
             fine = bytes != NULL || (!text && len == 0);
             if (fine && declared) {
-                const int result = add_boolean(job, stmt, n, bytes, len);
+                const int result = add_boolean(job, statement, n, bytes, len);
                 if (result != SQLITE_OK) return result;
                 break;
             }

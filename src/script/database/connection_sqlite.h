@@ -13,10 +13,11 @@ typedef struct ls_db_statement {
     char *sql;
     size_t len;
     uint64_t hash, used;
-    bool writes; /* it does not only read: for the writer */
-    bool alone;  /* and not inside a transaction: VACUUM, settings */
-    bool slow;   /* it has exceeded LS_DB_PLACE_NS: the next time it goes to the pool at once */
+    bool writes;       /* it does not only read: for the writer */
+    bool alone;        /* and not inside a transaction: VACUUM, settings */
+    bool slow;         /* it has exceeded LS_DB_PLACE_NS: the next time it goes to the pool at once */
     int prepared;      /* how often, plus one: again when tables were altered */
+    bool told;         /* of a text in such a column, in the log */
     uint64_t booleans; /* columns n that are declared BOOLEAN: the bits n % 64 */
 } ls_db_statement;
 
