@@ -98,6 +98,9 @@ function acts.both(sock) -- one task receives, another sends
 end
 function acts.raise(sock) sock:send("partly") ; error("it went wrong") end
 function acts.addresses(sock) sock:send(sock.remote, " ", sock.local_addr, " ", tostring(sock)) end
+local users = ls.dict("users")
+users:add("ada", { name = "ada" })
+users:add("list", { "x", "y" })
 function acts.misuse(sock)
   local other = { }
   for _, f in ipairs {
@@ -110,6 +113,9 @@ function acts.misuse(sock)
     function() sock:settimeouts(0 / 0) end, function() sock:shutdown("both") end, function() sock:setkeepalive("x") end,
     function() sock:setkeepalive(0) end, function() sock.receive(other, 1) end, function() sock.send(io.stdout, "x") end,
     function() sock.nothing() end, function() local t = {} ; t[1] = t ; sock:send(t) end,
+    function() sock:send({ ok = true }) end, function() sock:send({ "a", name = "b" }) end, function() sock:send({ "a", nil, "c" }) end,
+    function() sock:send({ [0] = "a" }) end, function() sock:send({ "a", { [3] = "b" } }) end, function() sock:send(users:get "ada") end,
+    function() sock:send({}, { {} }, users:get "list") sock:send("\n") error("a list", 0) end,
   } do
     local ok, err = pcall(f)
     sock:send(ok and "no error" or err, "\n")
@@ -222,7 +228,8 @@ class Sock(E2E):
                 "string expected", "unknown option \"inclusiv\"", "limit must be a whole number", "string, number, buffer or table",
                 "string, number, buffer or table", "string, number, buffer or table", "string, number, buffer or table",
                 "0 or more", "number expected", "0 or more", "direction must be \"send\"", "from 1 to 32767", "from 1 to 32767",
-                "method of a sock: call it with a colon", "method of a sock: call it with a colon", "nothing", "nested too deeply"]
+                "method of a sock: call it with a colon", "method of a sock: call it with a colon", "nothing", "nested too deeply",
+                *["bad argument #1 to 'send' (list expected, got a table with other keys; send ls.json.encode(t))"] * 6, "xy", "a list"]
         for text, line in zip(says, lines):
             self.assertIn(text, line)
         self.assertEqual(len(lines), len(says) + 1)

@@ -31,17 +31,22 @@ class Server(Udp):
           local is = { nothing = function() end, ["nil"] = function() return nil end, ["false"] = function() return false end,
             empty = function() return "" end, number = function() return 12 end, buffer = function() return prepared end,
             parts = function() return parts end, table = function() return {} end, ["true"] = function() return true end,
+            two = function() return "a", "b" end, late = function() ls.sleep(0.001) return "a", parts end,
+            late_table = function() ls.sleep(0.001) return { 1 } end, count = function() return ("xy"):gsub("y", "z") end,
+            failed = function() return nil, "not there" end,
             raise = function() error("on purpose") end, longer = function() return ("z"):rep(1000):rep(60) end }
           ls.udp({ port = 0, host = "127.0.0.1" }, function(data) return is[data](data) end)""")
         client = self.client(port)
-        for silent in (b"nothing", b"nil", b"false", b"table", b"true", b"raise"):
+        for silent in (b"nothing", b"nil", b"false", b"table", b"true", b"raise", b"two", b"late", b"late_table", b"failed"):
             client.send(silent)
-        for asked, answer in ((b"empty", b""), (b"number", b"12"), (b"buffer", b"prepared"),
+        for asked, answer in ((b"empty", b""), (b"number", b"12"), (b"count", b"xz"), (b"buffer", b"prepared"),
                               (b"parts", b"a" * 5000 + b"b" * 5000), (b"longer", b"z" * 60000)):
             self.assertEqual(client.ask(asked), answer)
         server.wait_log("in a UDP handler:.*on purpose")
-        server.wait_log("in a UDP handler: a UDP handler must return a string, a buffer or nothing; got a table")
-        server.wait_log("got a boolean")
+        wrong = r"in a UDP handler: \S*site\.lua:\d+: a UDP handler must return one string or buffer, the reply, or nothing; got "
+        server.wait_log(wrong + "a table", count=2)
+        server.wait_log(wrong + "a boolean")
+        server.wait_log(wrong + "two of them, which .. joins", count=2)
 
     def test_one_state_handles_the_datagrams_in_the_order_in_which_they_were_received(self):
         # The timer makes batches wait for the state; with one datagram in each, every pair of them may change places.

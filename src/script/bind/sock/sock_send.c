@@ -15,10 +15,13 @@ enum {
     FLUSH_BYTES = 32768, /* queued bytes that are sent at once */
 };
 
+static const char other_keys[] = "list expected, got a table with other keys; send ls.json.encode(t)";
+
 /* Raise for a value that cannot be sent, before anything is queued. Returns the number of long strings in it. */
 static unsigned check_value(lua_State *L, int index, int arg, int depth)
 {
     unsigned strings = 0;
+    lua_Integer len, count;
     switch (lua_type(L, index)) {
     case LUA_TSTRING: return lua_rawlen(L, index) >= LS_STRING_SHARED_MIN;
     case LUA_TNUMBER: return 0;
@@ -26,11 +29,13 @@ static unsigned check_value(lua_State *L, int index, int arg, int depth)
         if (depth == NESTED_MAX) luaL_argerror(L, arg, "tables are nested too deeply");
         luaL_checkstack(L, 4, "tables are nested too deeply");
         ls_copy_open(L, index);
-        for (lua_Integer n = 1, count = (lua_Integer)lua_rawlen(L, index); n <= count; n++) {
-            lua_rawgeti(L, index, n);
+        len = count = (lua_Integer)lua_rawlen(L, index);
+        for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1), count--) {
+            const lua_Integer key = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
+            if (key < 1 || key > len) luaL_argerror(L, arg, other_keys);
             strings += check_value(L, lua_gettop(L), arg, depth + 1);
-            lua_pop(L, 1);
         }
+        if (count != 0) luaL_argerror(L, arg, other_keys);
         return strings;
     default:
         if (ls_buffer_test(L, index) == NULL) luaL_typeerror(L, arg, "string, number, buffer or table of them");

@@ -283,8 +283,19 @@ static bool is_reply(lua_State *L, int index)
     return lua_toboolean(L, index); /* nil and false: no reply */
 }
 
-/* Add the handler's result at `index` to the replies of the batch, as the reply to the datagram `at`. nil and false
- * add nothing. Raises for an invalid reply. */
+/* Raise for results of a handler, from `index` on, that are no reply. A number after it, as of gsub, is in order. */
+static void check_results(lua_State *L, const ls_site_udp_entry *entry, int index)
+{
+    const char *got = luaL_typename(L, index);
+    if (!is_reply(L, index)) return;
+    const bool fine = lua_isstring(L, index) || ls_buffer_test(L, index) != NULL;
+    if (fine && lua_type(L, index + 1) != LUA_TSTRING && ls_buffer_test(L, index + 1) == NULL) return;
+    luaL_error(L, "%s: a UDP handler must return one string or buffer, the reply, or nothing; got %s%s", entry->udp.where,
+               fine ? "" : "a ", fine ? "two of them, which .. joins" : got);
+}
+
+/* Add the handler's result at `index`, which was checked, to the replies of the batch, as the reply to the datagram `at`.
+ * nil and false add nothing. Raises for one that is too long. */
 static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
 {
     ls_datagrams *batch = run->batch;
@@ -300,11 +311,6 @@ static void reply_add(lua_State *L, udp_run *run, unsigned at, int index)
     } else {
         ls_slice slice = {NULL, NULL, 0};
         const ls_buffer *buffer = ls_buffer_test(L, index);
-        if (text == NULL && buffer == NULL) {
-            luaL_error(L, "a UDP handler must return a string, a buffer or nothing; got a %s",
-                       luaL_typename(L, index));
-            return;
-        }
         if (buffer != NULL) len = buffer->len;
         if (len > LS_UDP_PAYLOAD_MAX) {
             (void)raise_too_long(L, len);
@@ -337,6 +343,7 @@ static int udp_late_reply(lua_State *L, int status, lua_KContext context)
 {
     const udp_peer *peer = lua_touserdata(L, RUN_PEER);
     ls_task_log_failure(L, RUN_REPLY, "a function of ls.udp");
+    check_results(L, (const ls_site_udp_entry *)context, RUN_REPLY); /* NOLINT(performance-no-int-to-ptr) */
     lua_settop(L, RUN_REPLY);
     if (!is_reply(L, RUN_REPLY)) return 0;
     const size_t len = ls_udp_check_data(L, RUN_REPLY);
@@ -379,8 +386,9 @@ static int udp_main(lua_State *L) /* stack: the run, as light userdata */
         lua_pushlstring(L, datagram->slice.ptr, datagram->slice.len);
         lua_pushvalue(L, RUN_PEER);
         if (datagram->truncated) push_truncated(L, run->entry);
-        lua_callk(L, datagram->truncated ? 3 : 2, LUA_MULTRET, 0, udp_late_reply);
+        lua_callk(L, datagram->truncated ? 3 : 2, 3, (lua_KContext)run->entry, udp_late_reply);
         ls_task_log_failure(L, RUN_REPLY, "a function of ls.udp");
+        check_results(L, run->entry, RUN_REPLY);
         lua_settop(L, RUN_REPLY);
         reply_add(L, run, at, RUN_REPLY);
         lua_settop(L, RUN_PEER);
