@@ -34,6 +34,21 @@ local function fault(value, path, above)
   above[t] = nil
 end
 
+-- changed(value, path) -> what JSON would change in a value that it can encode: keys that are neither all strings nor 1 to n | nil
+function json_fault.changed(value, path)
+  local t, strings, others, wrong = content(value), 0, 0, nil
+  if type(t) ~= "table" then return nil end
+  for key in next, t do
+    if type(key) == "string" then strings = strings + 1 else others = others + 1 end
+  end
+  for key, inner in next, t do
+    local is_index = strings == 0 and math_type(key) == "integer" and key >= 1 and key <= others
+    if type(key) ~= "string" and not is_index then return format("%s has the key %s", path, tostring(key)) end
+    wrong = wrong or json_fault.changed(inner, path .. (type(key) == "string" and "." .. key or "[" .. key .. "]"))
+  end
+  return wrong
+end
+
 -- explain(value) -> why the core cannot encode it, with the path.
 function json_fault.explain(value)
   local ok, why = pcall(fault, value, "value", {})

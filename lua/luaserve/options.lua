@@ -201,10 +201,11 @@ function options.merged(list)
   return all
 end
 
--- Options that had another name: "call name" -> what to write now.
-local renamed = {
-  ["ls.listen app"] = "handler = app",
-  ["ls.tcp serve"] = "handler = fn",
+local of_push, of_queue, zone = "; it is an option of queue:push", "; it is an option of ls.queue", "; the name is zone"
+local hints = { -- by call and unknown option: what to write
+  ["ls.listen app"] = "; its new name: handler = app", ["ls.tcp serve"] = "; its new name: handler = fn", ["ls.cron tz"] = zone,
+  ["ls.dict ttl"] = "; it is an argument of dict:set(key, value, ttl)", ["ls.queue workers"] = "; it is an option of queue:run",
+  ["ls.queue delay"] = of_push, ["ls.queue id"] = of_push, ["queue:push timeout"] = of_queue, ["queue:push retries"] = of_queue,
 }
 
 local of_tls = { cert = true, key = true, key_password = true, client_ca = true }
@@ -214,9 +215,7 @@ local of_tls = { cert = true, key = true, key_password = true, client_ca = true 
 function options.check_names(fname, given, known, listed)
   for name in pairs(given) do
     if not known[name] then
-      local now = renamed[fname .. " " .. tostring(name)]
-      if now then usage.error("%s: the option %s has a new name: %s", fname, name, now) end
-      local hint = usage.suggest(name, known)
+      local hint = hints[fname .. " " .. tostring(name)] or usage.suggest(name, known)
       if of_tls[name] and (known.tls or fname == "ls.listen" or fname == "ls.connect") then
         hint = '; it belongs into tls = { cert = "cert.pem", key = "key.pem" }'
       end

@@ -304,6 +304,8 @@ function methods:push(data, given, ...)
   if data == nil then usage.error("%s: the data of the job are missing", call) end
   local ok, text = pcall(json.encode, data)
   if not ok then usage.error("%s: %s", call, text:match("ls%.json%.encode: (.*)") or text) end
+  local changed = require("luaserve.json_fault").changed(data, "value")
+  if changed then usage.error("%s: %s, and JSON has only lists with the keys 1 to n and tables with strings as keys", call, changed) end
   if tx and self.store.db and tx.target ~= self.store.db.target then
     usage.error("%s: tx is a transaction of %s, and the queue is in %s", call, tostring(tx.target), self.store.db.target)
   end
@@ -399,11 +401,20 @@ local function check_id(self, name, id, ...)
   usage.refuse(type(id) ~= "string" and math.type(id) ~= "integer", id, "queue:%s: id must be that of queue:push", name)
 end
 
+-- In dev mode: warns of text, as of a path, for the number of a job.
+local function missed(self, call, id)
+  local number = core.dev and type(id) == "string" and id:find("^%d+$") and math.tointeger(tonumber(id))
+  if not number or not self.store:get(self.name, number) then return end
+  require("luaserve.dev_state").warn_here(call .. " finds no job with this text as its id, and one with this number: an id is what "
+    .. "queue:push has returned, so write math.tointeger(id)")
+end
+
 -- queue:get(id: integer|string) -> entry | nil
 -- A job by its id, also while it runs; nil when it is done and not kept.
 function methods:get(id, ...)
   check_id(self, "get", id, ...)
   local row = self.store:get(self.name, id)
+  if not row then missed(self, "queue:get", id) end
   return row and shown(row)
 end
 
@@ -412,6 +423,7 @@ end
 function methods:retry(id, ...)
   check_id(self, "retry", id, ...)
   local done = self.store:revive(self.name, id)
+  if not done then missed(self, "queue:retry", id) end
   if in_test() then run_now(self) elseif done then wake(self) end
   return done
 end
@@ -420,7 +432,9 @@ end
 -- Removes a job that does not run. Returns whether there was one.
 function methods:remove(id, ...)
   check_id(self, "remove", id, ...)
-  return self.store:remove(self.name, id)
+  local done = self.store:remove(self.name, id)
+  if not done then missed(self, "queue:remove", id) end
+  return done
 end
 
 local meta = { __index = usage.strict("a queue", methods), __name = "a queue", __metatable = false }

@@ -173,7 +173,7 @@ return type(sum) == 'number' and redis.call('GET', key) or sum]]
 
 local function number(call, what, value, default)
   if value == nil then return format("%d", default) end
-  if type(value) ~= "number" then usage.error("%s: %s must be a number; got %s", call, what, usage.quote(value)) end
+  if type(value) ~= "number" or value - value ~= 0 then usage.error("%s: %s must be a finite number; got %s", call, what, usage.quote(value)) end
   return encode(call, value)
 end
 

@@ -212,6 +212,8 @@ class Dict(E2E):
             *(("d:%s('k', nil)" % how, "bad argument #2 to '%s' (the value is nil; dict:delete(key) removes" % how)
               for how in ("set", "add", "replace")),
             ("d:incr('k', 'x')", "bad argument #2 to 'incr' (number expected, got string)"),
+            ("d:incr('k', 0 / 0)", "bad argument #2 to 'incr' (finite number expected, got inf or NaN, for which JSON has no form)"),
+            ("d:incr('k', 1, tonumber '-1e999')", "bad argument #3 to 'incr' (finite number expected"),
             ("d.get('k')", "'get' is a method of a dict: call it with a colon, such as object:get(...); got string for the object"),
             ("d:keys(5)", "dict:keys: pattern must be a string; got 5"),
             ("d:keys('x', 1.5)", "dict:keys: max must be a whole number; got 1.5"),

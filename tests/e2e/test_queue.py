@@ -231,6 +231,16 @@ class Queue(Chunks):
     def test_kills_in_redis(self):
         self.killed("redis = 'redis://127.0.0.1:%d'" % self.redis().port)
 
+    def test_data_that_would_come_back_with_other_keys(self):
+        server = self.serve(site())
+        for data, at in (("{ items = { [7] = 3, [900] = 1 } }", "value.items has the key [79]0?0?"), ("{ 1, a = 2 }", "value has the key 1"),
+                         ("{ a = { { [1.5] = 1 } } }", r"value.a\[1\] has the key 1.5"), ("{ [0] = 1 }", "value has the key 0"), ("{ nil, 2 }", "value has the key 2")):
+            said = self.ask(server, "return select(2, pcall(mail.push, mail, %s))" % data)
+            self.assertRegex(said, r"queue:push: %s, and JSON has only lists with the keys 1 to n and tables with strings as keys" % at)
+        got_back = "{ 1, { a = {}, b = { 2 } }, ls.json.array {} }"
+        self.ask(server, "got:set('t', %s) return mail:push(got:get('t'), { id = 'fine' })" % got_back)
+        self.settled(server)
+
     def test_wrong_calls_and_what_a_backoff_returns(self):
         server = self.serve(site().replace("backoff = 0.01", "backoff = function(attempt) got:incr('backoff') return attempt == 1 and 0 or 'soon' end"))
         self.ask(server, "return mail:push { n = 1, fails = 1 }")

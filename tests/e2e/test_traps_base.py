@@ -98,9 +98,9 @@ end
 
     def test_the_old_names_say_the_new_one(self):
         for call, message in (
-            ("ls.listen{ port = 0, app = app }", "site.lua:3: ls.listen: the option app has a new name: handler = app"),
-            ("ls.tcp{ port = 0, serve = print }", "site.lua:3: ls.tcp: the option serve has a new name: handler = fn"),
-            ("ls.tcp(0, print, { serve = print })", "site.lua:3: ls.tcp: the option serve has a new name: handler = fn"),
+            ("ls.listen{ port = 0, app = app }", "site.lua:3: ls.listen: unknown option \"app\"; its new name: handler = app"),
+            ("ls.tcp{ port = 0, serve = print }", "site.lua:3: ls.tcp: unknown option \"serve\"; its new name: handler = fn"),
+            ("ls.tcp(0, print, { serve = print })", "site.lua:3: ls.tcp: unknown option \"serve\"; its new name: handler = fn"),
             ("ls.udp({ port = 0, handler = print }, print)",
              "site.lua:3: ls.udp: two functions given, as argument and as handler; give only one"),
         ):

@@ -190,6 +190,12 @@ function tests.unknown_options_raise_with_a_suggestion()
   check.raises("unknown option \"port\"", options.config, { port = 2 })
   check.raises("there is no option user: a server that dropped its rights could not open", options.config, { user = "www-data" })
   check.raises("unknown option 1", options.config, { 5 })
+  for call, text in pairs { ["ls.queue workers"] = "; it is an option of queue:run", ["ls.queue delay"] = "; it is an option of queue:push",
+    ["queue:push timeout"] = "; it is an option of ls.queue", ["ls.cron tz"] = "; the name is zone",
+    ["ls.dict ttl"] = "; it is an argument of dict:set(key, value, ttl)" } do
+    local name, option = call:match("(%S+) (%S+)")
+    check.raises(("%s: unknown option %q%s"):format(name, option, text), options.check_names, name, { [option] = 1 }, { file = true })
+  end
 end
 
 function tests.wrong_types_and_ranges_raise_with_the_unit()

@@ -8,6 +8,7 @@
  * A table from a dict is a read-only copy (script/store/copy.h); the functions for dict.lua make plain tables. Because
  * nothing writes into a copy, the object keeps the last small ones and returns them again while their entries are
  * unchanged. They are found by the version of the entry. */
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -214,6 +215,15 @@ static int dict_delete(lua_State *L)
     return written(L, object, 1);
 }
 
+/* One that is not would stay in the counter for ever. */
+static ls_dict_value check_finite(lua_State *L, int index, int64_t by_default)
+{
+    const ls_dict_value value = ls_dict_check_number(L, index, by_default);
+    if (value.type == LS_DICT_FLOAT && !isfinite(value.as.number))
+        luaL_argerror(L, index, "finite number expected, got inf or NaN, for which JSON has no form");
+    return value;
+}
+
 /* dict:incr(key [, by: number [, init: number [, ttl]]]) -> value: number | nil, message, code
  * Adds `by`, 1 unless given, to a number. A key that does not exist gets `init`, 0 unless given, plus `by`; `ttl` is
  * the time to live of that new entry. */
@@ -223,7 +233,7 @@ static int dict_incr(lua_State *L)
     ls_dict *dict = object->dict;
     const ls_dict_key key = ls_dict_check_key(L, KEY);
     if (lua_isnil(L, VALUE)) return luaL_argerror(L, VALUE, "number expected, got nil; to add 1, write 1");
-    const ls_dict_value by = ls_dict_check_number(L, VALUE, 1), init = ls_dict_check_number(L, VALUE + 1, 0);
+    const ls_dict_value by = check_finite(L, VALUE, 1), init = check_finite(L, VALUE + 1, 0);
     const uint64_t ttl_ms = ls_dict_check_ttl(L, VALUE + 2);
     ls_dict_value sum;
     ls_check_arguments(L, VALUE + 2, "dict:incr(key, by, init, ttl)");
