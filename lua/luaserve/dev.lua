@@ -3,9 +3,9 @@
 -- nothing of this module is loaded.
 
 local core = require "luaserve.core"
-local usage = require "luaserve.usage"
 local page = require "luaserve.dev_page"
 local state = require "luaserve.dev_state"
+local usage = require "luaserve.usage"
 
 local dev = {}
 
@@ -279,6 +279,12 @@ function dev.wrap(dispatcher, app)
   }
 end
 
+-- passed_on(name, ok, result, ...) -> the results after `ok` of a core function of this name, or its error at the line of the site.
+local function passed_on(name, ok, result, ...)
+  if not ok then usage.error("%s", (tostring(result):gsub("'%?'", "'" .. name .. "'"))) end
+  return result, ...
+end
+
 -- dev.begin(): begins dev mode in this state, before the site is loaded.
 function dev.begin()
   local site = core.dev.site
@@ -287,13 +293,12 @@ function dev.begin()
   package.searchers[2] = searcher(package.searchers[2])
   dofile, loadfile = opener(dofile, folder), opener(loadfile, folder) -- luacheck: ignore 121
   state.begin()
-  for name, watch in pairs { every = state.watch_timer, after = state.watch_timer, spawn_of_site = state.watch_spawn } do
+  for name, watch in pairs { every = state.watch_timer, after = state.watch_timer, spawn_of_site = state.watch_spawn,
+    subscribe = state.watch_pattern } do
     local inner = core[name]
     core[name] = function(...)
       watch(...)
-      local results = table.pack(pcall(inner, ...)) -- it does not wait
-      if not results[1] then usage.error("%s", (tostring(results[2]):gsub("'%?'", "'" .. name:match("%a+") .. "'"))) end
-      return table.unpack(results, 2, results.n)
+      return passed_on(name:match("^%a+"), pcall(inner, ...))
     end
   end
   core.on("log", log_request)

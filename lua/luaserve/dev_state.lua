@@ -70,6 +70,9 @@ local function warn(place, text)
   if core.dev.once(line) then core.log("warn", line) end
 end
 
+-- state.warn_here(text): of the line of the site that called luaserve.
+function state.warn_here(text) warn(usage.caller() or core.dev.site, text) end
+
 -- notes() -> a dict of what the states of a site tell one another.
 local function notes() return require("luaserve.dict").open("luaserve.dev", { size = "256k", evict = true }) end
 
@@ -1235,8 +1238,17 @@ function state.watch_publish(topic, data, options)
   end
 end
 
+-- state.watch_pattern(topic): ls.subscribe is called.
+function state.watch_pattern(topic)
+  local before = type(topic) == "string" and topic:match("^(.-)%W*%*")
+  if before then
+    state.warn_here(("subscribes to %q, and a topic is no pattern: subscribe to each topic, or publish to %q as well"):format(topic, before))
+  end
+end
+
 -- state.watch_topic(topic): a connection subscribes.
 function state.watch_topic(topic)
+  state.watch_pattern(topic)
   local entries = variables and not is_locked() and entries_of()
   for of, keys in next, entries or {} do
     for key, read in next, type(of) ~= "string" and type(keys) == "table" and keys or {} do

@@ -548,6 +548,43 @@ app:get("/right", function()
   return 204
 end)""", ["/wrong", "/right"])
 
+    def test_wrong_calls_have_the_messages_that_they_have_without_dev(self):
+        site = """
+app:get("/", function()
+  local said = {}
+  for _, fn in ipairs { function() ls.every("x", print) end, function() ls.after(-1, print) end, function() ls.spawn() end,
+    function() ls.subscribe("x") end, function() ls.every(1) end } do said[#said + 1] = select(2, pcall(fn)) end
+  return table.concat(said, "\\n")
+end)"""
+        said = [re.sub(r"\S*site\.lua", "site.lua", self.serve(HEAD + site + LISTEN, program=program).get("/").text) for program in ((LUASERVE,), DEV)]
+        self.assertRegex(said[0], r"^site.lua:6: bad argument #1 to 'every' \(number expected")
+        self.assertEqual(*said)
+
+    def test_a_topic_is_no_pattern(self):
+        self.check_lines("""
+ls.subscribe("jobs/*", print) -- WARN subscribes to "jobs/\\*", and a topic is no pattern: .* publish to "jobs" as well
+ls.subscribe("jobs", print)
+app:get("/", function(_, res)
+  local sse = res:sse()
+  sse:subscribe("jobs.*") -- WARN subscribes to "jobs\\.\\*"
+  sse:subscribe("jobs.1")
+  sse:close()
+end)""", ["/"])
+
+    def test_an_id_from_a_path_is_text(self):
+        self.check_lines("""
+local mail = ls.queue("mail")
+ls.init(function() mail:push(1, { id = "7" }) end)
+app:get("/", function()
+  local number = mail:push(1)
+  local text = tostring(number)
+  assert(not mail:get(text)) -- WARN queue:get finds no job with this text as its id, and one with this number: .* math.tointeger
+  assert(not mail:retry(text)) -- WARN queue:retry finds no job
+  assert(not mail:remove(text)) -- WARN queue:remove finds no job
+  assert(mail:get(number) and mail:get("7") and not mail:get("x") and not mail:get("999999"))
+  return 204
+end)""", ["/"])
+
     def test_one_state_where_only_a_wait_lets_another_request_in(self):
         server = self.dev("""
 ls.config { states = 1 }
