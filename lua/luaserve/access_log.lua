@@ -79,7 +79,7 @@ end
 
 local function masked(fname, mask)
   if mask == nil then return {} end
-  usage.refuse(type(mask) ~= "table" or #mask == 0, mask,
+  usage.refuse(type(mask) ~= "table" or #mask == 0 or not usage.is_list(mask), mask,
     '%s: access_log: mask must be a list of names in queries, such as { "token" }', fname)
   for _, name in ipairs(mask) do
     usage.refuse(type(name) ~= "string" or name == "", name, "%s: access_log: mask must be a list of names", fname)
@@ -107,6 +107,9 @@ function access_log.read(fname, value, settings)
   local file, format, sample, fn = given.file, given.format or "combined", given.sample, given.when
   usage.refuse(type(file) ~= "string" or file == "" or file:find("%z"), file,
     '%s: access_log: file must be the name of a file, "stdout" or "syslog"', fname)
+  if file == "stderr" then
+    usage.error('%s: access_log: standard error has the log of the server; write "stdout", or "./stderr" for a file of that name', fname)
+  end
   usage.refuse(type(format) ~= "string", format,
     '%s: access_log: format must be "combined", "json" or a text with variables', fname)
   usage.refuse(sample ~= nil and not (type(sample) == "number" and sample >= 0 and sample <= 1), sample,

@@ -338,6 +338,7 @@ end
 -- check(value: any) -> value: any | nil, errors: table<string, string>
 -- The checked copy of the value, or what is wrong by the path of the field, such as `tags[2]`.
 function metatable.__call(self, value, ...)
+  if type((...)) == "table" then usage.error("a check takes one value; options belong to ls.check(schema, { convert = true })") end
   usage.no_more("check(value)", value, ...)
   return run_all(self, value)
 end

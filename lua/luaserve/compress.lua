@@ -28,7 +28,7 @@ local usual_types = { "text/*", "*+json", "*+xml", "application/json", "applicat
 
 -- types_of(list) -> the names in the form of the core. Raises.
 local function types_of(list)
-  usage.refuse(type(list) ~= "table" or #list == 0, list,
+  usage.refuse(type(list) ~= "table" or #list == 0 or not usage.is_list(list), list,
     'compress: types must be a list such as { "text/*", "application/json" }')
   local out = {}
   for n, name in ipairs(list) do
@@ -46,7 +46,7 @@ end
 local function chosen(list)
   local built, out = core.codings(), {}
   if list == nil then return built end
-  usage.refuse(type(list) ~= "table" or #list == 0, list,
+  usage.refuse(type(list) ~= "table" or #list == 0 or not usage.is_list(list), list,
     'compress: codings must be a list such as { "zstd", "br", "gzip" }')
   for n, name in ipairs(list) do
     usage.refuse(not names[name], name, 'compress: codings[%d] must be "gzip", "br" or "zstd"', n)

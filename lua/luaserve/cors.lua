@@ -23,7 +23,7 @@ cors.calls = { ["cors"] = { cors_options, listed = true } } -- CorsOptions
 local function names(given, option, default)
   local list = given[option]
   if list == nil then return default end
-  usage.refuse(type(list) ~= "table" or #list == 0, list, "cors: %s must be a list of names", option)
+  usage.refuse(type(list) ~= "table" or #list == 0 or not usage.is_list(list), list, "cors: %s must be a list of names", option)
   for _, name in ipairs(list) do
     if not options.is_token(name) then usage.error("cors: %s: invalid name %s", option, usage.quote(name)) end
   end

@@ -63,7 +63,10 @@ local function field_of(text, field)
       to = from and (step ~= "" and most or from)
     end
     local by = step == "" and 1 or step:find("^%d+$") and tonumber(step)
-    if not from or not to or from > to or not by or by < 1 or part:find("/$") then
+    if by and step ~= "" and by > most - least then
+      return nil, ("the step of the %s is at most %d; got %q: a longer time is a line of its own, or ls.every(seconds, fn)"):format(what,
+        most - least, text)
+    elseif not from or not to or from > to or not by or by < 1 or part:find("/$") then
       return nil, ("the %s must be *, or numbers from %d to %d%s such as 1, 1-5, */2 or 1,3; got %q"):format(what, least, most,
         words and (" or names such as " .. (what == "month" and "jan" or "mon")) or "", text)
     end

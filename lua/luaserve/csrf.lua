@@ -92,7 +92,8 @@ end
 local function new(...)
   local _, given = options.only("csrf", csrf.calls.csrf, '{ origins = { "https://app.example" } }', ...)
   local origins = {}
-  usage.check(given.origins, "table?", 'csrf: origins must be a list such as { "https://app.example" }')
+  usage.refuse(given.origins ~= nil and (type(given.origins) ~= "table" or not usage.is_list(given.origins)), given.origins,
+    'csrf: origins must be a list such as { "https://app.example" }')
   for _, origin in ipairs(given.origins or {}) do
     origins[options.origin("csrf", origin)] = true
   end

@@ -13,6 +13,7 @@ local forms = 'hosts = { ["a.example"] = app_a, ["*.b.example"] = app_b, default
 -- check_name(name) -> the name in lower case. Raises.
 local function check_name(name)
   usage.refuse(type(name) ~= "string" or name == "", name, "ls.listen: hosts needs names as keys: %s", forms)
+  if lower(name) == "default" then usage.error('ls.listen: hosts: write default in small letters; got %q', name) end
   local plain = name:gsub("^%*%.", "")
   if plain:find(":%d*$") and not plain:find("^%[") then
     usage.error("ls.listen: hosts: a name has no port: write %q; got %q", (name:gsub(":%d*$", "")), name)

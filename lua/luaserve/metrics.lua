@@ -206,7 +206,7 @@ local function check_name(call, kind, name)
 end
 
 local function check_names(call, kind, labels)
-  usage.refuse(type(labels) ~= "table", labels, '%s: labels must be a list of names such as { "status" }', call)
+  usage.refuse(type(labels) ~= "table" or not usage.is_list(labels), labels, '%s: labels must be a list of names such as { "status" }', call)
   local known = {}
   for i, name in ipairs(labels) do
     usage.refuse(type(name) ~= "string" or not find(name, "^[%a_][%w_]*$"), name, "%s: labels[%d] must have letters, digits and _", call, i)

@@ -206,6 +206,7 @@ local hints = { -- by call and unknown option: what to write
   ["ls.listen app"] = "; its new name: handler = app", ["ls.tcp serve"] = "; its new name: handler = fn", ["ls.cron tz"] = zone,
   ["ls.dict ttl"] = "; it is an argument of dict:set(key, value, ttl)", ["ls.queue workers"] = "; it is an option of queue:run",
   ["ls.queue delay"] = of_push, ["ls.queue id"] = of_push, ["queue:push timeout"] = of_queue, ["queue:push retries"] = of_queue,
+  ["app:metrics auth"] = '; app:metrics("/metrics", auth) takes the middleware itself',
 }
 
 local of_tls = { cert = true, key = true, key_password = true, client_ca = true }
@@ -266,7 +267,7 @@ end
 function options.only(fname, tables, example, given, ...)
   if given == nil and tables.optional then given = {} end
   usage.check(given, "table", "%s takes a table of options: %s%s", fname, fname, example)
-  usage.no_more(fname .. "(options)", given, ...)
+  usage.no_more(fname .. (example:find '^%("' and "(path, options)" or "(options)"), given, ...)
   return options.take(fname, given, tables, {}), given
 end
 

@@ -131,6 +131,8 @@ function static.new(prefix, folder, opts)
   if not object and code == "ENOENT" then
     usage.error("%s: there is no folder %s (a relative path starts at the directory of the site)", fname,
       usage.quote(folder))
+  elseif object and message == false then
+    usage.error("%s: fallback: there is no file %s in the folder %s", fname, usage.quote(out.fallback), usage.quote(folder))
   elseif not object then
     usage.error("%s: cannot open the folder %s: %s", fname, usage.quote(folder), message)
   end

@@ -212,7 +212,7 @@ function tls.starttls(given)
 end
 
 local function networks(fname, name, list, core)
-  usage.refuse(type(list) ~= "table" or #list == 0, list,
+  usage.refuse(type(list) ~= "table" or #list == 0 or not usage.is_list(list), list,
     '%s: %s must be a list of addresses and networks such as { "127.0.0.1", "10.0.0.0/8" }', fname, name)
   for i, item in ipairs(list) do
     usage.refuse(type(item) ~= "string" or not core.is_network(item), item,

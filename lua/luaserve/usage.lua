@@ -118,6 +118,13 @@ function usage.check(value, kind, ...)
   usage.refuse(true, value, ...)
 end
 
+-- is_list(t) -> whether the keys of the table are 1 to #t: ipairs leaves out all others.
+function usage.is_list(t)
+  local count = 0
+  for _ in pairs(t) do count = count + 1 end
+  return count == #t
+end
+
 -- decider(option, fn) -> fn, whose result decides, as a function that raises for one that is true in Lua and hardly meant
 -- so: 0, "" and an empty table, which databases return for what they do not have. nil: nil.
 function usage.decider(option, fn)

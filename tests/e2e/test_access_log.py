@@ -225,6 +225,8 @@ class AccessLog(E2E):
                 ('access_log = { file = "a", when = 1 }', "when must be a function"),
                 ('access_log = { file = "a", mask = "token" }', "mask must be a list of names"),
                 ('access_log = "/no/such/folder/a.log"', "cannot open /no/such/folder/a.log: not found"),
+                ('access_log = "stderr"', 'standard error has the log of the server; write "stdout", or "./stderr" for a file of that name'),
+                ('access_log = { file = "a", mask = { "a", b = "token" } }', "mask must be a list of names"),
                 ('access_log = "."', "cannot open .*: (is a directory|permission denied)")):
             self.assertRegex(self.refuses(SITE % option, "ls.listen: access_log"), r"site\.lua:\d+: .*" + message)
         server = self.serve(SITE % 'access_log = "/no/such/folder/a.log"', listeners=0, env={"LOGS_DIRECTORY": "/var/log/site"})

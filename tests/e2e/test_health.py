@@ -51,6 +51,7 @@ class Health(E2E):
 
     def test_options(self):
         for call, message in (('app:health("/h", { raedy = print })', "did you mean 'ready'"), ('app:health("/h", { ready = 1 })', "must be a function"),
+                              ('app:health("/h", {}, 1)', "too many arguments for app:health(path, options)"),
                               ('app:health("h")', 'must begin with "/"'), ('app:health("/h") app:health("/h")', "already defined")):
             self.refuses("local app = require('luaserve').app()\n" + call, message)
 

@@ -107,6 +107,7 @@ ls.listen { host = "127.0.0.1", port = 0, tls = "self-signed", hosts = { ["two.e
                 ('{ ["a.*.example"] = ls.app() }', '* stands only at the beginning'),
                 ('{ ["http://a.example"] = ls.app() }', 'invalid name "http://a.example"'),
                 ('{ ["a.example"] = ls.app(), ["A.example."] = ls.app() }', 'is there twice'),
+                ('{ Default = ls.app() }', 'write default in small letters; got "Default"'),
                 ('{ ["bücher.example"] = ls.app() }', 'xn--')):
             self.refuses('local ls = require "luaserve"\nls.listen { port = 0, hosts = %s }' % hosts, says)
         self.refuses('local ls = require "luaserve"\nls.listen { port = 0, handler = ls.app(), hosts = { default = ls.app() } }',

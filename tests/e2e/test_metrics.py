@@ -404,6 +404,8 @@ class Definitions(E2E):
                               ('m.gauge { name = "b", help = "h", labels = { "a-b" } }', "labels[1] must have letters, digits and _; got"),
                               ('m.histogram { name = "b", help = "h", buckets = { 2, 1 } }', "buckets must be 1 to 64 numbers that grow"),
                               ('m.gauge { name = "b", help = "h", buckets = { 1 } }', "unknown option \"buckets\""),
+                              ('ls.app():metrics("/metrics", { auth = print })',
+                               'unknown option "auth"; app:metrics("/metrics", auth) takes the middleware itself'),
                               ('m.countr { }', "did you mean 'counter'")):
             self.refuses(first + code, message)
 

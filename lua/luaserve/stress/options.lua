@@ -4,6 +4,7 @@
 local command = require "luaserve.command"
 local texts = require "luaserve.stress.text"
 local threshold = require "luaserve.stress.threshold"
+local usage = require "luaserve.usage"
 
 local options = {}
 
@@ -308,13 +309,6 @@ end
 
 local lists = {}
 
--- Whether all keys of the table are those of a list without gaps.
-local function is_list(t)
-  local n = 0
-  for _ in pairs(t) do n = n + 1 end
-  return n == #t
-end
-
 local STAGES = 'a list such as { { duration = "10s", rate = 1000 }, ... }, or with connections in place of rate'
 local THRESHOLDS = 'a list of strings, such as { "p99 < 50ms", "errors < 1%" }'
 
@@ -346,7 +340,7 @@ end
 -- { { "10s", rate = 1000 }, { duration = 60, connections = 100 } }
 function lists.stages(given, list)
   local all = {}
-  if not is_list(list) then return must_be("stages", STAGES) end
+  if not usage.is_list(list) then return must_be("stages", STAGES) end
   for i, one in ipairs(list) do
     local time = type(one) == "table" and text_of(one.duration or one[1])
     local value = time and text_of(one.rate or one.connections)
@@ -357,7 +351,7 @@ function lists.stages(given, list)
 end
 
 function lists.thresholds(given, list)
-  if not is_list(list) then return must_be("thresholds", THRESHOLDS) end
+  if not usage.is_list(list) then return must_be("thresholds", THRESHOLDS) end
   for _, one in ipairs(list) do
     local text = text_of(one)
     if not text then return must_be("thresholds", THRESHOLDS) end

@@ -60,7 +60,7 @@ function core.static(folder, options)
   core.calls[#core.calls + 1] = { "static", folder, options }
   if folder == "nowhere" then return nil, "not found", "ENOENT" end
   if folder == "locked" then return nil, "permission denied", "EACCES" end
-  return { folder = folder, options = options }
+  return { folder = folder, options = options }, options.fallback ~= "none.html"
 end
 
 core.static_get = recorded("static_get")

@@ -113,6 +113,8 @@ function tests.a_check_is_a_schema_and_stays_as_it_is()
   check.equal({ both { a = { x = 1 }, list = {}, z = 1, c = { z = 1 } } }, { { a = { x = 1 }, list = {}, c = {} } })
   check.equal({ both { a = { x = 1, z = 1, at = { z = 1 } }, list = { { x = 1, z = 1 } }, z = 1, c = { z = 1 } } },
     { nil, { ["a.z"] = "is unknown", ["list[1].z"] = "is unknown", ["a.at.z"] = "is unknown" } })
+  check.raises("a check takes one value; options belong to ls.check(schema, { convert = true })", ls.check "integer", "5", { convert = true })
+  check.equal(ls.check "integer?"(nil, "a message"), nil)
   check.raises("a: a check within a schema has no option convert", ls.check, { a = ls.check("integer", { convert = true }) })
 end
 

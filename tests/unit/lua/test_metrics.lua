@@ -32,4 +32,10 @@ function tests.the_page_has_each_series_once()
   check.equal({ count > 60, next(page) }, { true, nil })
 end
 
+function tests.labels_are_a_list()
+  for _, labels in ipairs { { a = "b" }, { "a", b = "c" }, "a" } do
+    check.raises('labels must be a list of names such as { "status" }', metrics.counter, { name = "n", help = "h", labels = labels })
+  end
+end
+
 return tests

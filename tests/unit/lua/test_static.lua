@@ -126,6 +126,7 @@ function tests.wrong_calls()
     { { "/s", "x", { max_age = 1.5 } }, "max_age must be" },
     { { "/s", "x", { index = "" } }, "index must be the name of a file" },
     { { "/s", "x", { index = "a/../b" } }, "index must be the name of a file" },
+    { { "/s", "x", { fallback = "none.html" } }, 'fallback: there is no file "none.html" in the folder "x"' },
     { { "/s", "x", { fallback = true } }, "fallback must be the name of a file" },
     { { "/s", "x", { fallback = ("x"):rep(256) } }, "fallback must be the name of a file" },
     { { "/s", "x", { immutable = 1 } }, "immutable must be the beginning of the paths" },

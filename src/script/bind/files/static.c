@@ -48,7 +48,7 @@ static const ls_option options[] = {OPTION(index), OPTION(fallback),      OPTION
 
 /* core.static(folder, options) -> object for core.static_get. Options: index, fallback, immutable, lines (of the
  * response), dotfiles, list, precompressed, headers (function). ENOENT: there is no such folder: nil, message,
- * code. */
+ * code; a second result, false: the folder has no file `fallback`. */
 static int core_static(lua_State *L)
 {
     ls_shared_file *file;
@@ -71,7 +71,12 @@ static int core_static(lua_State *L)
     lua_pop(L, 1);
     config->has_headers = lua_getfield(L, 2, "headers") == LUA_TFUNCTION;
     lua_setiuservalue(L, -2, 1);
-    return 1;
+    if (config->fallback[0] == '\0') return 1;
+    const int none = ls_shared_file_open(lua_pushfstring(L, "%s/%s", folder, config->fallback), &file);
+    lua_pop(L, 1);
+    if (none == LS_OK) ls_shared_file_drop(file);
+    lua_pushboolean(L, none == LS_OK);
+    return 2;
 }
 
 static const static_config *config_at(lua_State *L, int index)

@@ -45,6 +45,7 @@ void ls_res_check_undescribed(lua_State *L, const ls_request *r, const char *cal
 
 static int check_status(lua_State *L, int index)
 {
+    if (lua_type(L, index) == LUA_TSTRING) luaL_checktype(L, index, LUA_TNUMBER); /* no conversion */
     const lua_Integer status = luaL_checkinteger(L, index);
     if (status < 200 || status > 999)
         return luaL_error(L, "invalid status %I (a status is a whole number from 200 to 999)", status);

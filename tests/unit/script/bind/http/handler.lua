@@ -202,7 +202,7 @@ function cases.members_of_res()
     for _, fn in ipairs{
       function(_, res) res:header("A", "b\nc") end, function(_, res) res:header("A\0", "b") end,
       function(_, res) res:cookie("a", "b;c") end, function(_, res) res:cookie("a", "b", { pfad = 1 }) end,
-      function(_, res) res:write({}) end, function(_, res) res:status(99) end,
+      function(_, res) res:write({}) end, function(_, res) res:status(99) end, function(_, res) res:status("404") end,
       function(_, res) res:header("Transfer-Encoding", "x") end, function(_, res) return res.nothing end,
       function(_, res) res.x = 1 end, function(req, res) res.write(req, "x") end,
     } do
