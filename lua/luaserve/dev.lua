@@ -65,7 +65,9 @@ end
 
 local function log_request(req, _, info)
   if req.path:sub(1, 7) == "/__dev/" then return end
-  core.log("info", string.format("%s %s %d %.1f ms", req.method, req.path, info.status, info.duration * 1000))
+  local hosts = package.loaded["luaserve.hosts"]
+  core.log("info", string.format("%s %s%s %d %.1f ms", req.method, hosts and hosts.several and req.host or "", req.path, info.status,
+    info.duration * 1000))
 end
 
 -- ---- pages ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ local usage = require "luaserve.usage"
 
 local find, sub, lower, match = string.find, string.sub, string.lower, string.match -- a site may replace the globals
 
-local hosts = {}
+local hosts = { several = false } -- whether a listener chooses between names
 
 local forms = 'hosts = { ["a.example"] = app_a, ["*.b.example"] = app_b, default = app }'
 
@@ -50,6 +50,7 @@ function hosts.dispatcher(given, serve)
     all[#all + 1] = { name = name, routes = dispatcher.routes }
   end
   table.sort(all, function(a, b) return a.name < b.name end)
+  hosts.several = hosts.several or #all > 1
   local unserved = {
     dispatch = respond_421, failed = function(_, res) return res:status() end, name_route = function() end,
   }

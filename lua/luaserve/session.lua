@@ -356,6 +356,22 @@ local function is_store(value)
   return fine and type(method) == "function"
 end
 
+-- For `luaserve dev`: two sites of one process, as with `hosts`, whose users are the same by mistake.
+local function warn_of_twins(settings)
+  settings.where = usage.caller() or "?"
+  for _, list in next, of_cookie do
+    for _, other in ipairs(list) do
+      local twin = settings.store and other.store and tostring(settings.store) == tostring(other.store)
+        or settings.keys and other.keys and settings.keys[1] == other.keys[1] and settings.cookie == other.cookie
+      if twin then
+        core.log("warn", format("%s: ls.session has the %s of that at %s: each accepts the sessions of the other, with their users. For one "
+          .. "login use one middleware in both apps; else give each its own %s", settings.where, settings.store and "store"
+          or "secret and cookie", other.where, settings.store and "dict" or "secret"))
+      end
+    end
+  end
+end
+
 -- ls.session(options: SessionOptions) -> middleware: Middleware
 -- Makes middleware that gives each request the session of its visitor, `req.session`. Raises for a short secret.
 function session.new(...)
@@ -389,6 +405,7 @@ function session.new(...)
         .. "environment or from a file; one that is made here is another one in each state")
     end
   end
+  if core.dev then warn_of_twins(settings) end
   of_cookie[settings.cookie] = of_cookie[settings.cookie] or {}
   table.insert(of_cookie[settings.cookie], settings)
   local maker, warned = maker_of(function(req, res)

@@ -393,7 +393,7 @@ class Objects(E2E):
 
 class Definitions(E2E):
     def test_what_is_refused(self):
-        first = 'local m = require("luaserve").metrics\nm.counter { name = "a", help = "h" }\n'
+        first = 'ls = require "luaserve" local m = ls.metrics\nm.counter { name = "a", help = "h" }\n'
         for code, message in (('m.gauge { name = "a", help = "h" }', "a is already a counter with other options, at @DIR@/site.lua:2"),
                               ('m.counter { name = "a", help = "h", labels = { "x" } }', "already a counter with other options"),
                               ('m.counter { name = "b" }', "help is missing"), ('m.counter { name = "9", help = "h" }', "name must have letters"),

@@ -28,6 +28,30 @@ app:get("/incr", function() return "n=" .. d:incr("counter") .. "\\n" end)""")
         self.assertEqual([server.get("/incr").text for _ in range(5)], ["n=%d\n" % n for n in range(1, 6)])
         self.assertEqual(len(server.logged("dict:set at the top")), 1)
 
+    def test_request_lines_of_several_hosts_have_the_name(self):
+        for hosts, named in (("default = app", ""), ('["a.example"] = app, default = app', "a.example")):
+            server = self.serve(HEAD + 'app:get("/x", function() return "ok" end)\n'
+                                'ls.listen { host = "127.0.0.1", port = 0, hosts = { %s } }' % hosts, program=DEV)
+            self.assertEqual(server.get("/x", (("Host", "A.example:80"),)).status, 200)
+            server.wait_log(r"info (\S+: )?GET %s/x 200 " % named)
+
+    def test_two_sites_with_the_sessions_of_one(self):
+        server = self.dev("""
+local secret, sessions = ("ab"):rep(20), ls.dict("sessions")
+ls.session { secret = secret }
+ls.session { secret = secret, cookie = "b" }
+ls.session { secret = secret }
+ls.session { store = sessions, cookie = "c" }
+ls.session { store = ls.dict("other"), cookie = "d" }
+ls.session { store = ls.dict("sessions"), cookie = "e" }
+app:get("/", function() return "ok" end)""")
+        self.assertEqual(server.get("/").text, "ok")
+        server.stop()
+        twin = r"^\S+ warn \S*site\.lua:%d: ls\.session has the %s of that at \S*site\.lua:%d: each accepts the sessions of the other, with their " \
+               r"users\. For one login use one middleware in both apps; else give each its own %s$"
+        self.assertRegex("\n".join(server.warnings()), re.compile("%s\n%s" % (twin % (7, "secret and cookie", 5, "secret"),
+                                                                               twin % (10, "store", 8, "dict")), re.M))
+
     def test_t24_print_of_a_table(self):
         server = self.dev("""
 local t, named = { n = 1 }, setmetatable({}, { __tostring = function() return "named" end })
