@@ -337,9 +337,8 @@ end
 -- check is a Check: a function that checks values, of ls.check.
 -- check(value: any) -> value: any | nil, errors: table<string, string>
 -- The checked copy of the value, or what is wrong by the path of the field, such as `tags[2]`.
-function metatable.__call(self, value, ...)
-  if type((...)) == "table" then usage.error("a check takes one value; options belong to ls.check(schema, { convert = true })") end
-  usage.no_more("check(value)", value, ...)
+function metatable.__call(self, value, given) -- further results of a call in its place, such as a message, have no effect
+  if type(given) == "table" then usage.error("a check takes one value; options belong to ls.check(schema, { convert = true })") end
   return run_all(self, value)
 end
 
