@@ -13,7 +13,7 @@ local ls = require "luaserve"
 local app, quiet, api = ls.app(), ls.app(), ls.app()
 app:get("/items/:id", function(req) return "item " .. req.params.id end)
 app:post("/wait", function(req) ls.log.info("waits") return req:body() end)
-app:get("/fail", function() error("no") end)
+app:get("/fail", function() error("no") end) app:get("/broken", function(_, res) res:write("x") ls.sleep(0.01) error("no") end)
 app:get("/dropped", function() return tostring(ls.stats().access_lines_dropped) end)
 app:post("/body", function(req) return req:body() end)
 quiet:get("/up", function() return "up" end)
@@ -93,6 +93,9 @@ class AccessLog(E2E):
             'access_log = { file = "a.log", format = "$status $uri", sample = 0 }')
         self.ask_each(server, [(request("GET", "/items/1"), 200), (request("GET", "/fail"), 500)])
         self.assertEqual(self.lines(os.path.join(folder, "a.log"), 1), ["500 /fail"])
+        with self.connect(server=server) as conn:  # its handler fails inside the response
+            conn.send(request("GET", "/broken")).rest()
+        self.assertEqual(self.lines(os.path.join(folder, "a.log"), 2)[1], "200 /broken")
 
     def test_a_function_chooses(self):
         server, folder = self.start('access_log = { file = "a.log", format = "$uri", '

@@ -370,7 +370,8 @@ size_t ls_access_line(const ls_access_log *log, const ls_record *record, int64_t
 
 static bool is_sampled(const ls_access_log *log, const ls_record *r)
 {
-    if (log->sample == 0 || r->status >= 500 || r->end == LS_RECORD_REFUSED) return true;
+    if (log->sample == 0 || r->status >= 500 || r->end == LS_RECORD_ABORTED || r->end == LS_RECORD_REFUSED)
+        return true;
     if (log->slow_ns > 0 && r->ended_ns - r->began_ns >= log->slow_ns) return true;
     return (uint32_t)((r->x->id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) < log->sample;
 }

@@ -37,7 +37,7 @@ typedef struct ls_access_log {
     ls_line_log *lines;  /* NULL: no lines at all, of access_log = false */
     bool json;
     bool masks_addresses;  /* the last byte of IPv4, the last 80 bits of IPv6 */
-    uint32_t sample;       /* of 2^32; 0: all. Those with a 5xx, slow ones and refused ones always */
+    uint32_t sample;       /* of 2^32; 0: all. Those with a 5xx, slow, aborted and refused ones always */
     uint64_t slow_ns;      /* 0: none is slow */
     const ls_text *masked; /* names in queries whose values are not written */
     unsigned masked_count, part_count;
