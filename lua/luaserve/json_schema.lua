@@ -156,7 +156,8 @@ local function whole(node, context)
     for _, field in ipairs(node.fields) do
       local one = of(field[2], context)
       out.properties[field[1]] = one
-      if context.converts and field[2].kind == "boolean" and not field[2].optional and field[2].default == nil then one.default = false end
+      local inner = field[2]
+      if context.converts and inner.kind == "boolean" and not inner.optional and inner.default == nil then one.default = false end
       if not may_be_absent(field[2], context) then
         required[#required + 1] = field[1]
         if context.converts and one.type == "string" and not one.contentMediaType then

@@ -51,20 +51,20 @@ local function check_argv(argv)
   return list
 end
 
--- The variables as "NAME=value", sorted; nil: those of the server.
-local function environment(env, clear)
+-- environment(call, env [, clear]) -> the variables as "NAME=value", sorted; nil: those of the server. Raises.
+function process.environment(call, env, clear)
   if env == nil and not clear then return nil end
-  usage.check(env, "table?", 'ls.process: env must be a table such as { LANG = "C" }')
+  usage.check(env, "table?", '%s: env must be a table such as { LANG = "C" }', call)
   local list, given = {}, {}
   for name, value in pairs(env or {}) do
     if type(name) ~= "string" or name == "" or find(name, "[=\0]") then
-      usage.error("ls.process: env has the invalid name %s", usage.quote(name))
+      usage.error("%s: env has the invalid name %s", call, usage.quote(name))
     end
     given[key(name)] = true
     if value then
       local kind = type(value)
       usage.refuse(kind ~= "string" and kind ~= "number" or find(value, "\0", 1, true), value,
-        "ls.process: env.%s must be a string without NUL, or false", name)
+        "%s: env.%s must be a string without NUL, or false", call, name)
       list[#list + 1] = name .. "=" .. value
     end
   end
@@ -184,7 +184,7 @@ function process.run(argv, given, ...)
   if core.is_buffer(input) then input = input:tostring() end
   usage.check(input, "string?", "ls.process: stdin must be a string or a buffer")
   usage.check(given.output, "function?", "ls.process: output must be a function, which gets each line")
-  return run(list, environment(given.env, settings.clear_env), input, settings, given.output)
+  return run(list, process.environment("ls.process", given.env, settings.clear_env), input, settings, given.output)
 end
 
 return process

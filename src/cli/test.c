@@ -65,7 +65,8 @@ static int system_codes(lua_State *L)
 {
     const char *name = "ESYS";
     lua_newtable(L);
-    for (int err = LS_ESYS; err == LS_ESYS || strcmp(name, "ESYS") != 0; name = ls_err_name(--err)) ls_set_boolean(L, name, true);
+    for (int err = LS_ESYS; err == LS_ESYS || strcmp(name, "ESYS") != 0; name = ls_err_name(--err))
+        ls_set_boolean(L, name, true);
     return 1;
 }
 
@@ -84,12 +85,9 @@ static int system_finish(lua_State *L)
 
 static int define(lua_State *L, void *user)
 {
-    static const luaL_Reg functions[] = {{"program", system_program},
-                                         {"terminal", system_terminal},
-                                         {"report", system_report},
-                                         {"codes", system_codes},
-                                         {"finish", system_finish},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"program", system_program}, {"terminal", system_terminal},
+                                         {"report", system_report},   {"codes", system_codes},
+                                         {"finish", system_finish},   {NULL, NULL}};
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     luaL_newlib(L, functions);
     luaL_setfuncs(L, ls_lua_folder_functions, 0);

@@ -479,6 +479,18 @@ it("a", function() test.equal(site:inject { path = "/" }.body, "hello") end)""",
                        'ls.listen(1, app)\nreturn app')
 
 
+    def test_a_server_with_variables_of_its_own(self):
+        site = 'local ls = require "luaserve"\nlocal app = ls.app()\napp:get("/", function() return { ls.env("OWN", "none"), ' \
+               'ls.env("PATH", "none") == "none", ls.env "LUASERVE_ENV" } end)\nls.listen(0, app)'
+        test = """
+local own = test.serve("site.lua", { env = { OWN = 5, PATH = false, LUASERVE_ENV = "x" } })
+local plain = test.serve("site.lua")
+it("own", function() test.equal(own:get("/"):json(), { "5", true, "test" }) end)
+it("plain", function() test.equal(plain:get("/"):json(), { "none", false, "test" }) end)
+it("wrong", function() test.raises(function() test.serve("site.lua", { env = "x" }) end, "^[^ ]+: test.serve: env must be a table such as") end)
+"""
+        self.folder(x_test_lua=HEAD + test, site_lua=site).run(status=0, test=self)
+
     def test_functions_of_topics_run(self):
         """At the top of a module, in ls.init and in a test; with messages that were kept."""
         self.assertEqual(self.points("""

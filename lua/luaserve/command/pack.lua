@@ -301,26 +301,28 @@ local function add_computed(program, set, modules)
   end
 end
 
+-- Whether a file or a folder is inside, or left out.
+local function is_inside(set, kind, name)
+  local found = set.entries[name] ~= nil
+  for entry in pairs(set.entries) do found = found or kind == "folder" and below(name, entry) ~= nil end
+  return leaves_out(set, name) or found
+end
+
 -- Report the files that handlers read and that are only on this disk: the program does not find them in another folder.
 local function note_named(program, set)
   local opened = {} -- while the site loads: reported as well
   for _, one in ipairs(set.read) do opened[one[1]] = one[2] == "opened" end
   for _, one in ipairs(set.named) do
     local own = program.is_absolute(one.name) and one.name or set.root:gsub("/$", "") .. "/" .. one.name
-    local kind = program.kind(own)
+    local kind, by_lua = program.kind(own), one.call:find("^io%.")
     local name = (kind == "file" or kind == "folder") and below(set.root, absolute(program, own))
-    local inside = name and set.entries[name] ~= nil or leaves_out(set, one.name, name or one.name)
-    for entry in pairs(set.entries) do inside = inside or kind == "folder" and name and below(name, entry) ~= nil end
-    if one.call:find("^io%.") then
-      inside = not name or opened[one.name] or leaves_out(set, one.name, name)
-    end
-    if inside or not name then -- found, or written
-    elseif one.call:find("^io%.") then
-      note("%s:%d: %s opens %s, on the disk only: use ls.file.read, or put it beside the program", one.shown, one.line, one.call, one.name)
-    else
+    if name and by_lua and not opened[one.name] and not leaves_out(set, name) then
+      note("%s:%d: %s opens %s, on the disk only: use ls.file.read, or put it beside the program", one.shown, one.line,
+        one.call, one.name)
+    elseif name and not by_lua and not is_inside(set, kind, name) then
       set.named[one.name] = true
-      note("%s:%d: %s reads %s, which is not inside: name it on the command line, put it beside the program, or leave it out with "
-        .. "--without %s", one.shown, one.line, one.call, one.name, one.name)
+      note("%s:%d: %s reads %s, which is not inside: name it on the command line, put it beside the program, or leave it "
+        .. "out with --without %s", one.shown, one.line, one.call, one.name, one.name)
     end
   end
 end

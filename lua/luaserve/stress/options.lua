@@ -377,7 +377,7 @@ local function read_pair(given, own, key, value)
   if key == "stages" and given.stages then return true end
   if lists[key] and type(value) == "table" then return lists[key](own, value) end
   local option = by_key[key]
-  if not option and lists[key] then return nil, string.format("%s: %s is a %s; it must be a table", given.script, key, type(value)) end
+  if not option and lists[key] then return must_be(given.script .. ": " .. key, "a table; got a " .. type(value)) end
   if not option then return unknown(given.script, key) end
   local text = text_of(value)
   if not text then

@@ -18,9 +18,9 @@ local signals = { [1] = "SIGHUP", [2] = "SIGINT", [4] = "SIGILL", [6] = "SIGABRT
 -- now() -> the time, which test.clock does not move
 function child.now() return core.now() - core.clock_moved() end
 
--- start(arguments) -> child | nil, message
-function child.start(arguments)
-  local process, message = core.child({ system.program(), table.unpack(arguments) }, nil, nil, true, false, true)
+-- start(arguments [, env]) -> child | nil, message. env: as "NAME=value", in place of those of this process.
+function child.start(arguments, env)
+  local process, message = core.child({ system.program(), table.unpack(arguments) }, env, nil, true, false, true)
   if not process then return nil, message end
   return setmetatable({ process = process, rest = "" }, meta)
 end

@@ -35,13 +35,14 @@ local meta = {
   end,
 }
 
-local serve_options = { args = true, threads = true }
+local serve_options = { args = true, threads = true, env = true }
 
 -- test.serve(site: string [, options: TestServeOptions]) -> server
 -- Starts a site in a process of its own, with all listeners on free ports of 127.0.0.1. `site` is the name of the file,
 -- from the folder of the project, which is the one above tests/. Raises if the site fails to load.
 -- options is a TestServeOptions: options of test.serve.
 -- options.args: (string|number)[] - arguments of the site
+-- options.env: table<string, string|number|false> - variables beside those of the test file; false removes one
 -- options.threads: integer - as `--threads` of the command line
 function server.start(site, given, ...)
   given = given or {}
@@ -68,7 +69,7 @@ function server.start(site, given, ...)
   command[#command + 1], command[#command + 2] = "--", file
   for _, one in ipairs(given.args or {}) do command[#command + 1] = tostring(one) end
 
-  local process, why = child.start(command)
+  local process, why = child.start(command, require("luaserve.process").environment("test.serve", given.env))
   if not process then usage.error("test.serve: cannot start a process: %s", why) end
   local self = setmetatable({ site = site, process = process, urls = {}, stopped = false,
     socks = setmetatable({}, { __mode = "k" }) }, meta)

@@ -78,7 +78,8 @@ static int call_request(lua_State *L)
         return luaL_error(L, "%s: request() returned the invalid method \"%s\"", s->plan->script, method);
     for (size_t i = 0; i < method_len; i++)
         if (method[i] >= 'a' && method[i] <= 'z')
-            return luaL_error(L, "%s: request() returned the method \"%s\"; methods have capital letters, such as POST",
+            return luaL_error(L,
+                              "%s: request() returned the method \"%s\"; methods have capital letters, such as POST",
                               s->plan->script, method);
     bool good = path[0] == '/' || strcmp(path, "*") == 0;
     for (size_t i = 0; good && i < path_len; i++) good = (unsigned char)path[i] > ' ' && path[i] != 0x7f;
