@@ -49,16 +49,16 @@ local busy = {} -- the second result of a checker: too many passwords are being 
 -- verify(running, digest, given, expected) -> whether the password is right | nil: busy. Requests of the same name and password,
 -- as a browser sends them for a page, share the check that runs: in `running`, by digest.
 local function verify(running, digest, given, expected)
-  local check, job = require("luaserve.crypto").password.verify, running[digest]
+  local check, try, job = require("luaserve.crypto").password.verify, require("luaserve.failure").try, running[digest]
   if not job then
     local fine
     fine, job = pcall(core.spawn, function()
-      local checked, right = pcall(check, given, expected)
+      local checked, right = pcall(try, check, given, expected)
       running[digest] = nil
       if not checked then error(right, 0) end
       return right
     end)
-    if not fine then return (check(given, expected)) end -- the site loads, or it has as many jobs as it may
+    if not fine then return (try(check, given, expected)) end -- the site loads, or it has as many jobs as it may
     running[digest] = job
   end
   return (job:wait())

@@ -153,19 +153,20 @@ local begun_max = 50 -- of the server: some seconds of work
 local busy = format("%d passwords are being hashed already", begun_max)
 
 local begun, gate
--- -> 32 bytes; nil: too many have begun
-local function scrypt(text, salt, ...)
+-- -> 32 bytes. Raises a failure when too many have begun: a password is not wrong then.
+local function scrypt(call, text, salt, ...)
   if core.thread() == 0 then return core.crypto_scrypt(text, salt, ...) end -- the site loads
   begun = begun or core.semaphore("luaserve.passwords", begun_max, "luaserve")
   gate = gate or core.semaphore("luaserve.password", at_a_time, "luaserve")
-  return (core.semaphore_within(begun, 0, gate.with, gate, core.crypto_scrypt, text, salt, ...))
+  local bytes = core.semaphore_within(begun, 0, gate.with, gate, core.crypto_scrypt, text, salt, ...)
+  return bytes or require("luaserve.failure").raise("ls.crypto.password." .. call, { message = busy, code = "EBUSY" })
 end
 
 local function base64(bytes) return (core.crypto_encode(encodings.base64, bytes):gsub("=", "")) end
 
 -- ls.crypto.password.hash(password: string) -> hash: string | nil, message, code
 -- Hashes a password with scrypt and a random salt: the text that a site stores. Waits for about 0.2 s, in which other
--- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty; EBUSY: 50 are being hashed.
+-- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty. Raises a Failure while 50 are being hashed.
 function password.hash(text, ...)
   need("password.hash")
   usage.check(text, "string", "ls.crypto.password.hash: password must be a string")
@@ -175,8 +176,7 @@ function password.hash(text, ...)
     return nil, format("the password has more than %d bytes", password_bytes_max), "ELIMIT"
   end
   local salt = core.crypto_random(16)
-  local bytes = scrypt(text, salt, log_n, r, p)
-  if not bytes then return nil, busy, "EBUSY" end
+  local bytes = scrypt("hash", text, salt, log_n, r, p)
   return format("$scrypt$ln=%d,r=%d,p=%d$%s$%s", log_n, r, p, base64(salt), base64(bytes))
 end
 
@@ -191,9 +191,10 @@ local function parts_of(hash)
   return n, rr, pp, salt, bytes
 end
 
--- ls.crypto.password.verify(password: any, hash: string|nil) -> right: boolean, outdated: boolean | nil, message, code
+-- ls.crypto.password.verify(password: any, hash: string|nil) -> right: boolean, outdated: boolean
 -- Whether the password is the one of the hash. With nil as the hash, of a user who does not exist, the result is false and
--- takes the same time. `outdated`: the hash has other parameters than a new one. Raises for a text that is no hash. Waits.
+-- takes the same time. `outdated`: the hash has other parameters than a new one. Raises for a text that is no hash, and a Failure
+-- while 50 are being hashed. Waits.
 function password.verify(text, hash, ...)
   need("password.verify")
   usage.check(hash, "string?", "ls.crypto.password.verify: hash must be a string")
@@ -206,8 +207,7 @@ function password.verify(text, hash, ...)
     end
   end
   if type(text) ~= "string" or text == "" or #text > password_bytes_max then return false, false end
-  local got = scrypt(text, salt, n, rr, pp)
-  if not got then return nil, busy, "EBUSY" end
+  local got = scrypt("verify", text, salt, n, rr, pp)
   local right = expected ~= nil and core.crypto_equal(got, expected)
   return right, right and (n ~= log_n or rr ~= r or pp ~= p)
 end

@@ -288,6 +288,7 @@ function options.fields(t, check)
   table.sort(names)
   for _, name in ipairs(names) do
     local value = t[name]
+    if type(value) == "table" then usage.check_list("headers", name, value) end
     for _, one in ipairs(type(value) == "table" and value or { value }) do list[#list + 1] = { name, one } end
   end
   return list

@@ -203,6 +203,7 @@ local function changes(headers)
       invalid_field(name, "the proxy writes the field itself:")
     end
     names[#names + 1] = name .. ","
+    if type(value) == "table" then usage.check_list(fname .. ": upstream.headers", name, value) end
     for _, one in ipairs(type(value) == "table" and value or { value }) do
       if type(one) ~= "string" and type(one) ~= "number" and one ~= false or tostring(one):find("[\0-\8\10-\31\127]") then
         invalid_field(name, "invalid value of the field")

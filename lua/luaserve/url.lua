@@ -46,6 +46,7 @@ function url.query(values, ...)
   for _, name in ipairs(names) do
     local value = values[name]
     if type(value) == "table" then
+      usage.check_list("ls.url.query", name, value)
       for _, one in ipairs(value) do add(parts, name, one) end
     else
       add(parts, name, value)

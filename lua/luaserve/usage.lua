@@ -125,6 +125,15 @@ function usage.is_list(t)
   return count == #t
 end
 
+-- check_list(call, name, list): raises if the table has other keys than 1 to n, which would be lost.
+function usage.check_list(call, name, list)
+  for key in pairs(list) do
+    if math.type(key) ~= "integer" or key < 1 or key > #list then
+      usage.error("%s: %s must be a value or a list of values; got a table with the field %s", call, usage.quote(name), usage.quote(key))
+    end
+  end
+end
+
 -- decider(option, fn) -> fn, whose result decides, as a function that raises for one that is true in Lua and hardly meant
 -- so: 0, "" and an empty table, which databases return for what they do not have. nil: nil.
 function usage.decider(option, fn)

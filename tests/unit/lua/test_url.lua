@@ -16,6 +16,15 @@ function tests.query_raises_for_other_values()
   check.raises("got the key 1", url.query, { "a" })
   check.raises('"a" must be a string, a number, a boolean or a list of them; got a function', url.query, { a = print })
   check.raises("got a table", url.query, { a = { {} } })
+  check.raises('ls.url.query: "filter" must be a value or a list of values; got a table with the field "status"', url.query,
+    { filter = { status = "open" }, page = 2 })
+  check.raises('a table with the field "b"', url.query, { a = { "x", b = "y" } })
+  check.raises("a table with the field 3", url.query, { a = { [1] = "x", [3] = "y" } })
+  local app = require("luaserve").app()
+  check.raises({ check.line(1), 'app:inject: form: "user" must be a value or a list of values; got a table with the field "name"' },
+    function() app:inject { form = { user = { name = "ada" }, id = 5 } } end)
+  check.raises('"a" must be a value or a list of values', app.inject, app, { query = { a = { b = "c" } } })
+  check.raises('"X-A" must be a value or a list of values; got a table with the field "b"', app.inject, app, { headers = { ["X-A"] = { b = "c" } } })
 end
 
 function tests.decode_keeps_plus_and_refuses_invalid_escapes()
