@@ -26,6 +26,37 @@ class Topics(Program):
                 first = int(ws.receive())
                 self.assertEqual([int(ws.receive()) for _ in range(first, 199)], list(range(first + 1, 200)))
 
+    def test_an_empty_message_does_not_empty_the_history(self):
+        """Any client may send one; retain = true, of the site, removes what is kept."""
+        server = self.of("""
+            app:ws("/chat", {
+              open = function(ws) ws:subscribe("chat") end,
+              message = function(ws, text) ls.publish("chat", text, { retain = 3 }) ws:send("published") end,
+            })
+            app:post("/sse", function(req) ls.publish("sse", req:body(), { retain = 3, id = true }) return 202 end)
+            app:get("/sse", function(req, res)
+              local sse = res:sse()
+              sse:subscribe("sse")
+            end)
+            app:post("/over", function() return tostring(ls.publish("chat", "", { retain = true })) end)""")
+        with contextlib.ExitStack() as open_ones:
+            def joins():
+                return open_ones.enter_context(WebSocket(server.at(), "/chat"))
+            first = joins()
+            for text in "m1", "m2", "m3", "":
+                first.send(text)
+                self.assertEqual({first.receive(), first.receive()}, {text, "published"})
+            second = joins()
+            self.assertEqual([second.receive() for _ in range(3)], ["m2", "m3", ""])
+            self.assertEqual(self.ask_of(server, "POST", "/over").text, "2")
+            self.assertEqual([one.receive() for one in (first, second)], ["", ""])
+            third = joins()
+            third.send("m4")
+            self.assertEqual({third.receive(), third.receive()}, {"m4", "published"})
+        for text in b"one", b"two", b"":
+            self.assertEqual(self.ask_of(server, "POST", "/sse", body=text).status, 202)
+        self.assertEqual(re.findall("data: ?(.*)", self.ask_of(server, "GET", "/sse").text), ["one", "two", ""])
+
 
 class Loops(Program):
     def test_the_log_names_a_loop_that_sends_to_a_client_that_has_left(self):

@@ -458,7 +458,7 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
 {
     ls_slice data = order->data;
     ls_publication *p = NULL, *before = NULL;
-    const bool keep = order->retain > 0 && data.len > 0;
+    const bool keep = order->retain > 0 && (data.len > 0 || order->keeps_empty);
     unsigned room = 0;
     if (!name_valid(order->topic_len) || order->event.len > LS_TOPIC_EVENT_BYTES_MAX ||
         order->id.len > LS_TOPIC_EVENT_BYTES_MAX) {

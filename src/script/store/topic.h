@@ -194,6 +194,7 @@ typedef struct ls_publish_order {
     unsigned retain;           /* keep a copy for later subscribers, and so many messages in all; with empty data,
                                   remove the retained messages; 0: neither */
     bool joins;                /* retain is 1, or the number of an earlier message of the topic if that is more */
+    bool keeps_empty;          /* empty data is a message as any, and removes none */
     bool numbered;             /* the id is a number above those of all earlier messages, also after a restart */
 } ls_publish_order;
 
