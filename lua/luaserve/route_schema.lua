@@ -8,7 +8,8 @@ local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
 local concat, find, gsub, utf8_len = table.concat, string.find, string.gsub, utf8.len
-local ipairs, next, pairs, tostring, type = ipairs, next, pairs, tostring, type
+local ipairs, next, pairs, rawget, setmetatable = ipairs, next, pairs, rawget, setmetatable
+local tostring, type = tostring, type
 
 -- The methods of operations in OpenAPI.
 local route_schema = { methods = { GET = "get", PUT = "put", POST = "post", DELETE = "delete", OPTIONS = "options", HEAD = "head",
@@ -122,6 +123,16 @@ local function named(text, given)
   return (gsub(text, "got a string$", function() return "got " .. usage.quote(given) end))
 end
 
+-- The checked parameters of a query, for luaserve dev: the log says once when the handler reads one that the schema leaves out.
+local function watched(values, given)
+  return setmetatable(values, { __index = function(_, name)
+    if rawget(given, name) == nil then return nil end
+    local line = ("%s: reads req.query.%s, which the request has and the option query of the route has not: it is nil; add it to the schema")
+      :format(usage.caller() or "?", tostring(name))
+    if core.dev.once(line) then core.log("warn", line) end
+  end })
+end
+
 local replaced = { params = core.params, query = core.set_query }
 local order = { "params", "query", "headers" }
 
@@ -136,6 +147,7 @@ local function checked(doc, fn)
       if made then
         local given = readers[name](req, made)
       local values, errors = made(given)
+        if values and core.dev and name == "query" then watched(values, given) end
         if values and replaced[name] then replaced[name](req, values) end
         for path, text in pairs(errors or {}) do
           wrong = wrong or {}

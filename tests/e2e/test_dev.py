@@ -3,6 +3,7 @@
 Every reload is awaited by its line of the log. The browser of the last tests is Debian's chromium, run without a window;
 without it they are skipped (`scripts/setup --browser` installs it).
 """
+import json
 import os
 import re
 import shutil
@@ -464,6 +465,22 @@ class Warnings(Dev):
         self.assertEqual(sorted(line.partition(" warn ")[2] for line in server.logged("several values")), [
             'site.lua:21: the request has several values of "%s": req.query has the first, req.query_all the list of all' % name
             for name in ("ids[]", "tag")])
+
+    def test_a_parameter_that_the_schema_of_the_route_leaves_out(self):
+        server = self.dev("""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:get("/q", { query = { page = { is = "integer", default = 1 } } }, function(req)
+              return { page = req.query.page, done = tostring(req.query.done), other = tostring(req.query.other) }
+            end)
+            ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
+            """)
+        for _ in range(2):
+            self.assertEqual(json.loads(server.get("/q?done=1&page=2").body), {"page": 2, "done": "nil", "other": "nil"})
+        server.stop()
+        lines = server.logged("the option query of the route")
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"warn .*site\.lua:5: reads req\.query\.done, which the request has")
 
     def test_data_that_is_not_shared(self):
         server = self.dev(WARNINGS)

@@ -54,6 +54,8 @@ class RealServer(RedisCase):
              ["19.99", "1e+300", "-0.1", "9007199254740992", "inf"]),
             ("r:set('f', 1.5) r:set('w', 3.0) return r:mget('f', 'w', 'none')", [["1.5", "3", False]]),
             ("return r:hset('h', 'a', 1, 'b', 'x'), r:hgetall 'h', r:hgetall 'none'", [2, {"a": "1", "b": "x"}, {}]),
+            ("""return ls.json.encode { r:smembers 'none', r:lrange('none', 0, -1), r:keys 'none*', r:zrevrange('none', 0, -1), r:hgetall 'none',
+                 r:eval('return { {}, 1 }'), r:pipeline(function(p) p:smembers 'none' end) }""", ["[[],[],[],[],{},[[],1],[[]]]"]),
             ("return r:call('HGETALL', 'h')", [["a", "1", "b", "x"]]),
             ("return r:call('set', 'k', ls.buffer('buf', 'fer')), r:get 'k'", ["OK", "buffer"]),
             ("return r:set('long', ('x'):rep(300000)), #r:get 'long'", ["OK", 300000]),

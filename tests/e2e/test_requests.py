@@ -41,11 +41,11 @@ app:get("/query-all", function(req)
   table.insert(all.none, "not kept")
   assert(rawequal(all, req.query_all) and #all.none == 0)
   table.sort(names)
-  return { names = names, tag = all.tag, x = all.x, none = ls.json.array(all.none), first = req.query.tag }
+  return { names = names, tag = all.tag, x = all.x, none = all.none, first = req.query.tag }
 end)
 app:post("/form-all", function(req)
   local form = req:form_all()
-  return { tag = form.tag, none = ls.json.array(form.none), same = req:form().tag }
+  return { tag = form.tag, none = form.none, same = req:form().tag }
 end)
 app:post("/form", function(req)
   local form = req:form()

@@ -20,6 +20,7 @@
 #include "script/bind/sock/listeners.h"
 #include "script/bind/tls/tls_object.h"
 #include "script/core/lua/udata.h"
+#include "script/store/marshal.h"
 
 enum {
     PAIRS_AT_ONCE = 16,         /* pairs of a query or a form in the first batch; each further pair costs a lookup */
@@ -123,6 +124,7 @@ static int lists_index(lua_State *L)
 {
     if (lua_type(L, 2) != LUA_TSTRING) return 0;
     lua_newtable(L);
+    ls_array_set_mark(L); /* [] in JSON */
     return 1;
 }
 

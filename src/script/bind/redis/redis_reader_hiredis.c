@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "port/port.h"
+#include "script/store/marshal.h"
 
 #if HIREDIS_MAJOR > 0
 typedef size_t element_count; /* the type of the length of an array */
@@ -68,6 +69,7 @@ static void *create_array(const redisReadTask *task, element_count elements)
     const uintptr_t level = task->parent != NULL ? (uintptr_t)task->parent->obj + 1 : 1;
     if (level > LS_REDIS_LEVELS_MAX) return NULL;
     lua_createtable(reader->L, (int)(elements < ELEMENTS_PREPARED_MAX ? elements : ELEMENTS_PREPARED_MAX), 0);
+    ls_array_set_mark(reader->L); /* [] in JSON, also without an element */
     lua_pushvalue(reader->L, -1);
     lua_rawseti(reader->L, reader->partial, -(lua_Integer)level);
     if (task->parent != NULL)
