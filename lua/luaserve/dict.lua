@@ -222,7 +222,7 @@ function dict.open(name, given, ...)
       fixed and "; a change of file or sync needs a restart" or where == usage.where()
         and "; this line must give the same each time that the file runs" or "")
   end
-  if out.file then require("luaserve.private").file(out.file, "the file of a dict, " .. out.file) end
+  if out.file then require("luaserve.private").store(out.file, "the file of a dict, " .. out.file) end
   opened[name] = found
   if out.evict then evicting[found] = true end
   if core.dev then require("luaserve.dev_state").watch_dict(name, found, out.evict, out.file) end

@@ -45,6 +45,15 @@ function private.file(path, name, is_source)
   if not is_source then data[file] = name end
 end
 
+-- private.store(path, name): the same for a file that the site has opened to write. A reload finds that it was removed.
+function private.store(path, name)
+  private.file(path, name)
+  local _, _, code = core.file_stat(path)
+  if code == "ENOENT" then
+    core.log("warn", name .. " was removed while it is in use: what the server writes to it is lost when it ends")
+  end
+end
+
 -- private.data() -> the names of the files by their absolute paths, without the site and its modules
 function private.data() return data end
 

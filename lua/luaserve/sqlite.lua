@@ -224,7 +224,7 @@ function sqlite.open(path, given, ...)
   elseif not handle then
     usage.error("ls.sqlite: %s has other options at %s, which stay until a restart", usage.quote(path), message)
   end
-  if path ~= ":memory:" then require("luaserve.private").file(path, "the database " .. path) end
+  if path ~= ":memory:" then require("luaserve.private").store(path, "the database " .. path) end
   opened[path] = opened[path] or setmetatable({ handle = handle, target = path }, meta)
   return opened[path]
 end

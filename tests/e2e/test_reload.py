@@ -747,6 +747,17 @@ if part then part:close() dofile("part.lua") end
         self.assertEqual((process.returncode, found[0]), (status, out))
         self.assertRegex(found[1], err)
 
+    @not_on_windows("Windows does not remove a file that is open")
+    def test_files_that_were_removed_while_they_are_in_use(self):
+        server = self.serve(SITE.replace("@V@", "one").replace("@HTTP@", "0").replace("@MORE@", """
+local db, d = ls.sqlite("site.db"), ls.dict("d", { file = "dict.db" })"""))
+        for name in "site.db", "dict.db":
+            os.remove(os.path.join(server.dir, name))
+        self.assertEqual(server.logged("was removed"), [])
+        server.reload("reloaded")
+        for name in "the database site.db", "the file of a dict, dict.db":
+            server.wait_log("warn %s was removed while it is in use" % name)
+
     @not_on_windows("Wine has no Unix sockets")
     def test_a_reload_that_is_waited_for(self):
         server = self.serve(self.WAITING, listeners=2, flags=("--control", "c"))

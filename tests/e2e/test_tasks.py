@@ -76,7 +76,7 @@ class Tasks(E2E):
         self.assertFalse(self.server.logged("none/c"))  # a task waits for it
 
     def test_results_that_nothing_looks_at(self):
-        server = self.serve(app_site(FAILING.replace("@TCP@", str(free_port())).replace("@UDP@", str(free_port()))))
+        server = self.serve(app_site(FAILING.replace("@TCP@", str(free_port())).replace("@UDP@", str(free_port()))), listeners=3)
         self.assertEqual(server.get("/calls", index=2).status, 204)
         for what, name in (("a function of ls.init", "init"), ("a function of ls.init", "late"), ("a function of ls.on", "start"),
                            (r"the function of ls.subscribe at \S*site\.lua:\d+", "subscribe"), ("a function of ls.tcp", "tcp"),
