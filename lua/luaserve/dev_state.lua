@@ -1106,6 +1106,9 @@ end
 
 -- state.watch_queued(call): a command such as "p:exists" of a pipeline. Its result is no reply yet, but true in a condition.
 function state.watch_queued(call)
+  local level = 2
+  while getinfo(level, "S").source == "@luaserve/redis.lua" do level = level + 1 end
+  if usage.is_internal(getinfo(level, "S").source) then return end -- a dict in Redis
   local line, before = caller_line()
   local method = call:match("%w+$")
   for at, name in line:gmatch("()%f[%w_][%a_][%w_.]*:([%a_][%w_]*)%s*[%({\"'%[]") do

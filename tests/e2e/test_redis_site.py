@@ -157,7 +157,9 @@ app:get("/race", function()
   return r:sismember("none", "x") and "in" or "out"
 end)
 app:get("/queued", function()
-  local name
+  local shared, name = ls.dict("shared", { redis = true }), nil
+  shared:set("n", 1)
+  for key in pairs(shared) do name = shared:get(key) end -- a pipeline of luaserve itself
   r:pipeline(function(p)
     if p:exists("n") then
       p:incr("x")
