@@ -110,7 +110,6 @@ static void keep_stream(ls_thread_ctx *ctx, ls_proxy *p)
 {
     ls_stream *up = p->up;
     p->up = NULL;
-    ls_stream_set_actor(up, NULL);
     ls_stream_pool_put(ctx, p->with.pool, p->with.key, p->with.key_len, up);
     atomic_fetch_sub(p->with.live, 1);
 }

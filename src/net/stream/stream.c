@@ -513,7 +513,6 @@ void ls_stream_linger(ls_thread_ctx *ctx, ls_stream *s, uint32_t linger_ms)
         return;
     }
     s->lingering = true;
-    atomic_store_explicit(&s->recv_at, 0, memory_order_relaxed); /* a new deadline, which has not passed */
     ls_stream_recv_within(s, linger_ms);
     ls_stream_send_within(s, linger_ms); /* of the end of the filter's protocol; its packet continues */
     const int err = shut_down(ctx, s);
