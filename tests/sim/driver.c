@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <lauxlib.h>
 #include <lua.h>
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -46,7 +48,7 @@ static void *const kept_address = (void *)UINT64_C(0x180000000000);
 typedef struct options {
     uint64_t seed, runs, seconds, batch_seconds;
     const char *world, *faults, *folder;
-    bool twice, shrinks, prints_log;
+    bool twice, shrinks, prints_log, quits; /* quits: a run whose time is over has ended well, without its end */
 } options;
 
 typedef struct result { /* of a run, in memory that both processes see */
@@ -69,30 +71,42 @@ typedef struct kept { /* what outlives the process of one life, at an address th
     _Alignas(4096) char stack[STACK_BYTES], disk[]; /* ls_sim_disk_bytes */
 } kept;
 
+static struct {
+    bool is_done, wants_reload, is_faulty;
+    unsigned reloads;
+    bool prints_log;
+    const char *expected[EXPECTED_MAX];      /* texts of lines of the log that are no failure */
+    unsigned expected_count, foreign_blocks; /* of OpenSSL, which keeps some until the process ends */
+    result *out;
+    kept *kept;
+} now;
+
 /* ---- faults ----------------------------------------------------------------------------------------------------- */
 
 typedef struct fault {
     const char *name;
     uint32_t *rate, most; /* per million; drawn up to `most` */
     uint32_t *size, size_most;
+    bool is_harmless; /* all must succeed in spite of it */
 } fault;
 
 #define F(field) &ls_sim_faults_now.field
 static const fault faults[] = {
-    {"preempt", F(preempt), 60000, NULL, 0},
-    {"stall", F(stall), 300, F(stall_us_max), 60000},
-    {"latency", NULL, 0, F(latency_us_max), 150000},
-    {"slow", F(slow_link), 100000, NULL, 0},
-    {"reset", F(reset), 30000, NULL, 0},
-    {"refused", F(connect_refused), 50000, NULL, 0},
-    {"lost", F(connect_lost), 20000, NULL, 0},
-    {"accept", F(accept_error), 50000, NULL, 0},
-    {"descriptors", F(no_descriptors), 30000, NULL, 0},
-    {"datagrams", F(datagram_lost), 200000, NULL, 0},
-    {"doubled", F(datagram_doubled), 200000, NULL, 0},
-    {"disk", F(write_short), 20000, NULL, 0},
-    {"full", F(write_full), 5000, NULL, 0},
-    {"clock", F(clock_jump), 2000, F(clock_jump_s_max), 100000},
+    {"preempt", F(preempt), 60000, NULL, 0, true},
+    {"stall", F(stall), 300, F(stall_us_max), 60000, false},
+    {"latency", NULL, 0, F(latency_us_max), 150000, true},
+    {"slow", F(slow_link), 100000, NULL, 0, false},
+    {"reset", F(reset), 30000, NULL, 0, false},
+    {"refused", F(connect_refused), 50000, NULL, 0, false},
+    {"lost", F(connect_lost), 20000, NULL, 0, false},
+    {"accept", F(accept_error), 50000, NULL, 0, false},
+    {"descriptors", F(no_descriptors), 30000, NULL, 0, false},
+    {"datagrams", F(datagram_lost), 200000, NULL, 0, false},
+    {"doubled", F(datagram_doubled), 200000, NULL, 0, false},
+    {"late", F(datagram_late), 100000, NULL, 0, false},
+    {"disk", F(write_short), 20000, NULL, 0, false},
+    {"full", F(write_full), 5000, NULL, 0, false},
+    {"clock", F(clock_jump), 2000, F(clock_jump_s_max), 100000, false},
 };
 #undef F
 enum { FAULTS = sizeof faults / sizeof faults[0] };
@@ -106,34 +120,27 @@ static bool is_in(const char *list, const char *name)
 }
 
 /* Half of the faults, drawn from the seed, at a rate that is drawn as well: worlds with few kinds of faults find what a
- * world with all of them hides. `list`: only these. */
+ * world with all of them hides. One run in eight has only harmless ones. `list`: only these. */
 static uint32_t draw_faults(const char *list)
 {
     uint32_t used = 0;
+    const bool only_harmless = ls_sim_below(8) == 0;
+    now.is_faulty = false;
     for (int i = 0; i < FAULTS; i++) {
         const fault *const f = &faults[i];
         const bool drawn = ls_sim_below(2) == 1;
         const uint32_t rate = f->most > 0 ? 1 + (uint32_t)ls_sim_below(f->most) : 0;
         const uint32_t size = f->size_most > 0 ? 1 + (uint32_t)ls_sim_below(1 + ls_sim_below(f->size_most)) : 0;
-        if (!drawn || (list != NULL && !is_in(list, f->name))) continue;
+        if (!drawn || (only_harmless && !f->is_harmless) || (list != NULL && !is_in(list, f->name))) continue;
         if (f->rate != NULL) *f->rate = rate;
         if (f->size != NULL) *f->size = size;
         used |= 1u << i;
+        now.is_faulty |= !f->is_harmless;
     }
     return used;
 }
 
 /* ---- what Lua sees: the table `sim` ------------------------------------------------------------------------------ */
-
-static struct {
-    bool is_done, wants_reload, is_faulty;
-    unsigned reloads;
-    bool prints_log;
-    const char *expected[EXPECTED_MAX]; /* texts of lines of the log that are no failure */
-    unsigned expected_count, foreign_blocks; /* of OpenSSL, which keeps some until the process ends */
-    result *out;
-    kept *kept;
-} now;
 
 static int sim_random(lua_State *L)
 {
@@ -398,7 +405,6 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, world);
     now.prints_log = o->prints_log;
     out->faults_used |= draw_faults(o->faults);
-    now.is_faulty = out->faults_used != 0;
     (void)CRYPTO_set_mem_functions(foreign_malloc, foreign_realloc, foreign_free);
     const unsigned threads = 1 + (unsigned)ls_sim_below(3);
     const ls_sim_faults wanted = ls_sim_faults_now;
@@ -419,6 +425,10 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
         (void)ls_sim_wait(&now, until_ns);
     }
     ls_sim_faults_now.no_descriptors = 0;
+    if (!now.is_done && o->quits) {
+        out->is_complete = true;
+        return;
+    }
     if (!now.is_done)
         now.expected[now.expected_count++] = "ended early"; /* the time was over before the clients were */
     const bool first = ls_sim_below(2) == 1;
@@ -506,35 +516,47 @@ static bool run_one(const options *o, const char *world, uint64_t seed, result *
 
 /* ---- many runs -------------------------------------------------------------------------------------------------- */
 
-/* Look for a shorter history that fails: fewer seconds, then fewer kinds of faults. */
+/* Whether the seed ends well with these options; prints nothing. */
+static bool try_quietly(const options *o, const char *world, uint64_t seed, result *r)
+{
+    const long shown = ls_sim_syscall(SYS_dup, STDERR_FILENO, 0, 0, 0, 0, 0);
+    const int nowhere = open("/dev/null", O_WRONLY);
+    (void)ls_sim_syscall(SYS_dup2, nowhere, STDERR_FILENO, 0, 0, 0, 0);
+    const bool is_right = run_one(o, world, seed, r);
+    (void)ls_sim_syscall(SYS_dup2, shown, STDERR_FILENO, 0, 0, 0, 0);
+    (void)close(nowhere);
+    (void)close((int)shown);
+    return is_right;
+}
+
+/* Look for a shorter history that fails: fewer seconds, then fewer kinds of faults. Its failure may be another one. */
 static void shrink(options o, const char *world, uint64_t seed, result *r)
 {
     static char list[256];
+    uint32_t used = r->faults_used;
+    o.quits = true; /* a world judges its end only if it has come to it */
     while (o.seconds > 1) {
         options shorter = o;
         shorter.seconds = o.seconds / 2;
-        if (run_one(&shorter, world, seed, r)) break;
+        if (try_quietly(&shorter, world, seed, r)) break;
         o = shorter;
     }
-    const uint32_t used = r->faults_used != 0 ? r->faults_used : UINT32_MAX;
-    bool is_left_out[FAULTS] = {false};
     for (int i = 0; i < FAULTS; i++) {
-        options fewer = o;
         char tried[sizeof list] = "";
-        if (!(used & 1u << i)) is_left_out[i] = true;
-        if (is_left_out[i]) continue;
+        if (!(used & 1u << i)) continue;
         for (int k = 0; k < FAULTS; k++)
-            if (k != i && !is_left_out[k])
+            if (k != i && (used & 1u << k))
                 (void)snprintf(tried + strlen(tried), sizeof tried - strlen(tried), "%s%s", tried[0] ? "," : "",
                                faults[k].name);
+        options fewer = o;
         fewer.faults = tried[0] != '\0' ? tried : "none";
-        if (run_one(&fewer, world, seed, r)) continue;
-        is_left_out[i] = true;
+        if (try_quietly(&fewer, world, seed, r)) continue;
+        used &= ~(1u << i);
         memcpy(list, fewer.faults, strlen(fewer.faults) + 1);
         o.faults = list;
     }
-    fprintf(stderr, "the shortest history found: sim --world %s --seed %llu --seconds %llu --faults %s\n", world,
-            (unsigned long long)seed, (unsigned long long)o.seconds, o.faults != NULL ? o.faults : "(all drawn)");
+    fprintf(stderr, "\nthe shortest history found:\n");
+    (void)run_one(&o, world, seed, r);
 }
 
 static double real_seconds(void)
@@ -614,7 +636,7 @@ static const char usage[] =
     "  --world NAME    only this one\n"
     "  --seconds S     simulated seconds of a run, at most (60)\n"
     "  --faults LIST   draw from these faults only: none, or some of preempt,stall,latency,slow,reset,refused,lost,\n"
-    "                  accept,descriptors,datagrams,doubled,disk,full,clock\n"
+    "                  accept,descriptors,datagrams,doubled,late,disk,full,clock\n"
     "  --twice         run each seed twice; different histories are a failure\n"
     "  --shrink        look for a shorter history of a failure\n"
     "  --log           print the logs of both servers\n"

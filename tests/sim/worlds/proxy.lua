@@ -1,7 +1,7 @@
 -- proxy.lua - a proxy with a cache before two servers, which the clients' side plays: they are slow, are down for a time,
--- close a connection before a response, within it or between two. Judges: a response is that of its URL and whole, or
--- it fails; a POST reaches a server at most once, with its whole body; a stored response is not much older than its lifetime;
--- without faults each request is answered, for a silent server at its time limit.
+-- close a connection before a response, within it or between two, or respond before they have the request. Judges: a response
+-- is that of its URL and whole, or it fails; a POST reaches a server at most once, with its whole body; a stored response is not
+-- much older than its lifetime; without faults each request is answered, for a silent server at its time limit.
 local ls, sim = require "luaserve", sim
 local world = require "lib.world"
 local LIFETIME, TIMEOUT = 2, 4
@@ -17,18 +17,21 @@ end
 local is_calm = false
 local function mishap(one_of) return not is_calm and world.chance(one_of) end
 
+local function take_body(sock, head, path, bytes)
+  local body = sock:receive(math.tointeger(head:lower():match "\ncontent%-length: (%d+)"))
+  if body and body ~= world.text(path, bytes) then sim.fail("a server got another body of " .. path) end
+  return body
+end
+
 local function upstream(sock)
   while true do
     local head = sock:receiveuntil "\r\n\r\n"
     if not head then return end
     local method, path, bytes = head:match "^(%a+) (/[^/]*/[^/]*/(%d+)) "
     bytes = math.tointeger(bytes)
-    if method == "POST" then
-      if sim.count("received " .. path) > 1 then sim.fail("a server has received " .. path .. " twice") end
-      local body = sock:receive(math.tointeger(head:lower():match "\ncontent%-length: (%d+)"))
-      if not body then return end
-      if body ~= world.text(path, bytes) then sim.fail("a server got another body of " .. path) end
-    end
+    local has_body, responds_first = method == "POST", mishap(6)
+    if has_body and sim.count("received " .. path) > 1 then sim.fail("a server has received " .. path .. " twice") end
+    if has_body and not responds_first and not take_body(sock, head, path, bytes) then return end
     if path:find "^/silent/" then return ls.sleep(3 * TIMEOUT) end
     if mishap(30) then world.pause(6) end
     if mishap(20) then return end
@@ -57,7 +60,7 @@ local function upstream(sock)
       world.pause(2)
       sock:send(response:sub(at + 1))
     end
-    if closes then return end
+    if closes or (has_body and responds_first and not take_body(sock, head, path, bytes)) then return end
   end
 end
 
