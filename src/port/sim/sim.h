@@ -14,7 +14,8 @@
  *     events, time  sim_world.c    the seed, the queue of events, the clocks, random bytes, the hash of the history
  *     memory        sim_memory.c   malloc and mmap: the same addresses in each run
  *     descriptors   sim_poll.c     the table; epoll, eventfd, timerfd, pipes, poll
- *     network       sim_net.c      sockets: streams and datagrams, and their faults
+ *     network       sim_net.c      sockets and datagrams
+ *                   sim_stream.c   the bytes of connections, and their faults
  *     disk          sim_disk.c     files below /sim: what was not synced is lost in a crash
  *                   sim_file.c     open, pread, stat, rename, fopen ...
  *
@@ -41,6 +42,7 @@ typedef struct ls_sim_faults {
     uint32_t connect_refused, connect_lost;   /* refused; never answered */
     uint32_t accept_error, no_descriptors;    /* ECONNABORTED; EMFILE */
     uint32_t datagram_lost, datagram_doubled; /* and a random latency each, which reorders them */
+    uint32_t datagram_late;                   /* the queue of its socket is full, for a time */
     uint32_t write_short, write_full;         /* of a file: fewer bytes than asked for; ENOSPC */
     uint32_t clock_jump, clock_jump_s_max;    /* the wall clock, at a look at it, forward or back */
 } ls_sim_faults;

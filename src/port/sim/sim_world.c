@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -288,4 +291,26 @@ void *ls_sim_real(const char *name)
     void *const function = dlsym(RTLD_NEXT, name);
     if (function == NULL) ls_sim_fail("the C library has no %s", name);
     return function;
+}
+
+/* The back end makes the calls of each request without the C library (epoll_syscall.h). */
+long syscall(long number, ...)
+{
+    va_list args;
+    long a[6];
+    va_start(args, number);
+    for (int i = 0; i < 6; i++) a[i] = va_arg(args, long);
+    va_end(args);
+    switch (number) {
+    case SYS_recvfrom: return recvfrom((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (void *)a[4], (void *)a[5]);
+    case SYS_sendto: return sendto((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (void *)a[4], (socklen_t)a[5]);
+    case SYS_recvmmsg: return recvmmsg((int)a[0], (void *)a[1], (unsigned)a[2], (int)a[3], NULL);
+    case SYS_sendmmsg: return sendmmsg((int)a[0], (void *)a[1], (unsigned)a[2], (int)a[3]);
+    case SYS_epoll_pwait: return epoll_wait((int)a[0], (void *)a[1], (int)a[2], (int)a[3]);
+    case SYS_gettid: return getpid() + (long)ls_sim_thread_number();
+    case SYS_membarrier:
+    case SYS_sched_setattr: return 0; /* one thread runs at a time */
+    default: break;
+    }
+    return ls_sim_result(ls_sim_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
