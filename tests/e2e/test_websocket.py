@@ -447,7 +447,7 @@ class WebSockets(Case):
                 ("{ on_message = print }", '''unknown option "on_message"; did you mean 'message'?'''),
                 ("{ onmessage = print }", '''unknown option "onmessage"; did you mean 'message'?'''),
                 ("{ overflow = 'drop' }, print", 'overflow must be "close" or "skip"; got "drop"'),
-                ("{ origins = { 'example.org' } }, print", 'without a path: "https://example.org"; got "example.org"'),
+                ("{ origins = { 'example.org' } }, print", 'without a path or *: "https://example.org"; got "example.org"'),
                 ("{ origins = 'https://a' }, print", 'write { "https://a" }'),
                 ("{ protocols = 'a' }, print", 'protocols = { "a" }'),
                 ("{ protocols = { 'a b' } }, print", 'got "a b"'),
