@@ -64,7 +64,7 @@ end)
 """
 
 # What luaserve.test and its servers have for the program that runs the tests.
-INTERNAL = {"luaserve.Test." + name for name in ("running", "describe_error", "collect", "is_failure")} | {
+INTERNAL = {"luaserve.Test." + name for name in ("running", "describe_error", "collect", "is_failure", "record", "take_recorded", "threads")} | {
     "luaserve.TestServer." + name for name in ("site", "process", "stopped", "socks")}
 
 # Calls each function with one argument more than the definitions give it; of these, the functions with "..." take any number.
