@@ -450,13 +450,15 @@ static int add_boolean(ls_db_job *job, ls_db_statement *statement, int column, c
     const bool text = sqlite3_column_type(stmt, column) == SQLITE_TEXT;
     const int64_t value = text ? boolean_of(bytes, len) : -1;
     char why[400];
-    if (value >= 0 && !statement->told)
+    if (value >= 0 && !statement->told) {
+        statement->told = true;
         ls_log(LS_LOG_WARN,
                "ls.sqlite: the column %.100s is declared boolean and holds the text \"%s\": it reads as %s, and in "
                "SQL no "
-               "text is true; store true or false, as db:insert and db:update do, in: %.200s",
-               sqlite3_column_name(stmt, column), bytes, value != 0 ? "true" : "false", statement->sql);
-    statement->told = true;
+               "text is true; store true or false, as db:insert and db:update do, in: %.*s",
+               sqlite3_column_name(stmt, column), bytes, value != 0 ? "true" : "false",
+               (int)(statement->len < 200 ? statement->len : 200), statement->sql);
+    }
     if (value >= 0) return ls_db_bytes_put(&job->rows, LS_DB_BOOLEAN, &value, sizeof value) ? SQLITE_OK : SQLITE_NOMEM;
     (void)snprintf(why, sizeof why, "the column %.100s is declared boolean and holds the %s %.*s: store true or false",
                    sqlite3_column_name(stmt, column), text ? "text" : "blob", text ? (int)(len < 60 ? len : 60) : 0,
