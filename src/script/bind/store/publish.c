@@ -208,8 +208,8 @@ static int core_publish_here(lua_State *L)
     const uint32_t unkept = order.retain > 0 ? ls_topics_unkept(topics, ls_clock_coarse_ms()) : 0;
     if (unkept > 0)
         ls_log(LS_LOG_WARN,
-               "the retained messages of all topics have reached their limit (%d MiB): %u, the last one of %.*s, were "
-               "delivered, but not kept, or in place of more older ones of their topic; remove those that are over, as "
+               "the retained messages of all topics have reached their limit (%d MiB): messages that were delivered, but not "
+               "kept, or in place of more older ones of their topic: %u, the last one of %.*s; remove those that are over, as "
                "in ls.publish(topic, \"\", { retain = true })",
                LS_TOPIC_RETAINED_BYTES_MAX / 1048576, unkept, (int)order.topic_len, order.topic);
     if (count == LS_ELIMIT)
