@@ -823,6 +823,16 @@ local function note_sql(sql, call, object)
   note_top(call, ": use " .. object .. ":migrate, whose statements run once, or ls.init")
 end
 
+-- state.watch_handler(fn) -> the handler behind middleware. What that has selected, such as the user, decides who may do it; it is not
+-- the old value of what the handler updates.
+function state.watch_handler(fn)
+  return function(...)
+    local entries = reads[running()]
+    for db in pairs(entries and entries.databases or {}) do entries[db] = nil end
+    return fn(...)
+  end
+end
+
 -- state.watch_sql(db, sql, call, kind, sqls): a statement by a call such as "db:exec"; of a transaction
 -- only those of PostgreSQL. In order is what another statement cannot make wrong. `sqls`: the migrations.
 function state.watch_sql(db, sql, call, kind, sqls)
@@ -833,6 +843,8 @@ function state.watch_sql(db, sql, call, kind, sqls)
   if not entries then return end
   local tables = entries[db] or {}
   entries[db], sql = tables, sql:lower():gsub('["`%[%]]', "")
+  entries.databases = entries.databases or {}
+  entries.databases[db] = true
   if sql:find("^%s*select%f[^%w_]") or sql:find("^%s*with%f[^%w_]") then
     local read = not sql:find("%sfor%s+[%a%s]*update") and { run = runs, info = site_info(), line = caller_line(), sql = sql } or nil
     for _, pattern in ipairs(tables_of) do
@@ -882,10 +894,10 @@ end
 
 local decisions = set_of "if elseif while until not and or"
 
--- state.watch_reply(call, value): a line of the site has got this reply of a command of Redis.
+-- state.watch_reply(call, value): a line of the site has got this result of a database, such as "r:del" or "db:delete".
 function state.watch_reply(call, value)
   local line, number = caller_line(), "%s*[=~]=%s*[01]%f[^%w.]"
-  for word, rest in line:gmatch("(%a*)[%s(]+[%a_][%w_.]*:" .. call:sub(3) .. "%s*%b()%s*([^\n]*)") do
+  for word, rest in line:gmatch("(%a*)[%s(]+[%a_][%w_.]*:" .. call:match("%a+$") .. "%s*%b()%s*([^\n]*)") do
     if type(value) == "boolean" and rest:find("^" .. number) then
       warn(usage.caller(), call .. " returns true or false, never a number: leave out the comparison")
     elseif value == 0 and decisions[word] and not rest:find("^[=~<>]") then

@@ -333,6 +333,7 @@ local function wrap(uses, fn, own, segments)
       end
     end
   end
+  if all[1] and core.dev then fn = require("luaserve.dev_state").watch_handler(fn) end
   for i = #all, 1, -1 do
     local use = all[i]
     if guards[use.fn] then

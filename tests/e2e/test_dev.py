@@ -883,6 +883,16 @@ app:get("/sql/job", function()
   if db:exec("delete from stock where id = -?", row.id).changes == 0 then return 204 end
   return 204
 end)
+app:get("/sql/user", function(req, _, next)
+  req.row = db:one("select * from stock where id = 1")
+  return next()
+end, function(req)
+  return { done = db:exec("update stock set qty = ? where id = 2", 5).changes, id = req.row.id }
+end)
+app:get("/sql/zero", function()
+  if not db:delete("stock", { id = 99 }) then return 404 end -- WARN db:delete has returned 0, which is true in Lua
+  if db:update("stock", { qty = 1 }, { id = 99 }) == 0 then return 204 end
+end)
 app:get("/sql/condition", function()
   local row = db:one("select * from stock where id = 1")
   local done = assert(db:exec("update stock set qty = qty - 1 where id = 1 and qty > 0"))
