@@ -723,6 +723,17 @@ class Commands(E2E):
         for name in ("reload", "stop"):
             self.command(name, server, 1, "no running server owns .*p; start it with --pid")
 
+    def test_what_a_handler_has_sent_before_it_returned(self):
+        """A reload ends no connection whose last bytes are on their way."""
+        size = 32 << 20  # more than the buffers of the system
+        server = self.serve("local ls = require 'luaserve' ls.tcp({ port = 0, write_ahead = '1g', send_timeout = 600 }, "
+                            "function(sock) sock:send(('x'):rep(%d)) ls.log.info('returns') end)" % size)
+        with server.connect() as conn:
+            server.wait_log("returns")
+            for _ in range(2):
+                server.reload("reloaded")
+            self.assertEqual(len(conn.rest()), size)
+
     def test_a_stop_that_is_not_in_order(self):
         server = self.serve("local ls = require 'luaserve' ls.config { drain_timeout = 0.1 } "
                             "ls.tcp('127.0.0.1:0', function(sock) sock:send('x') ls.sleep(600) end)", flags=("--pid", "p"))

@@ -617,10 +617,13 @@ static void tcp_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
 
+/* Those of a replaced site that send their last bytes go on, until the drain ends by time. */
 static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
 {
+    const bool may_send = atomic_load(&state->generation->closing) == LS_CLOSING;
     ls_node waiting = LS_LIST_INIT(waiting);
     LS_LIST_EACH_DROP (ls_tcp, tcp, &ls_tcps_of(state)->open, node) {
+        if (tcp->finishing && may_send) continue;
         if (tcp->receive_end == LS_OK) tcp->receive_end = LS_ECANCELED; /* no linger */
         take_receiver(tcp, &waiting);
         ls_tcp_topics_end(tcp);
