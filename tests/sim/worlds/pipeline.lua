@@ -55,11 +55,12 @@ end
 
 local kinds = { "GET text", "HEAD text", "GET same", "GET stream", "POST echo", "POST chunked" }
 
-local function request(id, stream_bytes)
+local function request(id, stream_bytes, is_last)
   local method, path = kinds[sim.random(#kinds)]:match "(%a+) (%a+)"
   local bytes = sim.random(sim.random(path == "stream" and stream_bytes or 20000))
   local r = { id = id, method = method, text = world.text(id, bytes), status = path == "same" and 304 or 200 }
   local head = ("%s /%s/%s/%d HTTP/1.1\r\nHost: h\r\n"):format(method, path == "chunked" and "echo" or path, id, bytes)
+  if is_last then head = head .. "Connection: close\r\n" end
   if method == "POST" and world.chance(4) then head = head .. "Expect: 100-continue\r\n" end
   if path == "chunked" then
     r.bytes = head .. "Transfer-Encoding: chunked\r\n\r\n" .. chunked(r.text)
@@ -121,8 +122,9 @@ local function connection(name, faulty)
   local sock <close> = ls.connect("127.0.0.1", PORT, { connect_timeout = 5, read_timeout = 5, send_timeout = 5 })
   if not sock then return 0, 0 end
   local requests, parts, sum, sent = {}, {}, 0, 0
-  for i = 1, sim.random(6) do
-    requests[i] = request(name .. "." .. i, faulty and 60000 or 20000)
+  local count, closes = sim.random(6), world.chance(3)
+  for i = 1, count do
+    requests[i] = request(name .. "." .. i, faulty and 60000 or 20000, closes and i == count)
     parts[i] = requests[i].bytes
     sum = sum + #parts[i]
     requests[i].last = sum
