@@ -65,7 +65,7 @@ local core, fetch, rules = require "luaserve.core", require "luaserve.fetch", re
 local app, inner = ls.app(), ls.app()
 local at = rules.parse("http://127.0.0.1:@PORT@")
 local server = { at = at, origin = at.origin, connect_ms_max = 5000 }
-local options = { origin = at.origin, key = fetch.key_of(server), prefix = "", timeout_ms = 60000, slow_ms = 0,
+local options = { origin = at.origin, key = fetch.key_of(server), prefix = "", place = "", timeout_ms = 60000, slow_ms = 0,
   body_bytes_max = 1000, pauses = true, checked = false }
 local upstream, cache = core.proxy_upstream(options), core.cache("handles", 65536)
 local facts = { age_ms = 0, lifetime_ms = 1000, refresh_ms = 0, error_ms = 0, strict = false, for_all = false }
@@ -122,7 +122,7 @@ app:get("/handles", function(req, res)
       if name ~= kind and name ~= also then refuses(n .. " with " .. name, "bad argument #" .. index, fn, value) end
     end
   end
-  for _, fields in ipairs { { key = 1 }, { prefix = 1 }, { origin = false } } do
+  for _, fields in ipairs { { key = 1 }, { prefix = 1 }, { place = 1 }, { origin = false } } do
     local given = setmetatable(fields, { __index = options })
     refuses("an upstream", "bad argument #1", core.proxy_upstream, given)
   end
