@@ -617,7 +617,7 @@ static void tcp_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
     ls_task_wake_all(ctx, &waiting, LS_OK); /* not in the loop: a task may close any connection */
 }
 
-/* Those of a replaced site that send their last bytes go on, until the drain ends by time. */
+/* Those of a replaced site that send their last bytes continue, until the drain ends by time. */
 static void tcp_close(ls_thread_ctx *ctx, ls_state *state)
 {
     const bool may_send = atomic_load(&state->generation->closing) == LS_CLOSING;
