@@ -72,7 +72,8 @@ static void run_watched(const char *text, const char *expected)
     test_pump(t); /* handlers that the limit does not end run much longer */
     atomic_store(&w.stop, true);
     ls_thread_join(&thread);
-    if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log);
+    const size_t len = strlen(t->log), from = len > 800 ? len - 800 : 0; /* cmocka shows a kilobyte */
+    if (!t->done || strstr(t->log, "FAILED") != NULL) fail_msg("%s\n%s", t->done ? "failed" : "not done", t->log + from);
     if (expected != NULL && strstr(t->log, expected) == NULL) fail_msg("not logged: %s\n%s", expected, t->log);
     test_site_close(t);
 }
