@@ -1,4 +1,4 @@
--- json_fault.lua - why a value cannot be encoded as JSON. The encoder calls it with the value when it has failed.
+-- json_fault.lua - why a value cannot be encoded as JSON, for the encoder when it has failed, and what JSON would change in one.
 
 local core = require "luaserve.core"
 local null = require("cjson").null
@@ -34,19 +34,20 @@ local function fault(value, path, above)
   above[t] = nil
 end
 
--- changed(value, path) -> what JSON would change in a value that it can encode: keys that are neither all strings nor 1 to n | nil
+-- changed(value, path) -> the path of a table in the value that has other keys after JSON, and such a key as text: its keys are
+-- neither all strings nor 1 to n | nil
 function json_fault.changed(value, path)
-  local t, strings, others, wrong = content(value), 0, 0, nil
+  local t, strings, others = content(value), 0, 0
   if type(t) ~= "table" then return nil end
   for key in next, t do
     if type(key) == "string" then strings = strings + 1 else others = others + 1 end
   end
   for key, inner in next, t do
     local is_index = strings == 0 and math_type(key) == "integer" and key >= 1 and key <= others
-    if type(key) ~= "string" and not is_index then return format("%s has the key %s", path, tostring(key)) end
-    wrong = wrong or json_fault.changed(inner, path .. (type(key) == "string" and "." .. key or "[" .. key .. "]"))
+    if type(key) ~= "string" and not is_index then return path, tostring(key) end
+    local at, wrong = json_fault.changed(inner, path .. (type(key) == "string" and "." .. key or "[" .. key .. "]"))
+    if at then return at, wrong end
   end
-  return wrong
 end
 
 -- explain(value) -> why the core cannot encode it, with the path.

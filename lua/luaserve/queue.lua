@@ -304,8 +304,10 @@ function methods:push(data, given, ...)
   if data == nil then usage.error("%s: the data of the job are missing", call) end
   local ok, text = pcall(json.encode, data)
   if not ok then usage.error("%s: %s", call, text:match("ls%.json%.encode: (.*)") or text) end
-  local changed = require("luaserve.json_fault").changed(data, "value")
-  if changed then usage.error("%s: %s, and JSON has only lists with the keys 1 to n and tables with strings as keys", call, changed) end
+  local at, key = require("luaserve.json_fault").changed(data, "value")
+  if at then
+    usage.error("%s: %s has the key %s, and JSON has only lists with the keys 1 to n and tables with strings as keys", call, at, key)
+  end
   if tx and self.store.db and tx.target ~= self.store.db.target then
     usage.error("%s: tx is a transaction of %s, and the queue is in %s", call, tostring(tx.target), self.store.db.target)
   end

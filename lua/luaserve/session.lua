@@ -25,9 +25,9 @@ local place = require("luaserve.router").place
 
 -- A site may replace the globals.
 local find, format, pack, sub, unpack = string.find, string.format, string.pack, string.sub, string.unpack
-local be_private, content, cookie_of, maker_of, own = core.be_private, core.dict_content, core.cookie, core.maker, core.own
+local be_private, cookie_of, maker_of, own = core.be_private, core.cookie, core.maker, core.own
 local copy, same = core.plain_copy, core.same
-local getmetatable, ipairs, math_min, math_type, next, pcall = getmetatable, ipairs, math.min, math.type, next, pcall
+local getmetatable, ipairs, math_min, next, pcall = getmetatable, ipairs, math.min, next, pcall
 local rawequal, rawget, rawset, setmetatable = rawequal, rawget, rawset, setmetatable
 local time, tostring, type = os.time, tostring, type
 
@@ -204,30 +204,15 @@ local function write_store(record, entry, left)
   return id
 end
 
--- check_keys(value, field): raises for a table that has other keys after JSON: its keys are neither all strings nor 1 to n.
-local function check_keys(value, field)
-  if type(value) ~= "table" then return end
-  local strings, others, wrong = 0, 0, nil
-  value = content(value)
-  for key in next, value do
-    if type(key) == "string" then strings = strings + 1 else others = others + 1 end
-  end
-  for key, one in next, value do
-    local is_index = strings == 0 and math_type(key) == "integer" and key >= 1 and key <= others
-    if type(key) ~= "string" and not is_index then wrong = tostring(key) end
-    check_keys(one, field .. (type(key) == "string" and "." .. key or "[" .. tostring(key) .. "]"))
-  end
-  if wrong then
-    usage.error("ls.session: %s cannot be stored in a cookie: it has the key %s, and JSON has only lists with the "
-      .. "keys 1 to n and tables with strings as keys; table.remove removes from a list", field, wrong)
-  end
-end
-
 local function write_cookie(record, entry)
   local data = entry.data
   local fine, text = pcall(json.encode, data)
   if not fine then usage.error("ls.session: the session cannot be stored: %s", text) end
-  check_keys(data, "session")
+  local at, key = require("luaserve.json_fault").changed(data, "session")
+  if at then
+    usage.error("ls.session: %s cannot be stored in a cookie: it has the key %s, and JSON has only lists with the "
+      .. "keys 1 to n and tables with strings as keys; table.remove removes from a list", at, key)
+  end
   local value = core.crypto_seal(record.settings.keys[1], pack(">I5I5", entry.created, entry.saved) .. text,
     record.settings.context)
   local bytes = #value + #record.settings.cookie + record.settings.attribute_bytes
