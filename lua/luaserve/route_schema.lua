@@ -146,7 +146,7 @@ local function checked(doc, fn)
       local made = doc[name]
       if made then
         local given = readers[name](req, made)
-      local values, errors = made(given)
+        local values, errors = made(given)
         if values and core.dev and name == "query" then watched(values, given) end
         if values and replaced[name] then replaced[name](req, values) end
         for path, text in pairs(errors or {}) do
