@@ -10,19 +10,10 @@
  *   - every exchange, every block and every connection is released.
  * With libFuzzer, a mutator changes whole frames. */
 #define _GNU_SOURCE
-#include "../unit/http_config.h"
-#include "fuzz.h"
+#include "fuzz_http.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "base/io/log.h"
-#include "http/http1.h"
 #include "http/http2/h2_conn_internal.h"
 #include "http/http2/http_server.h"
-#include "net/stream/deadline.h"
 
 enum { OUT_MAX = 4 << 20, BODY_MAX = 100 << 10, BIG = 200 << 10, TASKS_MAX = 4096, STREAMS_MAX = 4096 };
 enum choices { BARE = 8, READS_LATE = 16, DRAINS = 32, ABORTS = 64 }; /* BARE: the input has the preface itself */
@@ -38,21 +29,10 @@ typedef struct task { /* a handler */
 } task;
 
 struct fixture {
-    ls_port *port;
-    ls_pools *pools;
-    ls_thread_ctx ctx;
-    ls_conn_limit conn_limit;
-    ls_http_config config;
-    ls_http_handler handler;
-    ls_http_engine *http;
-    ls_deadlines *deadlines;
+    fuzz_http http;
     ls_actor actors[2];
     task tasks[TASKS_MAX];
     int starts, live;
-    int theirs;
-    bool reads, ended;
-    char out[OUT_MAX];
-    size_t out_len;
 };
 
 /* ---- the handlers -------------------------------------------------------------------------------------------- */
@@ -171,7 +151,7 @@ static void resumed(ls_thread_ctx *ctx, ls_op *op)
 
 static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    fixture *w = LS_CONTAINER(handler, fixture, handler);
+    fixture *w = LS_CONTAINER(handler, fixture, http.handler);
     FUZZ_HOLDS(w->starts < TASKS_MAX);
     task *t = &w->tasks[w->starts++];
     ls_actor *actor = &w->actors[w->starts % 2];
@@ -186,27 +166,6 @@ static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchang
 
 /* ---- the client ---------------------------------------------------------------------------------------------- */
 
-static void settle(fixture *w)
-{
-    bool more;
-    do {
-        ls_packet packet;
-        more = false;
-        while (ls_port_wait(w->port, &w->ctx, &packet, 1, 0) > 0) {
-            ls_packet_dispatch(&w->ctx, &packet);
-            FUZZ_HOLDS(w->ctx.inside == NULL);
-        }
-        while (w->reads && !w->ended) {
-            const ssize_t n = recv(w->theirs, w->out + w->out_len, OUT_MAX - w->out_len, MSG_DONTWAIT);
-            if (n < 0 && errno == EAGAIN) break;
-            if (n <= 0) w->ended = true;
-            if (n > 0) w->out_len += (size_t)n;
-            more = n > 0;
-            FUZZ_HOLDS(w->out_len < OUT_MAX);
-        }
-    } while (more);
-}
-
 static void resume_tasks(fixture *w)
 {
     for (int i = 0; i < w->starts; i++) {
@@ -214,21 +173,9 @@ static void resume_tasks(fixture *w)
         if (t->x == NULL || t->posted || t->does != 'w') continue;
         t->posted = true;
         t->resume = (ls_op){.done = resumed, .actor = t->x->actor};
-        ls_port_post(w->port, &t->resume, 0);
+        ls_port_post(w->http.peer.port, &t->resume, 0);
     }
-    settle(w);
-}
-
-static void send_input(fixture *w, const void *bytes, size_t len)
-{
-    for (const char *at = bytes; len > 0 && !w->ended;) {
-        const ssize_t n = send(w->theirs, at, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && errno != EAGAIN) return;
-        if (n < 0) w->reads = true; /* the server waits for it */
-        if (n > 0) at += n;
-        if (n > 0) len -= (size_t)n;
-        settle(w);
-    }
+    fuzz_peer_settle(&w->http.peer);
 }
 
 /* ---- the output ---------------------------------------------------------------------------------------------- */
@@ -286,12 +233,12 @@ static void check_fields(nghttp2_hd_inflater *inflater, const frame *f, stream *
 
 static void check(const fixture *w, uint64_t window)
 {
-    const uint8_t *at = (const uint8_t *)w->out, *const end = at + w->out_len;
+    const uint8_t *at = (const uint8_t *)w->http.peer.out, *const end = at + w->http.peer.out_len;
     stream *streams = calloc(STREAMS_MAX, sizeof *streams);
     nghttp2_hd_inflater *inflater;
     uint64_t bytes = 0;
     frame f;
-    if (w->out_len >= 7 && memcmp(w->out, "HTTP/1.", 7) == 0) at = end;
+    if (end - at >= 7 && memcmp(at, "HTTP/1.", 7) == 0) at = end;
     FUZZ_HOLDS(streams != NULL && nghttp2_hd_inflate_new(&inflater) == 0);
     for (bool first = true; take_frame(&at, end, &f); first = false) {
         stream *s = &streams[f.id % STREAMS_MAX];
@@ -331,92 +278,47 @@ static uint64_t window_of(const uint8_t *at, const uint8_t *end)
 
 /* ---- one input ----------------------------------------------------------------------------------------------- */
 
-static void discard_log(int level, const char *line, size_t len, void *user)
-{
-}
-
 static void world_open(fixture *w)
 {
-    const ls_port_options options = {.sockets_max = 4};
-    const ls_addr peer = {.family = LS_ADDR_UNIX};
-    ls_stream *s;
-    ls_pool *pool;
-    int fds[2];
-    ls_log_set_sink(discard_log, NULL);
-    FUZZ_HOLDS(ls_port_open(&options, &w->port) == LS_OK);
-    FUZZ_HOLDS(ls_pools_open(1 << 24, &w->pools) == LS_OK);
-    FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
-    ls_pool_enter(pool);
-    ls_thread_ctx_init(&w->ctx, w->port, pool, 0);
-    ls_conn_limit_open(&w->conn_limit, 4);
+    fuzz_http *http = &w->http;
     for (int i = 0; i < 2; i++) ls_actor_init(&w->actors[i]);
-    test_http_config(&w->config);
-    w->config.body_bytes_max = BODY_MAX;
-    w->config.linger_ms_max = 1;
-    w->config.http2 = true;
-    w->handler.start = start;
-    FUZZ_HOLDS(ls_stream_deadlines_open(w->port, &w->deadlines) == LS_OK);
-    FUZZ_HOLDS(ls_http_server_open(&w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
-    FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-    FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
-    w->theirs = fds[1];
-    atomic_store(&w->conn_limit.count, 1);
-    FUZZ_HOLDS(ls_stream_open(w->port, w->deadlines, fds[0], true, &peer, NULL, ls_http1_user_bytes, &s) == LS_OK);
-    ls_http_server_start(&w->ctx, s, w->http);
-}
-
-static void world_close(fixture *w)
-{
-    ls_http_stats stats;
-    ls_pools_stats pools;
-    close(w->theirs);
-    w->ended = true;
-    for (int i = 0; i < 1000; i++) {
-        ls_packet packet;
-        settle(w);
-        stats = (ls_http_stats){0};
-        w->http->ops->stat(w->http, &stats);
-        if (stats.open == 0) break;
-        if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
-    }
-    FUZZ_HOLDS(w->live == 0);    /* no handler waits for ever */
-    FUZZ_HOLDS(stats.open == 0); /* the client closed: no connection may stay open */
-    FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
-    FUZZ_HOLDS(atomic_load(&w->actors[0].pins) == 0 && atomic_load(&w->actors[1].pins) == 0);
-    ls_pools_stat(w->pools, &pools);
-    FUZZ_HOLDS(pools.blocks_live == 0);
-    w->http->ops->close(w->http);
-    ls_conn_limit_close(&w->conn_limit);
-    settle(w); /* the tick of a deadline that is not needed any more */
-    ls_port_close(w->port);
-    ls_deadlines_close(w->deadlines);
-    ls_pool_close(w->ctx.pool);
-    ls_pools_close(w->pools);
+    fuzz_http_open(http, 1 << 24, OUT_MAX);
+    http->config.body_bytes_max = BODY_MAX;
+    http->config.http2 = true;
+    http->handler.start = start;
+    FUZZ_HOLDS(ls_http_server_open(&http->config, &http->handler, &http->conn_limit, 1, &http->http) == LS_OK);
+    ls_http_server_start(&http->peer.ctx, http->stream, http->http);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const size_t pieces[8] = {SIZE_MAX, 1, 2, 7, 61, 1021, 4096, 16384};
+    ls_http_stats stats;
     if (size == 0) return 0;
     fixture *w = calloc(1, sizeof *w);
     FUZZ_HOLDS(w != NULL);
+    fuzz_peer *client = &w->http.peer;
     world_open(w);
-    w->reads = !(data[0] & READS_LATE);
-    if (!(data[0] & BARE)) send_input(w, NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN);
+    ls_http_engine *server = w->http.http;
+    client->reads = !(data[0] & READS_LATE);
+    if (!(data[0] & BARE)) fuzz_peer_send(client, NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN, fuzz_peer_settle);
     for (size_t at = 1, piece = pieces[data[0] % 8]; at < size; at += piece) {
         if (piece > size - at) piece = size - at;
-        send_input(w, data + at, piece);
+        fuzz_peer_send(client, data + at, piece, fuzz_peer_settle);
         resume_tasks(w);
-        if (data[0] & DRAINS && at + piece > size / 2) (void)w->http->ops->drain(w->http, false);
-        if (data[0] & ABORTS && at + piece > size / 2) w->http->ops->abort(w->http);
+        if (data[0] & DRAINS && at + piece > size / 2) (void)server->ops->drain(server, false);
+        if (data[0] & ABORTS && at + piece > size / 2) server->ops->abort(server);
     }
-    w->reads = true;
-    settle(w);
-    if (!w->ended && size % 2) (void)shutdown(w->theirs, SHUT_WR);
-    settle(w);
-    world_close(w);
+    client->reads = true;
+    fuzz_peer_settle(client);
+    if (!client->ended && size % 2) (void)shutdown(client->theirs, SHUT_WR);
+    fuzz_peer_settle(client);
+    fuzz_http_hang_up(&w->http, &stats);
+    FUZZ_HOLDS(w->live == 0); /* no handler waits for ever */
+    FUZZ_HOLDS(atomic_load(&w->actors[0].pins) == 0 && atomic_load(&w->actors[1].pins) == 0);
     const size_t magic = data[0] & BARE && size > NGHTTP2_CLIENT_MAGIC_LEN ? NGHTTP2_CLIENT_MAGIC_LEN : 0;
     check(w, window_of(data + 1 + magic, data + size));
+    fuzz_http_close(&w->http);
     free(w);
     return 0;
 }

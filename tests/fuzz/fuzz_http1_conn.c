@@ -7,44 +7,24 @@
  *   - there are no more responses than started requests, except at most one refusal;
  *   - every block and every connection is released. */
 #define _GNU_SOURCE
-#include "../unit/http_config.h"
-#include "fuzz.h"
+#include "fuzz_http.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "base/io/log.h"
 #include "base/list.h"
 #include "http/exchange_in.h"
 #include "http/exchange_out.h"
 #include "http/exchange_run.h"
-#include "http/http1.h"
-#include "net/stream/deadline.h"
 #include "sched/actor.h"
 
-enum { OUT_MAX = 1 << 20, BODY_MAX = 4096, LINGER_MS = 1 };
+enum { OUT_MAX = 1 << 20, BODY_MAX = 4096 };
 
 enum behaviour { RESPOND, READ_ALL, MIRROR, PARTS, READ_ONCE, ABANDON, RESPOND_204, BEHAVIOURS };
 
 typedef struct fixture {
-    ls_port *port;
-    ls_pools *pools;
-    ls_thread_ctx ctx;
-    ls_conn_limit conn_limit;
-    ls_http_config config;
-    ls_http_handler handler;
-    ls_http_engine *http;
-    ls_deadlines *deadlines;
+    fuzz_http http;
     ls_actor actor;
     enum behaviour behaviour;
     int starts;
     bool abandoned;
-    int theirs;
-    char out[OUT_MAX];
-    size_t out_len;
-    bool ended;
 } fixture;
 
 /* ---- the handler -------------------------------------------------------------------------------------------- */
@@ -125,49 +105,13 @@ static void run(ls_thread_ctx *ctx, ls_exchange *x)
 
 static void start(const ls_http_handler *handler, ls_thread_ctx *ctx, ls_exchange *x)
 {
-    fixture *w = LS_CONTAINER(handler, fixture, handler);
+    fixture *w = LS_CONTAINER(handler, fixture, http.handler);
     if (ctx->inside == NULL) FUZZ_HOLDS(ls_actor_try_enter(&w->actor, ctx));
     x->actor = &w->actor;
     x->task = w;
     x->wake = run;
     w->starts++;
     run(ctx, x);
-}
-
-/* ---- the client --------------------------------------------------------------------------------------------- */
-
-static void settle(fixture *w)
-{
-    bool more;
-    do {
-        ls_packet packet;
-        more = false;
-        while (ls_port_wait(w->port, &w->ctx, &packet, 1, 0) > 0) {
-            ls_packet_dispatch(&w->ctx, &packet);
-            FUZZ_HOLDS(w->ctx.inside == NULL);
-        }
-        while (!w->ended) {
-            const ssize_t n = recv(w->theirs, w->out + w->out_len, OUT_MAX - w->out_len, MSG_DONTWAIT);
-            if (n < 0 && errno == EAGAIN) break;
-            if (n <= 0) w->ended = true;
-            if (n > 0) w->out_len += (size_t)n;
-            more = n > 0;
-            FUZZ_HOLDS(w->out_len < OUT_MAX);
-        }
-    } while (more);
-}
-
-static void send_input(fixture *w, const uint8_t *bytes, size_t len)
-{
-    while (len > 0 && !w->ended) {
-        const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && errno != EAGAIN) return;
-        if (n > 0) {
-            bytes += n;
-            len -= (size_t)n;
-        }
-        settle(w);
-    }
 }
 
 /* ---- the output --------------------------------------------------------------------------------------------- */
@@ -252,7 +196,7 @@ static response take_response(reader *r)
 
 static void check(fixture *w, const ls_http_stats *stats)
 {
-    reader r = {w->out, w->out + w->out_len};
+    reader r = {w->http.peer.out, w->http.peer.out + w->http.peer.out_len};
     uint64_t responses = 0;
     bool closed = false;
     while (r.at < r.end) {
@@ -270,67 +214,6 @@ static void check(fixture *w, const ls_http_stats *stats)
 
 /* ---- one input ---------------------------------------------------------------------------------------------- */
 
-static void discard_log(int level, const char *line, size_t len, void *user)
-{
-    (void)user, (void)level, (void)line, (void)len;
-}
-
-static void world_open(fixture *w, uint8_t choice)
-{
-    const ls_port_options options = {.sockets_max = 4};
-    ls_stream *s;
-    ls_pool *pool;
-    int fds[2];
-    ls_log_set_sink(discard_log, NULL);
-    FUZZ_HOLDS(ls_port_open(&options, &w->port) == LS_OK);
-    FUZZ_HOLDS(ls_pools_open(1 << 22, &w->pools) == LS_OK);
-    FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
-    ls_pool_enter(pool);
-    ls_thread_ctx_init(&w->ctx, w->port, pool, 0);
-    ls_conn_limit_open(&w->conn_limit, 4);
-    ls_actor_init(&w->actor);
-    test_http_config(&w->config);
-    w->config.body_bytes_max = BODY_MAX;
-    w->config.unread_bytes_max = BODY_MAX / 2;
-    w->config.linger_ms_max = LINGER_MS;
-    w->handler.start = start;
-    w->behaviour = choice % BEHAVIOURS;
-    FUZZ_HOLDS(ls_stream_deadlines_open(w->port, &w->deadlines) == LS_OK);
-    FUZZ_HOLDS(ls_http1_open(&w->config, &w->handler, &w->conn_limit, 1, &w->http) == LS_OK);
-    FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-    FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
-    w->theirs = fds[1];
-    atomic_store(&w->conn_limit.count, 1);
-    FUZZ_HOLDS(ls_stream_open(w->port, w->deadlines, fds[0], true, NULL, NULL, ls_http1_user_bytes, &s) == LS_OK);
-    ls_http1_start(&w->ctx, s, w->http);
-}
-
-static void world_close(fixture *w, ls_http_stats *stats)
-{
-    ls_pools_stats pools;
-    close(w->theirs);
-    w->ended = true;
-    for (int i = 0; i < 1000; i++) {
-        ls_packet packet;
-        settle(w);
-        *stats = (ls_http_stats){0};
-        w->http->ops->stat(w->http, stats);
-        if (stats->open == 0) break;
-        if (ls_port_wait(w->port, &w->ctx, &packet, 1, 1) > 0) ls_packet_dispatch(&w->ctx, &packet);
-    }
-    FUZZ_HOLDS(stats->open == 0); /* the client closed: no connection may stay open */
-    FUZZ_HOLDS(atomic_load(&w->conn_limit.count) == 0);
-    ls_pools_stat(w->pools, &pools);
-    FUZZ_HOLDS(pools.blocks_live == 0);
-    w->http->ops->close(w->http);
-    ls_conn_limit_close(&w->conn_limit);
-    settle(w); /* the tick of a deadline that is not needed any more */
-    ls_port_close(w->port);
-    ls_deadlines_close(w->deadlines);
-    ls_pool_close(w->ctx.pool);
-    ls_pools_close(w->pools);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const size_t pieces[] = {SIZE_MAX, 1, 2, 7, 61, 1021, 4096};
@@ -338,17 +221,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) return 0;
     fixture *w = calloc(1, sizeof *w);
     FUZZ_HOLDS(w != NULL);
-    world_open(w, data[0]);
+    fuzz_peer *client = &w->http.peer;
+    ls_actor_init(&w->actor);
+    w->behaviour = data[0] % BEHAVIOURS;
+    fuzz_http_open(&w->http, 1 << 22, OUT_MAX);
+    w->http.config.body_bytes_max = BODY_MAX;
+    w->http.config.unread_bytes_max = BODY_MAX / 2;
+    w->http.handler.start = start;
+    FUZZ_HOLDS(ls_http1_open(&w->http.config, &w->http.handler, &w->http.conn_limit, 1, &w->http.http) == LS_OK);
+    ls_http1_start(&client->ctx, w->http.stream, w->http.http);
     const size_t piece = pieces[data[0] / BEHAVIOURS % (sizeof pieces / sizeof pieces[0])];
     for (size_t at = 1; at < size;) {
         const size_t len = size - at < piece ? size - at : piece;
-        send_input(w, data + at, len);
+        fuzz_peer_send(client, data + at, len, fuzz_peer_settle);
         at += len;
     }
-    if (!w->ended) (void)shutdown(w->theirs, SHUT_WR);
-    settle(w);
-    world_close(w, &stats);
+    if (!client->ended) (void)shutdown(client->theirs, SHUT_WR);
+    fuzz_peer_settle(client);
+    fuzz_http_hang_up(&w->http, &stats);
     check(w, &stats);
+    fuzz_http_close(&w->http);
     free(w);
     return 0;
 }

@@ -7,27 +7,16 @@
  *   - ls_stream_queued and ls_stream_end count what the model counts;
  *   - every block, external block, file reference and filter is released. */
 #define _GNU_SOURCE
-#include "fuzz.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "fuzz_peer.h"
 
 #include "../unit/net/stream/fake_filter.h"
-#include "net/stream/deadline.h"
-#include "net/stream/stream.h"
 #include "sched/actor.h"
 
 enum { BYTES_MAX = 8 << 20, FILE_BYTES = 700000, CALLS_MAX = 3000 };
 
 typedef struct model {
-    ls_port *port;
-    ls_pools *pools;
-    ls_thread_ctx ctx;
-    ls_deadlines *deadlines;
-    ls_stream *s; /* NULL: closed */
-    int theirs;
+    fuzz_peer end; /* the other end, which `their_write` and `their_read` play */
+    ls_stream *s;  /* NULL: closed */
     ls_shared_file *file;
     fake_filter *filter; /* NULL: none */
     fake_peer peer;
@@ -139,7 +128,7 @@ static void queue_grew(model *m, const char *bytes, size_t len)
 
 static void queue_written(model *m, size_t len)
 {
-    char *to = ls_stream_room(&m->ctx, m->s, len + 1);
+    char *to = ls_stream_room(&m->end.ctx, m->s, len + 1);
     if (to == NULL) return;
     for (size_t i = 0; i < len; i++) to[i] = byte_at(m->out_len + i);
     ls_stream_commit(m->s, len);
@@ -173,7 +162,7 @@ static void queue_borrowed(model *m, size_t len)
     ls_slice slice = ls_slice_external(&b->external, b->bytes, len);
     char copy[sizeof b->bytes];
     memcpy(copy, b->bytes, len);
-    if (ls_stream_push(&m->ctx, m->s, &slice) == LS_OK)
+    if (ls_stream_push(&m->end.ctx, m->s, &slice) == LS_OK)
         queue_grew(m, copy, len);
     else
         ls_slice_drop(&slice);
@@ -182,7 +171,7 @@ static void queue_borrowed(model *m, size_t len)
 static void queue_file(model *m, size_t from, size_t len)
 {
     ls_slice slice = ls_shared_file_slice(m->file, from, len);
-    if (ls_stream_push(&m->ctx, m->s, &slice) == LS_OK)
+    if (ls_stream_push(&m->end.ctx, m->s, &slice) == LS_OK)
         queue_grew(m, file_bytes + from, len);
     else
         ls_slice_drop(&slice);
@@ -191,7 +180,7 @@ static void queue_file(model *m, size_t from, size_t len)
 static void flush(model *m)
 {
     const bool pending = m->sending;
-    const int err = ls_stream_flush(&m->ctx, m->s);
+    const int err = ls_stream_flush(&m->end.ctx, m->s);
     FUZZ_HOLDS(err <= 0 || err == LS_PENDING || err == LS_DONE);
     if (err == LS_PENDING) {
         m->sending = true;
@@ -208,10 +197,10 @@ static void receive(model *m, unsigned how, size_t keep)
     m->probing = how == 0;
     m->into_room = how == 1 || how == 2;
     m->room_len = how == 1 ? 1 + keep % 7 : sizeof m->room;
-    const int err = how == 0 ? ls_stream_recv(&m->ctx, m->s, NULL, 0, &result)
+    const int err = how == 0 ? ls_stream_recv(&m->end.ctx, m->s, NULL, 0, &result)
                     : m->into_room
-                        ? ls_stream_recv(&m->ctx, m->s, m->room, (uint32_t)m->room_len, &result)
-                        : ls_stream_recv(&m->ctx, m->s, NULL, how == 3 ? LS_BLOCK_SMALL : LS_BLOCK_LARGE, &result);
+                        ? ls_stream_recv(&m->end.ctx, m->s, m->room, (uint32_t)m->room_len, &result)
+                        : ls_stream_recv(&m->end.ctx, m->s, NULL, how == 3 ? LS_BLOCK_SMALL : LS_BLOCK_LARGE, &result);
     if (err == LS_PENDING) m->receiving = true;
     if (err == LS_DONE) check_received(m, result, keep);
 }
@@ -246,14 +235,14 @@ static void their_write(model *m, size_t len, size_t piece)
     }
     const size_t left = m->encoded_len - m->encoded_sent;
     const ssize_t n =
-        send(m->theirs, m->encoded + m->encoded_sent, left < piece ? left : piece, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(m->end.theirs, m->encoded + m->encoded_sent, left < piece ? left : piece, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) m->encoded_sent += (size_t)n;
 }
 
 static bool their_read(model *m, size_t len)
 {
     static char got[65536];
-    const ssize_t n = recv(m->theirs, got, len < sizeof got ? len : sizeof got, MSG_DONTWAIT);
+    const ssize_t n = recv(m->end.theirs, got, len < sizeof got ? len : sizeof got, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN)) m->their_end = true;
     if (n <= 0) return false;
     const size_t plain = m->filter != NULL ? fake_peer_read(&m->peer, got, (size_t)n) : (size_t)n;
@@ -263,18 +252,10 @@ static bool their_read(model *m, size_t len)
     return true;
 }
 
-static bool dispatch(model *m, int ms)
-{
-    ls_packet packet;
-    if (ls_port_wait(m->port, &m->ctx, &packet, 1, ms) == 0) return false;
-    ls_packet_dispatch(&m->ctx, &packet);
-    return true;
-}
-
 static void begin_close(model *m)
 {
     m->closing = true;
-    ls_stream_close(&m->ctx, m->s);
+    ls_stream_close(&m->end.ctx, m->s);
 }
 
 /* One call, if the interface allows it now. */
@@ -292,7 +273,7 @@ static void call(model *m, unsigned what, unsigned arg)
     case 1:
         if (queueing && arg % 2 == 0) {
             const ls_slice slice = ls_slice_static(text, sizeof text - 1);
-            if (ls_stream_push(&m->ctx, m->s, &slice) == LS_OK) queue_grew(m, text, sizeof text - 1);
+            if (ls_stream_push(&m->end.ctx, m->s, &slice) == LS_OK) queue_grew(m, text, sizeof text - 1);
         } else if (queueing) {
             queue_borrowed(m, len);
         }
@@ -312,7 +293,7 @@ static void call(model *m, unsigned what, unsigned arg)
     case 8:
     case 9: (void)their_read(m, arg % 4 == 0 ? 3 : arg % 4 == 1 ? 5000 : 65536); break;
     case 10:
-    case 11: (void)dispatch(m, 0); break;
+    case 11: (void)fuzz_peer_dispatch(&m->end, 0); break;
     case 12:
         if (queueing) truncate_at(m, arg);
         break;
@@ -343,11 +324,11 @@ static void call(model *m, unsigned what, unsigned arg)
         if (arg < 8) begin_close(m);
         if (arg >= 8 && arg < 16 && !m->sending && !m->shut && ls_stream_queued(m->s) == 0) {
             m->shut = true;
-            (void)ls_stream_shutdown(&m->ctx, m->s);
+            (void)ls_stream_shutdown(&m->end.ctx, m->s);
         }
         if (arg >= 16 && arg < 24 && !m->sending && !m->receiving && ls_stream_queued(m->s) == 0) {
             m->lingering = m->shut = true;
-            ls_stream_linger(&m->ctx, m->s, 60000);
+            ls_stream_linger(&m->end.ctx, m->s, 60000);
         }
         if (arg >= 24 && arg < 32 && queueing) {
             ls_stream_cork_fin(m->s);
@@ -362,18 +343,10 @@ static void call(model *m, unsigned what, unsigned arg)
 
 static void model_open(model *m, uint8_t choice)
 {
-    const ls_port_options options = {.sockets_max = 4};
     char path[] = "/tmp/luaserve-fuzz-XXXXXX";
-    ls_pool *pool;
-    int fds[2];
     memset(m, 0, sizeof *m);
+    fuzz_peer_open(&m->end, 1 << 24, 1);
     for (size_t i = 0; i < FILE_BYTES; i++) file_bytes[i] = byte_at(i * 7);
-    FUZZ_HOLDS(ls_port_open(&options, &m->port) == LS_OK);
-    FUZZ_HOLDS(ls_pools_open(1 << 24, &m->pools) == LS_OK);
-    FUZZ_HOLDS(ls_pool_open(m->pools, &pool) == LS_OK);
-    ls_pool_enter(pool);
-    ls_thread_ctx_init(&m->ctx, m->port, pool, 0);
-    FUZZ_HOLDS(ls_stream_deadlines_open(m->port, &m->deadlines) == LS_OK);
     const int fd = mkstemp(path);
     FUZZ_HOLDS(fd >= 0 && write(fd, file_bytes, FILE_BYTES) == FILE_BYTES);
     close(fd);
@@ -383,11 +356,8 @@ static void model_open(model *m, uint8_t choice)
     m->in = malloc(BYTES_MAX);
     m->encoded = malloc(BYTES_MAX);
     FUZZ_HOLDS(m->out != NULL && m->in != NULL && m->encoded != NULL);
-    FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-    FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
-    m->theirs = fds[1];
-    FUZZ_HOLDS(ls_stream_open(m->port, m->deadlines, fds[0], choice & 2, NULL, &handlers[0], sizeof m, &m->s) ==
-               LS_OK);
+    FUZZ_HOLDS(ls_stream_open(m->end.port, m->end.deadlines, m->end.ours, choice & 2, NULL, &handlers[0], sizeof m,
+                              &m->s) == LS_OK);
     memcpy(ls_stream_user(m->s), &m, sizeof m);
     if (choice & 1) {
         m->filter = fake_open(&m->freed);
@@ -403,28 +373,22 @@ static void model_close(model *m)
     if (m->s != NULL && !m->closing && !m->lingering && !m->shut && !m->broken) flush(m);
     while (m->s != NULL && !m->closing && !m->lingering && (m->sending || m->out_seen < m->out_len) && !m->broken) {
         const bool moved = their_read(m, 65536);
-        idle = dispatch(m, moved ? 0 : 1) || moved ? 0 : idle + 1;
+        idle = fuzz_peer_dispatch(&m->end, moved ? 0 : 1) || moved ? 0 : idle + 1;
         FUZZ_HOLDS(idle < 10000 && !m->their_end);
     }
     if (m->s != NULL && !m->closing && !m->lingering) begin_close(m);
     while (their_read(m, 65536)) continue;
-    if (m->lingering && m->s != NULL) FUZZ_HOLDS(shutdown(m->theirs, SHUT_RDWR) == 0);
-    for (idle = 0; m->s != NULL && idle < 10000; idle++) (void)dispatch(m, 1);
+    if (m->lingering && m->s != NULL) FUZZ_HOLDS(shutdown(m->end.theirs, SHUT_RDWR) == 0);
+    for (idle = 0; m->s != NULL && idle < 10000; idle++) (void)fuzz_peer_dispatch(&m->end, 1);
     FUZZ_HOLDS(m->s == NULL);
-    while (dispatch(m, 0)) continue;
+    while (fuzz_peer_dispatch(&m->end, 0)) continue;
     while (their_read(m, 65536)) continue;
     FUZZ_HOLDS(m->freed == filtered);
     FUZZ_HOLDS(m->externals == 0);
     FUZZ_HOLDS(atomic_load(&m->file->external.refs) == 1);
     ls_shared_file_drop(m->file);
-    close(m->theirs);
-    ls_pools_stats stats;
-    ls_pools_stat(m->pools, &stats);
-    FUZZ_HOLDS(stats.blocks_live == 0);
-    ls_port_close(m->port);
-    ls_deadlines_close(m->deadlines);
-    ls_pool_close(m->ctx.pool);
-    ls_pools_close(m->pools);
+    fuzz_peer_hang_up(&m->end);
+    fuzz_peer_close(&m->end);
     free(m->out);
     free(m->in);
     free(m->encoded);

@@ -9,15 +9,9 @@
  *     ping, and at last at most one Close frame, behind which nothing follows;
  *   - `ended` and `freed` are called once, and every block is released. */
 #define _GNU_SOURCE
-#include "fuzz.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "fuzz_peer.h"
 
 #include "base/utf8.h"
-#include "net/stream/deadline.h"
 #include "sched/actor.h"
 #include "ws/websocket.h"
 
@@ -33,10 +27,7 @@ typedef struct record { /* what was received: messages, each with its length, ki
 } record;
 
 typedef struct fixture {
-    ls_port *port;
-    ls_pools *pools;
-    ls_thread_ctx ctx;
-    ls_deadlines *deadlines;
+    fuzz_peer peer;
     ls_actor actor;
     ls_ws_config config;
     ls_ws_deflate_store *store;
@@ -44,10 +35,6 @@ typedef struct fixture {
     bool later;
     unsigned ended, freed;
     record got;
-    int theirs;
-    uint8_t out[OUT_MAX];
-    size_t out_len;
-    bool out_ended;
 } fixture;
 
 static void record_message(record *r, bool text, const void *bytes, size_t len)
@@ -200,45 +187,16 @@ static const ls_ws_events events = {on_message, on_drained, on_ended, on_freed};
 
 /* ---- the peer --------------------------------------------------------------------------------------------------- */
 
-static void settle(fixture *w)
+static void settle(fuzz_peer *peer)
 {
-    bool more;
-    do {
-        ls_packet packet;
-        more = false;
-        while (ls_port_wait(w->port, &w->ctx, &packet, 1, 0) > 0) {
-            ls_packet_dispatch(&w->ctx, &packet);
-            FUZZ_HOLDS(w->ctx.inside == NULL);
-            more = true;
-        }
-        if (w->later && w->ws != NULL && ls_ws_message_get(w->ws) != NULL) {
-            FUZZ_HOLDS(ls_actor_try_enter(&w->actor, &w->ctx));
-            take(&w->ctx, w);
-            if (w->ws != NULL) (void)ls_ws_flush(&w->ctx, w->ws);
-            ls_actor_leave(&w->actor, &w->ctx);
-            more = true;
-        }
-        while (!w->out_ended) {
-            const ssize_t n = recv(w->theirs, w->out + w->out_len, OUT_MAX - w->out_len, MSG_DONTWAIT);
-            if (n < 0 && errno == EAGAIN) break;
-            if (n <= 0) w->out_ended = true;
-            if (n > 0) w->out_len += (size_t)n;
-            more = true;
-            FUZZ_HOLDS(w->out_len < OUT_MAX);
-        }
-    } while (more);
-}
-
-static void send_input(fixture *w, const uint8_t *bytes, size_t len)
-{
-    while (len > 0) {
-        const ssize_t n = send(w->theirs, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && errno != EAGAIN) return;
-        if (n > 0) {
-            bytes += n;
-            len -= (size_t)n;
-        }
-        settle(w);
+    fixture *w = LS_CONTAINER(peer, fixture, peer);
+    for (;;) {
+        fuzz_peer_settle(peer);
+        if (!w->later || w->ws == NULL || ls_ws_message_get(w->ws) == NULL) return;
+        FUZZ_HOLDS(ls_actor_try_enter(&w->actor, &peer->ctx));
+        take(&peer->ctx, w);
+        if (w->ws != NULL) (void)ls_ws_flush(&peer->ctx, w->ws);
+        ls_actor_leave(&w->actor, &peer->ctx);
     }
 }
 
@@ -250,13 +208,13 @@ static void check_output(const fixture *w)
     bool closed = false;
     char *payload = malloc(OUT_MAX);
     FUZZ_HOLDS(payload != NULL);
-    for (size_t at = 0; at < w->out_len;) {
+    for (size_t at = 0; at < w->peer.out_len;) {
         ls_ws_head head;
         const char *why;
-        const int n = ls_ws_head_parse((const char *)w->out + at, w->out_len - at, &rules, &head, &why);
+        const int n = ls_ws_head_parse(w->peer.out + at, w->peer.out_len - at, &rules, &head, &why);
         FUZZ_HOLDS(n >= 0 && !closed && (n == 0 || head.fin));
-        if (n == 0 || head.length > w->out_len - at - (size_t)n) break;
-        ls_ws_mask_copy(payload, (const char *)w->out + at + n, (size_t)head.length, head.key, 0);
+        if (n == 0 || head.length > w->peer.out_len - at - (size_t)n) break;
+        ls_ws_mask_copy(payload, w->peer.out + at + n, (size_t)head.length, head.key, 0);
         at += (size_t)n + (size_t)head.length;
         closed = head.opcode == LS_WS_CLOSE;
         pongs += head.opcode == LS_WS_PONG;
@@ -277,13 +235,10 @@ static void check_output(const fixture *w)
 
 static void world_open(fixture *w, unsigned choice)
 {
-    const ls_port_options options = {.sockets_max = 4};
     const ls_ws_deflate_params params = {
         .server_takeover = true, .client_takeover = true, .server_bits = 15, .client_bits = 15};
     ls_ws_deflate deflate = {0};
     ls_stream *s;
-    ls_pool *pool;
-    int fds[2];
     w->config = (ls_ws_config){.client = choice & CLIENT,
                                .message_bytes_max = choice & SMALL_LIMIT ? 300 : 100000,
                                .queue_bytes_max = 1 << 20,
@@ -294,17 +249,9 @@ static void world_open(fixture *w, unsigned choice)
                                .close_ms_max = NEVER_MS,
                                .send_stall_ms_max = NEVER_MS};
     w->later = choice & LATER;
-    FUZZ_HOLDS(ls_port_open(&options, &w->port) == LS_OK);
-    FUZZ_HOLDS(ls_pools_open(1 << 24, &w->pools) == LS_OK);
-    FUZZ_HOLDS(ls_pool_open(w->pools, &pool) == LS_OK);
-    ls_pool_enter(pool);
-    ls_thread_ctx_init(&w->ctx, w->port, pool, 0);
+    fuzz_peer_open(&w->peer, 1 << 24, OUT_MAX);
     ls_actor_init(&w->actor);
-    FUZZ_HOLDS(ls_stream_deadlines_open(w->port, &w->deadlines) == LS_OK);
-    FUZZ_HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
-    FUZZ_HOLDS(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
-    w->theirs = fds[1];
-    FUZZ_HOLDS(ls_stream_open(w->port, w->deadlines, fds[0], true, NULL, &ls_ws_stream_handler,
+    FUZZ_HOLDS(ls_stream_open(w->peer.port, w->peer.deadlines, w->peer.ours, true, NULL, &ls_ws_stream_handler,
                               ls_ws_room(sizeof(fixture *)), &s) == LS_OK);
     ls_stream_set_actor(s, &w->actor);
     if ((choice & COMPRESSED) && ls_ws_deflate_library() != NULL) {
@@ -313,26 +260,9 @@ static void world_open(fixture *w, unsigned choice)
     }
     w->ws = ls_ws_open(s, &w->config, w->store != NULL ? &deflate : NULL, &events);
     *(fixture **)ls_ws_user(w->ws) = w;
-    FUZZ_HOLDS(ls_actor_try_enter(&w->actor, &w->ctx));
-    ls_ws_begin(&w->ctx, w->ws);
-    ls_actor_leave(&w->actor, &w->ctx);
-}
-
-static void world_close(fixture *w)
-{
-    ls_pools_stats pools;
-    close(w->theirs);
-    w->out_ended = true;
-    settle(w);
-    FUZZ_HOLDS(w->freed == 1); /* the peer closed */
-    ls_pools_stat(w->pools, &pools);
-    FUZZ_HOLDS(pools.blocks_live == 0);
-    settle(w);
-    ls_port_close(w->port);
-    ls_deadlines_close(w->deadlines);
-    ls_ws_deflate_store_close(w->store);
-    ls_pool_close(w->ctx.pool);
-    ls_pools_close(w->pools);
+    FUZZ_HOLDS(ls_actor_try_enter(&w->actor, &w->peer.ctx));
+    ls_ws_begin(&w->peer.ctx, w->ws);
+    ls_actor_leave(&w->actor, &w->peer.ctx);
 }
 
 static fixture *run(unsigned choice, const uint8_t *data, size_t size, size_t piece)
@@ -340,18 +270,26 @@ static fixture *run(unsigned choice, const uint8_t *data, size_t size, size_t pi
     fixture *w = malloc(sizeof *w);
     FUZZ_HOLDS(w != NULL);
     memset(w, 0, offsetof(fixture, got.bytes));
-    w->out_len = 0;
-    w->out_ended = false;
     world_open(w, choice);
     for (size_t at = 0; at < size;) {
         const size_t len = size - at < piece ? size - at : piece;
-        send_input(w, data + at, len);
+        fuzz_peer_send(&w->peer, data + at, len, settle);
         at += len;
     }
-    if (!w->out_ended) (void)shutdown(w->theirs, SHUT_WR);
-    settle(w);
-    world_close(w);
+    if (!w->peer.ended) (void)shutdown(w->peer.theirs, SHUT_WR);
+    settle(&w->peer);
+    fuzz_peer_hang_up(&w->peer);
+    settle(&w->peer);
+    FUZZ_HOLDS(w->freed == 1);
+    ls_ws_deflate_store_close(w->store);
     return w;
+}
+
+/* Its output is gone with it. */
+static void finish(fixture *w)
+{
+    fuzz_peer_close(&w->peer);
+    free(w);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -371,12 +309,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         fixture *again = run(choice, data + 1, size - 1, SIZE_MAX);
         memcpy(wanted, &again->got, sizeof *wanted);
-        free(again);
+        finish(again);
     }
     FUZZ_HOLDS(w->got.len == wanted->len && memcmp(w->got.bytes, wanted->bytes, wanted->len) == 0);
     FUZZ_HOLDS(w->got.code == wanted->code);
     check_output(w);
     free(wanted);
-    free(w);
+    finish(w);
     return 0;
 }
