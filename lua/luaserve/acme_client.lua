@@ -94,7 +94,9 @@ function client:post(url, payload, accept)
     if answer.ok then return answer end
     failure = refusal(answer, url)
     if failure.kind == "accountDoesNotExist" and self.kid then
+      local lost = self.kid
       self:register()
+      if url == lost then url = self.kid end
     elseif failure.kind ~= "badNonce" then
       break
     end
@@ -249,10 +251,8 @@ function client:obtain(names, state, save, publish, replaces)
     for i, name in ipairs(names) do list[i] = "DNS:" .. name end
     local request = core.acme_request(state.key, concat(list, ","))
     self:post(order.finalize, json.encode { csr = base64url(request) })
-    order = poll(self, state.order, { ready = true, processing = true })
-  elseif order.status == "processing" then
-    order = poll(self, state.order, { processing = true })
   end
+  order = poll(self, state.order, { ready = true, processing = true })
   if order.status ~= "valid" then
     state.order = nil
     fail("the order is %s%s", order.status, order.error and ": " .. tostring(order.error.detail) or "")

@@ -97,6 +97,47 @@ class WithPebble(Case):
         self.run_site(pebble.url, more % (pebble.ca, "other@example.org"))
         self.await_certificate()
 
+    def test_an_authority_that_wants_to_know_the_account_already(self):
+        key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W"
+        pebble = self.pebble(more={"externalAccountBindingRequired": True, "externalAccountMACKeys": {"kid-1": key}})
+        for eab, why in (("", "the authority needs an account that it knows: eab = "),
+                         ("eab = { kid = 'kid-2', key = '%s' }" % key, r"not known to the ACME server \(unauthorized, status 40"),
+                         ("eab = { kid = 'kid-1', key = '%s' }" % key[::-1], r"\((unauthorized|malformed), status 40")):
+            server = self.run_site(pebble.url, 'ca = "%s", %s' % (pebble.ca, eab))
+            self.assertRegex(server.wait_log("error tls.acme: a.example: "), why)
+            self.assertEqual(server.get("/plain").body, b"plain")
+            server.stop()
+        self.run_site(pebble.url, 'ca = "%s", eab = { kid = "kid-1", key = "%s=" }' % (pebble.ca, key))
+        self.await_certificate(pebble.root())
+
+    def test_an_authority_whose_root_changes(self):
+        """A certificate of the old root stays in use; the next one is of the new root, and its chain as the authority sends it."""
+        pebble = self.pebble(CHAIN_LENGTH=2)
+        self.run_site(pebble.url, 'ca = "%s"' % pebble.ca)
+        root = pebble.root()
+        self.await_certificate(root)
+        pebble.close()
+        pebble = self.pebble(port=pebble.port, CHAIN_LENGTH=2)
+        self.own_servers[0].stop()
+        os.rename(root, root + ".old")
+        self.run_site(pebble.url, 'ca = "%s"' % pebble.ca)
+        self.await_certificate(root + ".old")
+        self.own_servers[1].stop()
+        os.remove(self.file("a.example.pem"))
+        self.run_site(pebble.url, 'ca = "%s"' % pebble.ca)
+        self.await_certificate(pebble.root())
+        with self.assertRaises(OSError):
+            tls.get(self.tls, made=tls.context(root + ".old"), name="a.example")
+
+    def test_validation_that_is_slower_than_the_server_runs(self):
+        """The next start continues the order."""
+        pebble = self.pebble(VA_SLEEPTIME=4, VA_NOSLEEP="")
+        server = self.run_site(pebble.url, 'ca = "%s"' % pebble.ca)
+        self.eventually(lambda: self.file(".proofs"), "the order waits for the validation")
+        server.stop()
+        self.run_site(pebble.url, 'ca = "%s"' % pebble.ca)
+        self.await_certificate(pebble.root())
+
 
 class WithAuthority(Case):
     def setUp(self):
@@ -115,6 +156,18 @@ class WithAuthority(Case):
         serial = self.authority.serials[0]
         key_id, _, number = self.authority.orders[1]["replaces"].partition(".")
         self.assertEqual((len(unpacked(key_id)), unpacked(number)), (20, serial.to_bytes(serial.bit_length() // 8 + 1, "big")))
+
+    def test_an_account_that_is_lost_while_its_address_changes(self):
+        more = 'email = "%s@example.org"'
+        self.run_site(self.authority.url, more % "one")
+        self.await_certificate()
+        self.own_servers[0].stop()
+        os.remove(self.file("a.example.pem"))
+        self.authority.faults["account"] = [(400, "accountDoesNotExist")]
+        server = self.run_site(self.authority.url, more % "other")
+        self.await_certificate(self.folder + "/root.pem")
+        self.assertEqual(server.logged(" error "), [])
+        self.assertEqual(json.loads(read_text(self.file("account.json")))["email"], "other@example.org")
 
     def test_an_order_without_replaces_after_a_409(self):
         self.run_site(self.authority.url)

@@ -42,14 +42,16 @@ def alert_of(port, name):
 
 
 class Pebble:
-    """Pebble and its DNS server, which answers 127.0.0.1 for all names. `env`: PEBBLE_... without the prefix."""
+    """Pebble and its DNS server, which answers 127.0.0.1 for all names. `more`: of its configuration; `env`: PEBBLE_... without the
+    prefix."""
 
-    def __init__(self, folder, http_port, tls_port, port=None, **env):
-        self.port, dns = port or free_port(), free_port()
+    def __init__(self, folder, http_port, tls_port, port=None, more=None, **env):
+        self.port, dns, management = port or free_port(), free_port(), free_port()
+        self.roots = f"https://127.0.0.1:{management}/roots/0"
         self.url, self.ca = f"https://127.0.0.1:{self.port}/dir", folder + "/pebble.pem"
         tls.certificate(folder, "pebble", names=("IP:127.0.0.1",))
         settings = {"listenAddress": f"127.0.0.1:{self.port}", "certificate": self.ca, "privateKey": folder + "/pebble.key",
-                    "httpPort": http_port, "tlsPort": tls_port}
+                    "managementListenAddress": f"127.0.0.1:{management}", "httpPort": http_port, "tlsPort": tls_port, **(more or {})}
         write_text(folder + "/pebble.json", json.dumps({"pebble": settings}))
         self.log = open(folder + "/pebble.log", "wb")  # pylint: disable=consider-using-with
         none = [word for name in ("http01", "https01", "tlsalpn01") for word in ("-" + name, "")]
@@ -64,6 +66,12 @@ class Pebble:
     def listens(self):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def root(self):
+        """The path of the certificate that it signs by. It has another one after each start."""
+        with urllib.request.urlopen(self.roots, context=tls.context(self.ca), timeout=WAIT) as answer:
+            write_bytes(self.ca + ".root", answer.read())
+        return self.ca + ".root"
 
     def start(self, command, env=()):
         given = {"PEBBLE_" + name: str(value) for name, value in dict(env).items()}
@@ -92,7 +100,7 @@ class Authority:
 
     def __init__(self, folder, http_port, tls_port=None):
         self.folder, self.http_port, self.tls_port = folder, http_port, tls_port
-        self.kinds, self.faults, self.late = ["http-01", "tls-alpn-01"], {}, 0
+        self.kinds, self.faults, self.late, self.accounts = ["http-01", "tls-alpn-01"], {}, 0, 0
         self.window = self.profiles = self.wrong = self.jwk = None
         self.orders, self.serials, self.known, self.nonces, self.numbers = [], [], [], set(), itertools.count(1)
         self.lock, self.ready, authority = threading.Lock(), threading.Event(), self
@@ -165,9 +173,12 @@ class Authority:
     def on_nonce(self, _path, _head, _payload):
         return 204, b"", {}
 
-    def on_account(self, _path, head, _payload):
+    def on_account(self, path, head, _payload):
+        if path:
+            return (200, {"status": "valid"}, {}) if path == [str(self.accounts)] else self.problem(403, "unauthorized")
         self.jwk = head["jwk"]
-        return 201, {"status": "valid"}, {"Location": self.base + "account/1"}
+        self.accounts += 1
+        return 201, {"status": "valid"}, {"Location": self.base + "account/%d" % self.accounts}
 
     def on_order(self, path, _head, payload):
         if path:
