@@ -1,9 +1,12 @@
 """What a release needs: the licences in the program, the list of what is inside, and what scripts/release refuses."""
 # sanitizers: none; one short run of scripts
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
+import tarfile
 import unittest
 
 from harness import E2E, LUASERVE, ROOT, WAIT, not_on_windows, read_text
@@ -40,6 +43,24 @@ class Release(E2E):
             self.assertRegex(package["versionInfo"], r"^\d", identifier)
         for name in ("lua5.4", "c-ares", "ssl", "zlib1g", "brotli", "zstd", "sqlite3", "nghttp2", "hiredis", "libc6"):
             self.assertTrue(any(name in each for each in packages), name)
+
+    @not_on_windows("the scripts are for a POSIX shell")
+    def test_the_stored_profile_is_of_these_sources(self):
+        """A file that was renamed has none: scripts/build profile makes it again."""
+        stored = glob.glob(os.path.join(ROOT, "scripts", "profiles", "gcc-*.tar.xz"))
+        self.assertTrue(stored)
+        for path in stored:
+            with tarfile.open(path) as profile:
+                made = [re.sub(r"^CMakeFiles/\w+\.dir/|\.gcda$", "", name) for name in profile.getnames()]
+            sources = [name for name in made if name.startswith("src/")]
+            there = [name for name in sources if os.path.exists(os.path.join(ROOT, name))]
+            self.assertGreater(len(there), 0.95 * len(sources), sorted(set(sources) - set(there)))
+            self.assertGreater(len(sources), 200)
+
+    @not_on_windows("the scripts are for a POSIX shell")
+    def test_the_compiler_gets_paths_that_do_not_depend_on_the_place_of_the_tree(self):
+        words = run(os.path.join(ROOT, "scripts", "relative"), "/a b", "../..", "printf", "%s\n", "-I/a b/src", "/a b/x.c", "/a bc/x", "-fdebug-prefix-map=/a b=.")
+        self.assertEqual(words.stdout, "-I../../src\n../../x.c\n/a bc/x\n-fdebug-prefix-map=/a b=.\n")
 
     @not_on_windows("the scripts are for a POSIX shell")
     def test_what_is_refused(self):
