@@ -53,8 +53,9 @@ static void *take_unused(pages *p, size_t bytes)
     return block;
 }
 
-void *ls_arena_take(ls_arena *arena, size_t size)
+void *ls_arena_take(size_t size, void *to)
 {
+    ls_arena *arena = to;
     const size_t bytes = (size + sizeof(size_t) + STEP - 1) / STEP * STEP;
     pages *p = pages_of(arena);
     assert(arena->packed == NULL);
@@ -72,8 +73,15 @@ void *ls_arena_take(ls_arena *arena, size_t size)
     return block;
 }
 
-void ls_arena_give(ls_arena *arena, void *block)
+void *ls_arena_take_zeros(size_t count, size_t size, void *arena)
 {
+    void *block = ls_arena_take(count * size, arena);
+    return block != NULL ? memset(block, 0, count * size) : NULL;
+}
+
+void ls_arena_give(void *block, void *to)
+{
+    ls_arena *arena = to;
     if (block == NULL) return;
     assert(arena->packed == NULL);
     if ((uintptr_t)block - (uintptr_t)arena->pages >= LS_ARENA_BYTES) {
@@ -86,14 +94,14 @@ void ls_arena_give(ls_arena *arena, void *block)
     LS_POISON(block, *size_of(block) - sizeof(size_t));
 }
 
-void *ls_arena_resize(ls_arena *arena, void *block, size_t size)
+void *ls_arena_resize(void *block, size_t size, void *arena)
 {
     const size_t have = block != NULL ? *size_of(block) - sizeof(size_t) : 0;
     if (size <= have && block != NULL) return block;
-    void *larger = ls_arena_take(arena, size);
+    void *larger = ls_arena_take(size, arena);
     if (larger == NULL) return NULL;
     if (block != NULL) memcpy(larger, block, have);
-    ls_arena_give(arena, block);
+    ls_arena_give(block, arena);
     return larger;
 }
 

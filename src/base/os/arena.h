@@ -20,12 +20,12 @@ typedef struct ls_arena { /* zeroed: an arena without pages, which has them from
     size_t words;     /* of the pages, that are packed */
 } ls_arena;
 
-/* A block of at least `size` bytes, at a multiple of 16; it may have any contents. NULL: out of memory. */
-void *ls_arena_take(ls_arena *arena, size_t size);
-/* As realloc. */
-void *ls_arena_resize(ls_arena *arena, void *block, size_t size);
-/* Free a block; NULL is accepted. */
-void ls_arena_give(ls_arena *arena, void *block);
+/* As malloc, calloc, realloc and free; `arena` is an ls_arena. A library that takes such functions has them so. A block
+ * lies at a multiple of 16. */
+void *ls_arena_take(size_t size, void *arena);
+void *ls_arena_take_zeros(size_t count, size_t size, void *arena);
+void *ls_arena_resize(void *block, size_t size, void *arena);
+void ls_arena_give(void *block, void *arena);
 
 /* Until ls_arena_unpack no block may be used. Takes some microseconds, as the unpacking does. Nothing happens if it is
  * packed, or if there is no memory to do it. */

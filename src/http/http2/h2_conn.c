@@ -397,30 +397,9 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 
 /* ---- the beginning ----------------------------------------------------------------------------------------------- */
 
-static void *get(size_t size, void *user)
-{
-    return ls_arena_take(user, size);
-}
-
-static void *get_zeros(size_t count, size_t size, void *user)
-{
-    void *block = ls_arena_take(user, count * size);
-    return block != NULL ? memset(block, 0, count * size) : NULL;
-}
-
-static void *resize(void *block, size_t size, void *user)
-{
-    return ls_arena_resize(user, block, size);
-}
-
-static void give(void *block, void *user)
-{
-    ls_arena_give(user, block);
-}
-
 static bool open_session(ls_h2_conn *c)
 {
-    nghttp2_mem memory = {&c->memory, get, give, get_zeros, resize};
+    nghttp2_mem memory = {&c->memory, ls_arena_take, ls_arena_give, ls_arena_take_zeros, ls_arena_resize};
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, c->http->config.http2_streams_max},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, c->http->config.head.head_bytes_max},

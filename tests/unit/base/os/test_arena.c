@@ -27,7 +27,7 @@ static void check(unsigned n)
 static void resize(ls_arena *arena, unsigned n)
 {
     const size_t before = blocks[n].len, len = next_random() % 50 == 0 ? next_random() % 20000 : next_random() % 700;
-    unsigned char *at = ls_arena_resize(arena, blocks[n].at, len);
+    unsigned char *at = ls_arena_resize(blocks[n].at, len, arena);
     assert_non_null(at);
     blocks[n].at = at;
     blocks[n].len = len < before ? len : before;
@@ -54,14 +54,14 @@ TEST(blocks_keep_their_bytes)
         if (next_random() % 2 == 0) {
             resize(&arena, n);
         } else {
-            ls_arena_give(&arena, blocks[n].at);
+            ls_arena_give(blocks[n].at, &arena);
             blocks[n].at = NULL;
             blocks[n].len = 0;
         }
     }
     for (unsigned n = 0; n < BLOCKS; n++) {
         check(n);
-        ls_arena_give(&arena, blocks[n].at);
+        ls_arena_give(blocks[n].at, &arena);
     }
     ls_arena_close(&arena);
 }
@@ -71,11 +71,11 @@ TEST(freed_blocks_are_used_again)
     ls_arena arena = {NULL};
     static const size_t sizes[] = {1, 8, 9, 504, 505, 5000, LS_ARENA_BYTES};
     for (unsigned n = 0; n < sizeof sizes / sizeof *sizes; n++) {
-        void *block = ls_arena_take(&arena, sizes[n]);
+        void *block = ls_arena_take(sizes[n], &arena);
         assert_non_null(block);
         memset(block, 'x', sizes[n]);
-        ls_arena_give(&arena, block);
-        if (sizes[n] < LS_ARENA_BYTES) assert_ptr_equal(ls_arena_take(&arena, sizes[n]), block);
+        ls_arena_give(block, &arena);
+        if (sizes[n] < LS_ARENA_BYTES) assert_ptr_equal(ls_arena_take(sizes[n], &arena), block);
     }
     ls_arena_close(&arena);
 }
@@ -85,20 +85,20 @@ TEST(blocks_beside_the_pages)
 {
     ls_arena arena = {NULL};
     char *block, *beside[2];
-    do block = ls_arena_take(&arena, 1000);
+    do block = ls_arena_take(1000, &arena);
     while ((size_t)(block - arena.pages) < LS_ARENA_BYTES - 2000);
     for (unsigned n = 0; n < 2; n++) {
-        beside[n] = ls_arena_take(&arena, 1000);
+        beside[n] = ls_arena_take(1000, &arena);
         memset(beside[n], 'x', 1000);
         ls_arena_pack(&arena);
         ls_arena_unpack(&arena);
-        if ((size_t)(beside[n] - arena.pages) >= LS_ARENA_BYTES) ls_arena_give(&arena, beside[n]);
+        if ((size_t)(beside[n] - arena.pages) >= LS_ARENA_BYTES) ls_arena_give(beside[n], &arena);
     }
     ls_arena_pack(&arena);
     ls_arena_clear(&arena); /* packed or not: the pages are zeros, and serve again */
     assert_null(arena.packed);
     for (size_t n = 0; n < LS_ARENA_BYTES; n++) assert_int_equal(arena.pages[n], 0);
-    assert_non_null(ls_arena_take(&arena, 1));
+    assert_non_null(ls_arena_take(1, &arena));
     ls_arena_clear(&arena);
     ls_arena_close(&arena);
     assert_null(arena.pages);
