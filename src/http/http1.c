@@ -1,5 +1,6 @@
 /* http1.c - the HTTP/1.1 engine of a listener: its counters, its handler, and its connections from their opening to
- * their close. http1_conn.c runs them in between. */
+ * their close. http1_conn.c runs them in between. The engine has those of HTTP/2 as well (http2/h2.c): they share its
+ * limits, its handler and its counters. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,13 @@
 #include "base/os/memory.h"
 #include "http/http1_internal.h"
 #include "net/refused.h"
+#include "net/tls/tls.h"
 
 /* ---- the engine --------------------------------------------------------------------------------------------- */
 
-static ls_http1 *http1_of(const ls_http_engine *e)
+static ls_http_server *http1_of(const ls_http_engine *e)
 {
-    return LS_CONTAINER((uintptr_t)e, ls_http1, engine);
+    return LS_CONTAINER((uintptr_t)e, ls_http_server, engine);
 }
 
 static int prepare(ls_http_engine *e, const ls_http_config *config)
@@ -28,7 +30,7 @@ static void replace(ls_http_engine *e, const ls_http_handler *handler)
 }
 
 /* It has begun to wait for its next request within the last LS_HTTP_PATIENT_MS. */
-static bool was_active(const ls_http1 *http, ls_http1_conn *c)
+static bool was_active(const ls_http_server *http, ls_http1_conn *c)
 {
     const uint32_t left = ls_stream_recv_ms_left(ls_http1_stream(c));
     return (uint64_t)left + LS_HTTP_PATIENT_MS > http->config.idle_ms_max;
@@ -36,10 +38,12 @@ static bool was_active(const ls_http1 *http, ls_http1_conn *c)
 
 static uint32_t drain(ls_http_engine *e, bool all)
 {
-    ls_http1 *http = http1_of(e);
+    ls_http_server *http = http1_of(e);
     const bool patient = e->patient && !all;
-    atomic_store(&http->draining, true);
+    const bool first = !atomic_exchange(&http->draining, true);
     ls_mutex_lock(&http->mutex);
+    /* Each finds `draining` set when its receive ends; later ones, at their beginning. */
+    if (first && http->http2 != NULL) http->http2->cancel(http->http2, ls_stream_cancel_recv);
     LS_LIST_EACH (ls_http1_conn, c, &http->conns, node) {
         uint8_t phase = atomic_load(&c->phase);
         /* The phase may change meanwhile. That is harmless: only a receive is cancelled, and the owner posts it
@@ -53,31 +57,37 @@ static uint32_t drain(ls_http_engine *e, bool all)
 
 static void abort_all(ls_http_engine *e)
 {
-    ls_http1 *http = http1_of(e);
+    ls_http_server *http = http1_of(e);
     atomic_store(&http->aborting, true);
     atomic_store(&http->draining, true);
     ls_mutex_lock(&http->mutex);
+    if (http->http2 != NULL) http->http2->cancel(http->http2, ls_stream_cancel);
     LS_LIST_EACH (ls_http1_conn, c, &http->conns, node) ls_stream_cancel(ls_http1_stream(c));
     ls_mutex_unlock(&http->mutex);
 }
 
 static void add_stats(const ls_http_engine *e, ls_http_stats *sum)
 {
-    const ls_http1 *http = http1_of(e);
+    const ls_http_server *http = http1_of(e);
     for (unsigned i = 0; i < http->thread_count; i++) {
-        const ls_http1_thread *thread = &http->threads[i];
-        sum->connections += atomic_load_explicit(&thread->connections, memory_order_relaxed);
-        sum->requests += atomic_load_explicit(&thread->requests, memory_order_relaxed);
-        sum->responses += atomic_load_explicit(&thread->responses, memory_order_relaxed);
-        sum->refused += atomic_load_explicit(&thread->refused, memory_order_relaxed);
+        const ls_http_thread *thread = &http->threads[i];
+        sum->connections += ls_counter_read(&thread->connections);
+        sum->requests += ls_counter_read(&thread->requests);
+        sum->responses += ls_counter_read(&thread->responses);
+        sum->refused += ls_counter_read(&thread->refused);
+        sum->http2_connections += ls_counter_read(&thread->http2_connections);
+        sum->http2_refused += ls_counter_read(&thread->http2_refused);
+        sum->http2_resets += ls_counter_read(&thread->http2_resets);
+        sum->http2_ended += ls_counter_read(&thread->http2_ended);
     }
     sum->open += atomic_load(&http->open); /* after 0 the owner may close `http`, so the last accesses come before */
 }
 
 static void close_engine(ls_http_engine *e)
 {
-    ls_http1 *http = http1_of(e);
+    ls_http_server *http = http1_of(e);
     assert(ls_list_empty(&http->conns));
+    if (http->http2 != NULL) http->http2->close(http->http2);
     ls_mutex_close(&http->mutex);
     ls_memory_aligned_free(http->threads);
     free(http);
@@ -89,9 +99,9 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
                   ls_http_engine **out)
 {
     if (config->head.head_bytes_max > LS_BLOCK_LARGE || config->head.fields_max > LS_HTTP_FIELDS_MAX) return LS_EINVAL;
-    ls_http1 *http = calloc(1, sizeof *http);
+    ls_http_server *http = calloc(1, sizeof *http);
     if (http == NULL) return LS_ENOMEM;
-    http->threads = ls_memory_aligned(_Alignof(ls_http1_thread), threads * sizeof *http->threads);
+    http->threads = ls_memory_aligned(_Alignof(ls_http_thread), threads * sizeof *http->threads);
     if (http->threads == NULL) {
         free(http);
         return LS_ENOMEM;
@@ -114,12 +124,6 @@ int ls_http1_open(const ls_http_config *config, const ls_http_handler *handler, 
 void ls_http1_local(ls_http_engine *engine, const ls_addr *local)
 {
     http1_of(engine)->local = *local;
-}
-
-void ls_http1_hand_over(ls_http_engine *engine, ls_http1_heir *start, ls_http_engine *to)
-{
-    http1_of(engine)->heir = start;
-    http1_of(engine)->heir_engine = to;
 }
 
 /* ---- open and close a connection ---------------------------------------------------------------------------- */
@@ -148,15 +152,20 @@ bool ls_http1_is_last(ls_http1_conn *c)
 
 void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *engine)
 {
-    ls_http1 *http = http1_of(engine);
+    ls_http_server *http = http1_of(engine);
     ls_http1_conn *c = ls_stream_user(s);
     ls_stream_handover(s, &http->stream_handler);
     atomic_store_explicit(&c->holders, 1, memory_order_relaxed);
     ls_stream_send_within(s, http->config.send_stall_ms_max);
-    ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, 1);
+    ls_counter_add(&ls_http_thread_of(http, ctx)->connections, 1);
+    atomic_fetch_add(&http->open, 1);
+    const ls_filter *session = ls_stream_filter(s);
+    if (http->http2 != NULL && session != NULL && ls_tls_speaks(session, "h2")) {
+        if (!http->http2->start(ctx, s, http->http2, ls_slice_static(NULL, 0))) ls_stream_close(ctx, s);
+        return;
+    }
     if (has_lease(&http->config))
         *(ls_http1_lease *)(c + 1) = (ls_http1_lease){.ends_ms = ls_clock_coarse_ms() + http->config.conn_ms_max};
-    atomic_fetch_add(&http->open, 1);
     ls_mutex_lock(&http->mutex);
     ls_list_push(&http->conns, &c->node);
     ls_mutex_unlock(&http->mutex);
@@ -177,7 +186,7 @@ void ls_http1_conn_close(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
     if (c->exchange != NULL) ls_http1_drop_exchange(ctx, c);
     ls_http1_drop_received(c);
-    ls_http1 *const http = ls_http1_engine(c);
+    ls_http_server *const http = ls_http1_engine(c);
     ls_stream *const s = ls_http1_stream(c);
     /* Without memory for an error response a send may be pending: cancel it. */
     c->lingers = c->linger && !ls_stream_sending(s) && !atomic_load(&http->aborting);
@@ -202,24 +211,23 @@ bool ls_http1_is_http2(const ls_http1_conn *c)
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     enum { ENOUGH = sizeof "PRI *" - 1 };
     const size_t have = ls_http1_unparsed(c), len = have < sizeof preface - 1 ? have : sizeof preface - 1;
-    return ls_http1_engine(c)->heir != NULL && !c->began && len >= ENOUGH &&
+    const ls_http_server *http = ls_http1_engine(c);
+    return http->http2 != NULL && http->config.http2 && !c->began && len >= ENOUGH &&
            memcmp(c->in->data + c->in->from, preface, len) == 0;
 }
 
 void ls_http1_leave(ls_thread_ctx *ctx, ls_http1_conn *c)
 {
-    ls_http1 *http = ls_http1_engine(c);
+    ls_http_server *http = ls_http1_engine(c);
     ls_stream *const s = ls_http1_stream(c);
     const ls_slice received = {c->in, c->in->data + c->in->from, ls_http1_unparsed(c)};
     ls_http1_conn_unlist(c);
-    ls_counter_add(&ls_http1_thread_of(http, ctx)->connections, (uint64_t)-1); /* the other engine counts it */
-    http->heir(ctx, s, http->heir_engine, received);
-    atomic_fetch_sub(&http->open, 1); /* the last access */
+    if (!http->http2->start(ctx, s, http->http2, received)) ls_stream_close(ctx, s);
 }
 
 void ls_http1_conn_drop(ls_http1_conn *c)
 {
-    ls_http1 *http = ls_http1_engine(c);
+    ls_http_server *http = ls_http1_engine(c);
     if (atomic_fetch_sub(&c->holders, 1) != 1) return;
     ls_stream_free(ls_http1_stream(c));
     atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */

@@ -23,15 +23,11 @@ void ls_http1_start(ls_thread_ctx *ctx, ls_stream *s, void *engine);
 extern const size_t ls_http1_user_bytes;
 size_t ls_http1_room(const ls_http_config *config); /* the same, of an engine with these limits */
 
-/* Give the connections that begin with the preface of HTTP/2 to `start` with this engine and the received bytes, whose
- * reference moves. Call it before the first connection. */
-typedef void ls_http1_heir(ls_thread_ctx *ctx, ls_stream *s, ls_http_engine *engine, ls_slice received);
-void ls_http1_hand_over(ls_http_engine *engine, ls_http1_heir *start, ls_http_engine *to);
-
 extern const ls_transport ls_http1_transport; /* of all exchanges of HTTP/1.1 */
 
-/* Queue a 400 that says that the port expects https, and record it. LS_OK or LS_ENOMEM. */
-int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s, ls_http_engine *engine, ls_text received);
+/* Queue a 400 that says that the port expects https, and record it; for ls_acceptor_service_options. LS_OK or
+ * LS_ENOMEM. */
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s, void *engine, ls_text received);
 
 /* The address of the listener, which is the local address of its requests unless it is that of all interfaces. Call it
  * before the first connection. */

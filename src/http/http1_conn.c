@@ -52,7 +52,7 @@ static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
 
 /* Receive the next request, or the rest of its head. LS_DONE: bytes were received; LS_PENDING: another thread may own
  * the connection now. */
-static int read_more(ls_thread_ctx *ctx, const ls_http1 *http, ls_http1_conn *c)
+static int read_more(ls_thread_ctx *ctx, const ls_http_server *http, ls_http1_conn *c)
 {
     const ls_http_config *config = &http->config;
     ls_stream *const s = ls_http1_stream(c);
@@ -105,7 +105,7 @@ static void refuse(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char 
 
 /* ---- one exchange ------------------------------------------------------------------------------------------- */
 
-static void fill_exchange(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, ls_http1_exchange *e,
+static void fill_exchange(ls_thread_ctx *ctx, ls_http_server *http, ls_http1_conn *c, ls_http1_exchange *e,
                           uint32_t head_bytes)
 {
     ls_exchange *x = &e->x;
@@ -124,7 +124,7 @@ static void fill_exchange(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, 
     x->actor = ctx->inside; /* a pipelined request */
     x->task = NULL;
     x->wake = NULL;
-    x->id = ++ls_http1_thread_of(http, ctx)->next_id;
+    x->id = ++ls_http_thread_of(http, ctx)->next_id;
     x->bytes = c->in->data + c->in->from;
     x->remote = &e->remote;
     x->secure = ls_stream_filter(s) != NULL;
@@ -236,14 +236,14 @@ static void skip_on(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (ls_http1_skip_body(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
 }
 
-static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, const ls_http_handler *handler,
-                               uint32_t head_bytes)
+static ls_http1_outcome handle(ls_thread_ctx *ctx, ls_http_server *http, ls_http1_conn *c,
+                               const ls_http_handler *handler, uint32_t head_bytes)
 {
     ls_http1_exchange *e = ls_http1_exchange_of(c);
     fill_exchange(ctx, http, c, e, head_bytes);
     e->x.handler = handler;
     ls_record_begin(&e->x, handler);
-    ls_counter_add(&ls_http1_thread_of(http, ctx)->requests, 1);
+    ls_counter_add(&ls_http_thread_of(http, ctx)->requests, 1);
     ls_http1_set_phase(c, LS_H1_HANDLING);
     /* Bytes for the tunnel may follow, which a client has let others choose: they are no requests if it is refused. */
     if (e->x.head.method == LS_HTTP_CONNECT || ls_http1_is_last(c)) e->x.close = true;
@@ -257,12 +257,12 @@ static bool others_wait(const ls_thread_ctx *ctx)
 }
 
 /* The handler of the actor that the thread is inside was replaced. */
-static bool is_replaced(const ls_thread_ctx *ctx, const ls_http1 *http, const ls_http_handler *handler)
+static bool is_replaced(const ls_thread_ctx *ctx, const ls_http_server *http, const ls_http_handler *handler)
 {
     return ctx->inside != NULL && atomic_load_explicit(&http->handler, memory_order_relaxed) != handler;
 }
 
-static void run(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, const ls_http_handler *handler)
+static void run(ls_thread_ctx *ctx, ls_http_server *http, ls_http1_conn *c, const ls_http_handler *handler)
 {
     ls_stream *const s = ls_http1_stream(c);
     int err;
@@ -325,7 +325,7 @@ static void run(ls_thread_ctx *ctx, ls_http1 *http, ls_http1_conn *c, const ls_h
 
 void ls_http1_run(ls_thread_ctx *ctx, ls_http1_conn *c, const ls_http_handler *handler)
 {
-    ls_http1 *http = ls_http1_engine(c);
+    ls_http_server *http = ls_http1_engine(c);
     if (ctx->inside != NULL) {
         run(ctx, http, c, handler);
     } else {

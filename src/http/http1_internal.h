@@ -50,32 +50,43 @@ typedef struct ls_http1_ready {
 
 enum { LS_HTTP1_READY = 2 };
 
-/* Counters and prepared text, one per thread context, so that threads share no cache line. */
-typedef struct ls_http1_thread {
+/* Counters and prepared text, one per thread context, so that threads share no cache line. Those of HTTP/2 count its
+ * connections, streams that it refused, resets, and connections that it ended for the fault of the client. */
+typedef struct ls_http_thread {
     _Alignas(64) ls_http1_ready ready[LS_HTTP1_READY];
     unsigned ready_next; /* the next one to replace */
     int64_t date_s;
     char date_line[6 + LS_HTTP_DATE_BYTES + 2];
     uint64_t next_id;
     _Atomic uint64_t connections, requests, responses, refused;
-} ls_http1_thread;
+    _Atomic uint64_t http2_connections, http2_refused, http2_resets, http2_ended;
+} ls_http_thread;
 
-typedef struct ls_http1 {
+/* What serves the connections of HTTP/2: http2/h2.c, which is a later folder. */
+typedef struct ls_http2_part ls_http2_part;
+struct ls_http2_part {
+    /* Take a connection, with the bytes it has received, whose reference moves. false: out of memory, and the
+     * connection is still the caller's. */
+    bool (*start)(ls_thread_ctx *ctx, ls_stream *s, ls_http2_part *part, ls_slice received);
+    void (*cancel)(ls_http2_part *part, void (*how)(ls_stream *s)); /* of each connection; under server->mutex */
+    void (*close)(ls_http2_part *part);
+};
+
+typedef struct ls_http_server {
     ls_http_engine engine;
     ls_stream_handler stream_handler; /* of its streams: leads from a connection to the engine */
     ls_conn_limit *conn_limit;
     _Atomic(const ls_http_handler *) handler; /* of requests from now on, see ls_http1_run */
     ls_http_config config;
-    ls_addr local;       /* of the listener */
-    ls_http1_heir *heir; /* of connections of HTTP/2; NULL: they are refused */
-    ls_http_engine *heir_engine;
+    ls_addr local;        /* of the listener */
+    ls_http2_part *http2; /* NULL: not built in */
     _Atomic bool draining, aborting;
-    ls_mutex mutex; /* guards the list of connections */
+    ls_mutex mutex; /* guards the lists of connections, also those of http2 */
     ls_node conns;
     _Atomic uint32_t open;
     unsigned thread_count;
-    ls_http1_thread *threads;
-} ls_http1;
+    ls_http_thread *threads;
+} ls_http_server;
 
 enum ls_http1_phase {
     LS_H1_FRESH,
@@ -152,10 +163,10 @@ static inline ls_stream *ls_http1_stream(ls_http1_conn *c)
     return ls_stream_of(c);
 }
 
-static inline ls_http1 *ls_http1_engine(const ls_http1_conn *c)
+static inline ls_http_server *ls_http1_engine(const ls_http1_conn *c)
 {
     const ls_stream_handler *handler = ls_stream_handled_by(ls_stream_of((void *)(uintptr_t)c));
-    return LS_CONTAINER((uintptr_t)handler, ls_http1, stream_handler);
+    return LS_CONTAINER((uintptr_t)handler, ls_http_server, stream_handler);
 }
 
 static inline uint32_t ls_http1_unparsed(const ls_http1_conn *c) /* bytes */
@@ -199,7 +210,7 @@ static inline void ls_http1_drop_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     c->exchange = NULL;
 }
 
-static inline ls_http1_thread *ls_http1_thread_of(ls_http1 *http, const ls_thread_ctx *ctx)
+static inline ls_http_thread *ls_http_thread_of(ls_http_server *http, const ls_thread_ctx *ctx)
 {
     return &http->threads[ctx->index];
 }
@@ -219,9 +230,9 @@ void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, c
  * and nothing else was queued. */
 bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err);
 
-/* The connection begins with the preface of HTTP/2, for which there is an engine. */
+/* The connection begins with the preface of HTTP/2, which the listener accepts. */
 bool ls_http1_is_http2(const ls_http1_conn *c);
-void ls_http1_leave(ls_thread_ctx *ctx, ls_http1_conn *c); /* give it to that engine */
+void ls_http1_leave(ls_thread_ctx *ctx, ls_http1_conn *c); /* HTTP/2 serves it from now on */
 
 /* http1_conn.c */
 extern const ls_stream_handler ls_http1_stream_handler;
@@ -277,9 +288,11 @@ int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const c
 /* Flush the stream. Results as for ls_stream_flush. */
 int ls_http1_send_out(ls_thread_ctx *ctx, ls_http1_conn *c);
 
-/* Queue a whole response without a handler: a short text of so many bytes, Connection: close. LS_OK or an error. */
+/* Queue a whole response without a handler: a short text of so many bytes, Connection: close. These bytes, or an error. */
 int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why);
 size_t ls_http1_error_bytes(int status, const char *why);
+
+const char *ls_http_date_now(ls_http_thread *thread); /* LS_HTTP_DATE_BYTES */
 
 /* http1_upgrade.c */
 int ls_http1_unexpect_end(ls_thread_ctx *ctx, ls_exchange *x);

@@ -54,7 +54,7 @@ int ls_http1_upgrade(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, s
         c->in = NULL; /* the reference has moved */
     }
     out->limit = ls_http1_engine(c)->conn_limit;
-    ls_counter_add(&ls_http1_thread_of(ls_http1_engine(c), ctx)->responses, 1);
+    ls_counter_add(&ls_http_thread_of(ls_http1_engine(c), ctx)->responses, 1);
     e->link |= LS_H1_DETACHED | LS_H1_UPGRADED;
     return LS_OK;
 }

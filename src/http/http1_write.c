@@ -32,7 +32,7 @@ static char *put_status(char *to, int status)
     return PUT(to, "\r\n");
 }
 
-static char *put_date(char *to, ls_http1_thread *thread)
+const char *ls_http_date_now(ls_http_thread *thread)
 {
     int64_t now_s = ls_clock_wall_s();
     if (thread->date_s != now_s) {
@@ -41,12 +41,18 @@ static char *put_date(char *to, ls_http1_thread *thread)
         ls_http_date(now_s, line);
         (void)PUT(line + LS_HTTP_DATE_BYTES, "\r\n");
     }
+    return thread->date_line + sizeof "Date: " - 1;
+}
+
+static char *put_date(char *to, ls_http_thread *thread)
+{
+    (void)ls_http_date_now(thread);
     return put(to, thread->date_line, sizeof thread->date_line);
 }
 
 /* Return the prepared head of a 200 response with a Content-Type; it ends before the number of the Content-Length.
  * NULL: the type is too long. */
-static const ls_http1_ready *ready_for(ls_http1_thread *thread, const char *type)
+static const ls_http1_ready *ready_for(ls_http_thread *thread, const char *type)
 {
     static const char before[] = "HTTP/1.1 200 OK\r\nServer: luaserve\r\n",
                       middle[] = "Content-Type: ", after[] = "\r\nContent-Length: ";
@@ -76,7 +82,7 @@ static bool has_server(const ls_exchange *x)
 }
 
 /* Write the common lines of a head: all before Connection and the extra fields. */
-static char *put_usual(char *to, ls_http1_thread *thread, const ls_exchange *x, int64_t length, size_t type_len)
+static char *put_usual(char *to, ls_http_thread *thread, const ls_exchange *x, int64_t length, size_t type_len)
 {
     const ls_http1_ready *ready = NULL;
     const bool own_server = has_server(x);
@@ -196,14 +202,14 @@ int ls_http1_head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *
     const size_t type_len = x->type != NULL ? strlen(x->type) : 0, body = beside ? slices[0].len : 0;
     const size_t fields_copied = x->fields_len <= FIELDS_COPIED_MAX ? x->fields_len : 0;
 
-    ls_http1 *http = ls_http1_engine(c);
+    ls_http_server *http = ls_http1_engine(c);
     if (atomic_load_explicit(&http->draining, memory_order_relaxed)) x->close = true;
     char *from = ls_stream_room(ctx, x->stream, HEAD_ROOM + type_len + fields_copied + body);
     if (from == NULL) {
         e->head_refused = true;
         goto no_memory;
     }
-    ls_http1_thread *thread = ls_http1_thread_of(http, ctx);
+    ls_http_thread *thread = ls_http_thread_of(http, ctx);
     char *to = put_usual(from, thread, x, length, type_len);
     if (x->close)
         to = PUT(to, "Connection: close\r\n");
@@ -318,7 +324,7 @@ int ls_http1_put_upgrade(ls_thread_ctx *ctx, ls_exchange *x, int status, const c
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
     if (!has_server(x)) to = PUT(to, "Server: luaserve\r\n");
-    if (!x->has_date) to = put_date(to, ls_http1_thread_of(ls_http1_engine(c), ctx));
+    if (!x->has_date) to = put_date(to, ls_http_thread_of(ls_http1_engine(c), ctx));
     if (protocol_len > 0) {
         to = PUT(to, "Connection: upgrade\r\nUpgrade: ");
         to = put(to, protocol, protocol_len);
@@ -336,17 +342,17 @@ size_t ls_http1_error_bytes(int status, const char *why)
     return strlen(ls_status_text(status)) + (why != NULL && why[0] != '\0' ? 2 + strlen(why) : 0) + 1;
 }
 
-int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
+/* Queue such a response: `text`, and why unless it is NULL. Its bytes, or LS_ENOMEM. */
+static int put_error(ls_thread_ctx *ctx, ls_stream *s, ls_http_server *http, int status, const char *text,
+                     const char *why)
 {
-    const char *text = ls_status_text(status);
     const size_t text_len = strlen(text), why_len = why == NULL ? 0 : strlen(why);
-    const size_t length = ls_http1_error_bytes(status, why);
-    ls_http1_thread *thread = ls_http1_thread_of(ls_http1_engine(c), ctx);
-    char *const from = ls_stream_room_reserved(ctx, ls_http1_stream(c), HEAD_ROOM + length);
+    const size_t length = text_len + (why_len > 0 ? 2 + why_len : 0) + 1;
+    char *const from = ls_stream_room_reserved(ctx, s, HEAD_ROOM + length);
     if (from == NULL) return LS_ENOMEM;
     char *to = put_status(from, status);
     to = PUT(to, "Server: luaserve\r\n");
-    to = put_date(to, thread);
+    to = put_date(to, ls_http_thread_of(http, ctx));
     to = PUT(to, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: ");
     to = ls_put_number(to, length);
     if (status == 503) to = PUT(to, "\r\nRetry-After: 1");
@@ -357,35 +363,29 @@ int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const 
         to = put(to, why, why_len);
     }
     *to++ = '\n';
-    ls_stream_commit(ls_http1_stream(c), (size_t)(to - from));
-    ls_counter_add(&thread->refused, 1);
-    return LS_OK;
+    ls_stream_commit(s, (size_t)(to - from));
+    ls_counter_add(&ls_http_thread_of(http, ctx)->refused, 1);
+    return (int)length;
 }
 
-int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s, ls_http_engine *engine, ls_text received)
+int ls_http1_send_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, const char *why)
 {
-    ls_http1 *http = LS_CONTAINER(engine, ls_http1, engine);
+    return put_error(ctx, ls_http1_stream(c), ls_http1_engine(c), status, ls_status_text(status), why);
+}
+
+int ls_http1_refuse_plain(ls_thread_ctx *ctx, ls_stream *s, void *engine, ls_text received)
+{
+    static const char why[] = "plain HTTP on a port for HTTPS; the URL must begin with https://";
+    ls_http_server *http = LS_CONTAINER((ls_http_engine *)engine, ls_http_server, engine);
     const ls_http_handler *handler = atomic_load_explicit(&http->handler, memory_order_acquire);
-    static const char text[] = "400 Bad Request: plain HTTP on a port for HTTPS; the URL must begin with https://\n";
-    char *const from = ls_stream_room_reserved(ctx, s, HEAD_ROOM + sizeof text);
-    if (from == NULL) return LS_ENOMEM;
-    char *to = put_status(from, 400);
-    to = PUT(to, "Server: luaserve\r\nDate: ");
-    ls_http_date(ls_clock_wall_s(), to);
-    to += LS_HTTP_DATE_BYTES;
-    to = PUT(to, "\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ");
-    to = ls_put_number(to, sizeof text - 1);
-    to = PUT(to, "\r\nConnection: close\r\n\r\n");
-    to = put(to, text, sizeof text - 1);
-    ls_stream_commit(s, (size_t)(to - from));
-    ls_counter_add(&ls_http1_thread_of(http, ctx)->refused, 1);
-    if (handler->recorder != NULL) {
+    const int sent = put_error(ctx, s, http, 400, "400 Bad Request", why);
+    if (sent >= 0 && handler->recorder != NULL) {
         ls_addr peer;
         ls_stream_peer(s, &peer);
         ls_record_refused(
             ctx, handler,
             &(ls_record){
-                .line = received, .remote = &peer, .status = 400, .began_ns = ls_clock_ns(), .sent = sizeof text - 1});
+                .line = received, .remote = &peer, .status = 400, .began_ns = ls_clock_ns(), .sent = (uint64_t)sent});
     }
-    return LS_OK;
+    return sent < 0 ? sent : LS_OK;
 }

@@ -14,8 +14,7 @@
 #define LS_SERVER_ENDPOINT_H
 
 #include "base/list.h"
-#include "http/http1.h"
-#include "http/http2/http_server.h"
+#include "http/http2/h2.h"
 #include "net/listener.h"
 #include "net/sock/addr.h"
 #include "net/sock/inherited.h"

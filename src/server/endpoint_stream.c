@@ -127,12 +127,12 @@ static int find_engine(stream_endpoint *s, const ls_http_config *config, const l
     }
     engine *made = calloc(1, sizeof *made);
     if (made == NULL) return LS_ENOMEM;
-    const int err = ls_http_server_open(config, handler, s->env->limit, s->env->threads_max, &made->http);
+    const int err = ls_h2_open(config, handler, s->env->limit, s->env->threads_max, &made->http);
     if (err < 0) {
         free(made);
         return err;
     }
-    if (s->acceptor != NULL) ls_http_server_local(made->http, &s->base.at);
+    if (s->acceptor != NULL) ls_http1_local(made->http, &s->base.at);
     ls_list_push(&s->engines, &made->node);
     *out = made;
     return LS_OK;
@@ -163,7 +163,7 @@ static int open_service(stream_endpoint *s, const ls_endpoint_want *want, servic
         made->handler = ls_site_http_handler(want->site, want->index);
         if ((err = find_engine(s, &wanted->http, made->handler, &made->engine)) < 0) goto fail;
         made->engine->services++;
-        protocol = (ls_acceptor_protocol){ls_http_server_start, made->engine->http, ls_http1_room(&wanted->http)};
+        protocol = (ls_acceptor_protocol){ls_http1_start, made->engine->http, ls_http1_room(&wanted->http)};
     }
     const ls_acceptor_service_options options = {.protocol = protocol,
                                                  .proxy_protocol = wanted->proxy_protocol,
@@ -178,7 +178,7 @@ static int open_service(stream_endpoint *s, const ls_endpoint_want *want, servic
                                                  .handshake_ms_max = wanted->handshake_ms_max,
                                                  .handshakes_max = wanted->handshakes_max,
                                                  .refuse_plain_http =
-                                                     wanted->kind == LS_SITE_TCP ? NULL : ls_http_server_refuse_plain};
+                                                     wanted->kind == LS_SITE_TCP ? NULL : ls_http1_refuse_plain};
     if ((err = ls_acceptor_service_open(&options, &made->service)) < 0) goto fail;
     *out = made;
     return LS_OK;
@@ -253,7 +253,7 @@ static int stream_open(const ls_endpoint_want *want, ls_endpoint **out)
     }
     s->base.at = *ls_acceptor_addr(s->acceptor);
     s->access = wanted->access;
-    if (s->current->engine != NULL) ls_http_server_local(s->current->engine->http, &s->base.at);
+    if (s->current->engine != NULL) ls_http1_local(s->current->engine->http, &s->base.at);
     *out = &s->base;
     return LS_OK;
 

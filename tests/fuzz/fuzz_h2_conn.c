@@ -12,8 +12,8 @@
 #define _GNU_SOURCE
 #include "fuzz_http.h"
 
+#include "http/http2/h2.h"
 #include "http/http2/h2_conn_internal.h"
-#include "http/http2/http_server.h"
 
 enum { OUT_MAX = 4 << 20, BODY_MAX = 100 << 10, BIG = 200 << 10, TASKS_MAX = 4096, STREAMS_MAX = 4096 };
 enum choices { BARE = 8, READS_LATE = 16, DRAINS = 32, ABORTS = 64 }; /* BARE: the input has the preface itself */
@@ -286,8 +286,8 @@ static void world_open(fixture *w)
     http->config.body_bytes_max = BODY_MAX;
     http->config.http2 = true;
     http->handler.start = start;
-    FUZZ_HOLDS(ls_http_server_open(&http->config, &http->handler, &http->conn_limit, 1, &http->http) == LS_OK);
-    ls_http_server_start(&http->peer.ctx, http->stream, http->http);
+    FUZZ_HOLDS(ls_h2_open(&http->config, &http->handler, &http->conn_limit, 1, &http->http) == LS_OK);
+    ls_http1_start(&http->peer.ctx, http->stream, http->http);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

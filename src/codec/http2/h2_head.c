@@ -81,6 +81,9 @@ static int add_pseudo(ls_h2_head *h, const char *name, size_t name_len, const ch
         return add_field(h, "host", 4, value, value_len); /* before all regular fields: fields[0] or [1] */
     default:
         if (!ls_is_token(value, value_len)) return malformed(h, "bad :protocol");
+        h->extended = true;
+        h->get =
+            copy(h, "GET", 3); /* with "upgrade" not longer than ":protocol" and what ls_h2_head_add has reserved */
         return add_field(h, "upgrade", 7, value, value_len);
     }
 }
@@ -189,13 +192,21 @@ static int check_pseudo(ls_h2_head *h)
     return LS_OK;
 }
 
+static void become_get(ls_h2_head *h)
+{
+    ls_http_head *head = h->head;
+    if (!ls_http_head_lists(head, h->bytes, "upgrade", 7, "websocket", 9)) (void)fail(h, -501, NULL);
+    head->method = LS_HTTP_GET;
+    head->method_name = h->get;
+}
+
 int ls_h2_head_end(ls_h2_head *h, const char **why)
 {
     ls_http_head *head = h->head;
     ls_head_check c = {.base = h->bytes, .head = head, .terms = &(ls_http_terms){0}};
     if (h->result == LS_OK && check_pseudo(h) == LS_OK) {
         if (h->cookies > 1) join_cookies(h);
-        if (h->seen & SAW_PROTOCOL) c.is_extended = true, c.saw = LS_SAW_CONNECTION_UPGRADE;
+        if (h->extended) c.is_extended = true, c.saw = LS_SAW_CONNECTION_UPGRADE;
         head->version = 20;
         head->bytes = (uint32_t)h->used;
         ls_head_begin(&c);
@@ -207,6 +218,7 @@ int ls_h2_head_end(ls_h2_head *h, const char **why)
         }
         if (step > 0) step = ls_head_end(&c);
         if (step < 0) (void)fail(h, step, c.why);
+        if (step >= 0 && h->extended) become_get(h);
         h->expect_continue = c.terms->expect_continue;
     }
     if (h->result < 0) *why = h->why;

@@ -1,7 +1,7 @@
 /* h2_head.h - the fields of a request in HTTP/2, one after the other, to the head of a request (RFC 9113 section 8).
  *
- * Handlers see the same as of HTTP/1: `:authority` is the field "host", the `:protocol` of an extended CONNECT (RFC 8441) the
- * field "upgrade", and the fields "cookie" are one (RFC 9113 section 8.2.3). The target, the authority and the fields that frame
+ * Handlers see the same as of HTTP/1: `:authority` is the field "host", an extended CONNECT for a WebSocket (RFC 8441) a GET, its
+ * `:protocol` the field "upgrade", and the fields "cookie" are one (RFC 9113 section 8.2.3). The target, the authority and the fields that frame
  * the message are checked by http_head_check.h, as for HTTP/1.
  *
  * Pure: the bytes are the caller's. Each is copied once; if fields "cookie" are not neighbours, their values once more. */
@@ -20,11 +20,13 @@ typedef struct ls_h2_head {
     size_t capacity, used; /* of the bytes */
     size_t list_bytes;     /* of all fields so far, as SETTINGS_MAX_HEADER_LIST_SIZE counts them (RFC 9113 6.5.2) */
     bool expect_continue;  /* set by ls_h2_head_end */
+    bool extended;         /* an extended CONNECT; set by ls_h2_head_add */
     ls_http_head *head;    /* these are private */
     const ls_http_limits *limits;
     const char *why;
     int result;
     unsigned seen;
+    ls_span get;              /* "GET", if it is extended */
     uint32_t cookie, cookies; /* one more than the place of the last field "cookie"; the number of them */
     size_t cookie_bytes;
 } ls_h2_head;

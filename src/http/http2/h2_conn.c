@@ -28,23 +28,24 @@ static ls_h2_conn *conn_of(ls_stream *s)
 static void enter(ls_thread_ctx *ctx, ls_h2_conn *c)
 {
     c->ctx = ctx;
+    c->now_ms = ls_clock_coarse_ms();
     ls_arena_unpack(&c->memory);
 }
 
 /* ---- the engine's lists ---------------------------------------------------------------------------------------- */
 
-ls_h2_conn *ls_h2_take_conn(ls_h2 *http)
+ls_h2_conn *ls_h2_take_conn(ls_h2 *h2)
 {
-    ls_mutex_lock(&http->mutex);
-    ls_h2_conn *c = http->unused;
-    if (c != NULL) http->unused = c->next_unused;
-    ls_mutex_unlock(&http->mutex);
+    ls_mutex_lock(&h2->server->mutex);
+    ls_h2_conn *c = h2->unused;
+    if (c != NULL) h2->unused = c->next_unused;
+    ls_mutex_unlock(&h2->server->mutex);
     if (c == NULL && (c = calloc(1, sizeof *c)) != NULL) {
         ls_actor_init(&c->actor);
         ls_mutex_open(&c->lock);
         c->pump = (ls_op){.done = ls_h2_pump, .actor = &c->actor};
     }
-    if (c != NULL) memset(&c->http, 0, sizeof *c - offsetof(ls_h2_conn, http));
+    if (c != NULL) memset(&c->h2, 0, sizeof *c - offsetof(ls_h2_conn, h2));
     return c;
 }
 
@@ -57,29 +58,25 @@ static void unlist(ls_h2_conn *c)
     c->listed = false;
 }
 
-void ls_h2_put_back(ls_h2 *http, ls_h2_conn *c)
+void ls_h2_put_back(ls_h2 *h2, ls_h2_conn *c)
 {
     free(c->peer);
     c->peer = NULL;
-    ls_mutex_lock(&http->mutex);
-    c->next_unused = http->unused;
-    http->unused = c;
-    ls_mutex_unlock(&http->mutex);
-}
-
-static void recycle(ls_h2_conn *c)
-{
-    ls_h2 *http = c->http;
-    assert(c->session == NULL && ls_list_empty(&c->exchanges));
-    ls_h2_put_back(http, c);
-    atomic_fetch_sub(&http->open, 1);
+    ls_mutex_lock(&h2->server->mutex);
+    c->next_unused = h2->unused;
+    h2->unused = c;
+    ls_mutex_unlock(&h2->server->mutex);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
 
 static void recycle_if_unused(ls_h2_conn *c)
 {
-    if (c->http != NULL && c->s == NULL && ls_list_empty(&c->exchanges) && !atomic_load(&c->pump_runs)) recycle(c);
+    if (c->http == NULL || c->s != NULL || !ls_list_empty(&c->exchanges) || atomic_load(&c->pump_runs)) return;
+    ls_http_server *http = c->http;
+    assert(c->session == NULL);
+    ls_h2_put_back(c->h2, c);
+    atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
 }
 
 /* All streams end, and nothing more is sent. */
@@ -128,7 +125,6 @@ static void discard(ls_thread_ctx *ctx, ls_h2_conn *c)
 static void linger(ls_thread_ctx *ctx, ls_h2_conn *c)
 {
     end_session(ctx, c, LS_ERESET);
-    c->lingering = true;
     c->limits.received = 0;
     ls_stream_recv_within(c->s, c->http->config.linger_ms_max);
     if (ls_stream_shutdown(ctx, c->s) < 0)
@@ -140,14 +136,8 @@ static void linger(ls_thread_ctx *ctx, ls_h2_conn *c)
 static void closed(ls_thread_ctx *ctx, ls_stream *s)
 {
     ls_h2_conn *c = conn_of(s);
-    ls_h2 *http = LS_CONTAINER((uintptr_t)ls_stream_handled_by(s), ls_h2, stream_handler);
-    ls_conn_limit *limit = http->conn_limit;
-    if (c != NULL) {
-        ls_workers_later(ctx, &c->ended);
-    } else { /* it was refused */
-        ls_stream_free(s);
-        atomic_fetch_sub(&http->open, 1);
-    }
+    ls_conn_limit *limit = c->http->conn_limit;
+    ls_workers_later(ctx, &c->ended);
     ls_conn_limit_leave(limit);
 }
 
@@ -167,7 +157,7 @@ static bool is_last(const ls_h2_conn *c)
     const ls_http_config *config = &c->http->config;
     return atomic_load_explicit(&c->http->draining, memory_order_relaxed) ||
            (config->requests_max > 0 && c->requests >= config->requests_max) ||
-           (config->conn_ms_max > 0 && ls_clock_coarse_ms() - c->opened_ms >= config->conn_ms_max);
+           (config->conn_ms_max > 0 && c->now_ms - c->opened_ms >= config->conn_ms_max);
 }
 
 /* Requests may be on their way to a server that wants no more. So the first GOAWAY names no last stream; the second
@@ -177,7 +167,7 @@ static void drain(ls_h2_conn *c)
     int err = 0;
     if (c->drain == LS_H2_OPEN && is_last(c)) {
         c->drain = LS_H2_ANNOUNCED;
-        c->drain_ms = ls_clock_coarse_ms();
+        c->drain_ms = c->now_ms;
         ls_stream_recv_within(c->s, LS_H2_TICK_MS);
         err = nghttp2_submit_shutdown_notice(c->session);
     } else if (c->drain == LS_H2_ANSWERED) { /* here, not inside nghttp2: it may know of further requests by now */
@@ -341,9 +331,9 @@ static void feed(ls_thread_ctx *ctx, ls_h2_conn *c, ls_slice received)
 static void tick(ls_thread_ctx *ctx, ls_h2_conn *c)
 {
     if (c->session == NULL) return;
-    const uint64_t now_ms = ls_clock_coarse_ms(), ms = now_ms - c->tick_ms;
+    const uint64_t ms = c->now_ms - c->tick_ms;
     if (ms < LS_H2_TICK_MS / 2) return; /* a receive may have ended before its deadline, or a few ms early */
-    c->tick_ms = now_ms;
+    c->tick_ms = c->now_ms;
     ls_h2_tick(ctx, c, ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX);
 }
 
@@ -383,7 +373,7 @@ static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
     ls_h2_conn *c = conn_of(s);
     enter(ctx, c);
     if (c->closing) return;
-    if (!c->lingering) {
+    if (c->session != NULL) {
         take(ctx, c, result);
         receive(ctx, c);
         if (c->idle) ls_arena_pack(&c->memory);
@@ -410,7 +400,7 @@ static bool open_session(ls_h2_conn *c)
     c->tunnels = atomic_load_explicit(&c->http->handler, memory_order_acquire)->tunnels;
     const uint32_t most = c->http->config.http2_window_bytes_max;
     const size_t count = sizeof settings / sizeof *settings - !c->tunnels;
-    return nghttp2_session_server_new3(&c->session, c->http->callbacks, c, c->http->options, &memory) == 0 &&
+    return nghttp2_session_server_new3(&c->session, c->h2->callbacks, c, c->h2->options, &memory) == 0 &&
            nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, count) == 0 &&
            nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0,
                                                  most < LS_H2_CONN_WINDOW ? (int32_t)most : LS_H2_CONN_WINDOW) == 0;
@@ -420,11 +410,11 @@ void ls_h2_begin(ls_thread_ctx *ctx, ls_op *op)
 {
     ls_h2_conn *c = LS_CONTAINER(op, ls_h2_conn, begin);
     const ls_slice first = c->in;
-    c->ctx = ctx;
+    enter(ctx, c);
     c->in = ls_slice_static(NULL, 0);
     c->frame_left = NGHTTP2_CLIENT_MAGIC_LEN;
     c->ended = (ls_op){.done = ended, .actor = &c->actor};
-    c->opened_ms = c->tick_ms = c->idle_ms = c->head_ms = ls_clock_coarse_ms(); /* the preface is due as a head is */
+    c->opened_ms = c->tick_ms = c->idle_ms = c->head_ms = c->now_ms; /* the preface is due as a head is */
     if (!open_session(c)) {
         c->in = first;
         close_conn(ctx, c);

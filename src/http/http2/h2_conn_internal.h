@@ -30,18 +30,10 @@
 
 #include <nghttp2/nghttp2.h>
 
-#include "base/counter.h"
-#include "base/list.h"
 #include "base/os/arena.h"
-#include "base/os/thread.h"
 #include "base/slices.h"
 #include "codec/http2/h2_head.h"
-#include "codec/http_text.h"
-#include "http/exchange_in.h"
-#include "http/exchange_out.h"
-#include "http/exchange_run.h"
-#include "http/http_engine.h"
-#include "http/record.h"
+#include "http/http1_internal.h"
 #include "net/stream/deadline.h"
 #include "net/tls/tls.h"
 #include "sched/actor.h"
@@ -58,13 +50,6 @@ enum {
     LS_H2_FRAME_HEAD = 9 /* bytes, RFC 9113 section 4.1 */
 };
 
-typedef struct ls_h2_thread { /* counters, one struct per thread context: threads share no cache line */
-    _Alignas(64) uint64_t next_id;
-    int64_t date_s;
-    char date[LS_HTTP_DATE_BYTES];
-    _Atomic uint64_t connections, requests, responses, refused, streams_refused, resets, ended;
-} ls_h2_thread;
-
 typedef struct ls_h2_conn ls_h2_conn;
 
 /* What a connection has cost: see h2_limits.c. */
@@ -80,22 +65,14 @@ typedef struct ls_h2_limits {
 } ls_h2_limits;
 
 typedef struct ls_h2 {
-    ls_http_engine engine;
+    ls_http2_part part; /* of `server` */
+    ls_http_server *server;
     ls_stream_handler stream_handler; /* of its streams */
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *options;
     ls_transport transport; /* of its exchanges: ls_h2_transport with upgrades */
-    ls_conn_limit *conn_limit;
-    _Atomic(const ls_http_handler *) handler; /* of requests that start from now on */
-    ls_http_config config;
-    ls_addr local; /* of the listener */
-    _Atomic bool draining, aborting;
-    ls_mutex mutex;     /* guards the lists */
-    ls_node conns;      /* open connections */
-    ls_h2_conn *unused; /* by their next_unused */
-    _Atomic uint32_t open;
-    unsigned thread_count;
-    ls_h2_thread *threads;
+    ls_node conns;          /* open connections; this and the next under server->mutex */
+    ls_h2_conn *unused;     /* by their next_unused */
 } ls_h2;
 
 /* Slices that wait, in their order. */
@@ -126,7 +103,6 @@ typedef struct ls_h2_exchange {
     bool dribbles;       /* as deferred, for a larger window: see read_data */
     bool waited;         /* it has waited long enough */
     bool connects;       /* a CONNECT: what follows its head is for a tunnel */
-    bool extended;       /* one of RFC 8441, for a WebSocket */
     bool ends_early;     /* it is not complete: the stream is reset when its bytes are sent */
     bool end_sent;       /* the last frame of the response was made */
     int64_t left;        /* bytes of the response that are still to come; -1: unknown */
@@ -145,13 +121,14 @@ typedef struct ls_h2_exchange {
     /* of the handler */
     ls_block *fill; /* where bytes without a block are copied to; NULL: none yet */
     uint32_t filled;
+    bool headed;    /* head_due from the next ls_h2_unlock on */
+    int64_t length; /* of the response; -1: it is sent in parts. With head_due it is the connection's */
 
     /* shared, under c->lock */
     ls_h2_queue out, in;
     ls_block *in_trailers; /* lines */
     ls_block *hints;       /* lines of a 103 */
     size_t credit;         /* bytes of the body that were read */
-    int64_t length;        /* of the response; -1: it is sent in parts */
     int lost;              /* LS_ERESET or the like: the stream, or the connection, has ended before its time */
     int in_error;          /* LS_ETIMEDOUT: the body is too slow */
     uint8_t awaits;        /* LS_H2_AWAITS_* */
@@ -181,16 +158,19 @@ struct ls_h2_conn {
     ls_arena memory; /* of nghttp2; packed while the connection is idle */
     ls_h2_conn *next_unused;
 
-    ls_h2 *http;
+    ls_h2 *h2;
+    ls_http_server *http;     /* h2->server */
     ls_thread_ctx *ctx;       /* of the thread that is inside `actor`, for the callbacks of nghttp2 */
+    uint64_t now_ms;          /* when it has entered */
     ls_stream *s;             /* NULL: closed */
-    nghttp2_session *session; /* NULL: not begun, or ended */
+    nghttp2_session *session; /* NULL: not begun, or ended: bytes of the client are discarded until its end */
     ls_op begin, ended;
     uint8_t head[LS_H2_FRAME_HEAD]; /* of the frame that is received */
     uint8_t head_bytes;             /* of these that were */
     uint32_t frame_left;            /* bytes of the frame, or of the preface, that are still to come */
     ls_slice in;                    /* bytes that nghttp2 reads now; before that, those that the opener has received */
-    ls_node node;                   /* of http->conns */
+    ls_h2_exchange *heading;        /* whose fields arrive; NULL: a stream that was refused, or is closed */
+    ls_node node;                   /* of h2->conns */
     ls_node exchanges;
     _Atomic(ls_h2_exchange *) ready; /* newest first */
     uint32_t streams;                /* exchanges that are not closed */
@@ -199,9 +179,8 @@ struct ls_h2_conn {
     ls_tls_peer *peer;                   /* NULL: no TLS */
     ls_deadlines *deadlines;             /* of the streams of tunnels */
     bool tunnels;                        /* it has told the client that it may ask for tunnels */
-    bool listed;                         /* in http->conns */
+    bool listed;                         /* in h2->conns */
     bool failed;                         /* close it at once */
-    bool lingering;                      /* all is sent: bytes of the client are discarded until its end */
     bool closing;                        /* ls_stream_close was called */
     bool paused;                         /* no receive is posted until answers of nghttp2 are sent */
     bool fast;                           /* the last receive has filled its room */
@@ -220,11 +199,6 @@ static inline ls_h2_exchange *ls_h2_of(ls_exchange *x)
     return LS_CONTAINER(x, ls_h2_exchange, x);
 }
 
-static inline ls_h2_thread *ls_h2_thread_of(ls_h2 *http, const ls_thread_ctx *ctx)
-{
-    return &http->threads[ctx->index];
-}
-
 /* ---- the queues: under c->lock ------------------------------------------------------------------------------- */
 
 /* Append `slice`, whose reference is taken, on failure as well. LS_OK or LS_ENOMEM. */
@@ -241,8 +215,8 @@ void ls_h2_queue_clear(ls_h2_queue *q);
 /* ---- h2_conn.c: inside c->actor, unless said otherwise ----------------------------------------------------------- */
 
 /* A connection that was used before, or a new one; NULL: no memory. And back, of one that was not begun. Any thread. */
-ls_h2_conn *ls_h2_take_conn(ls_h2 *http);
-void ls_h2_put_back(ls_h2 *http, ls_h2_conn *c);
+ls_h2_conn *ls_h2_take_conn(ls_h2 *h2);
+void ls_h2_put_back(ls_h2 *h2, ls_h2_conn *c);
 extern const ls_stream_handler ls_h2_stream_handler;
 void ls_h2_begin(ls_thread_ctx *ctx, ls_op *op); /* c->begin */
 void ls_h2_pump(ls_thread_ctx *ctx, ls_op *op);  /* c->pump */
@@ -263,7 +237,8 @@ int ls_h2_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void
 extern const ls_transport ls_h2_transport;
 /* Have c->pump run after the packets of now. Any thread. */
 void ls_h2_run_later(ls_thread_ctx *ctx, ls_h2_conn *c);
-/* End a change of the shared fields, which began with the lock of c->lock. `changed`: the connection has to look. */
+/* End a change of the shared fields by the handler, which began with the lock of c->lock. `changed`: the connection has
+ * to look. */
 void ls_h2_unlock(ls_thread_ctx *ctx, ls_h2_exchange *e, bool changed);
 /* Have c->pump serve the exchange. Under c->lock. */
 void ls_h2_list(ls_thread_ctx *ctx, ls_h2_exchange *e);
@@ -274,8 +249,9 @@ void ls_h2_end_stream(ls_thread_ctx *ctx, ls_h2_exchange *e, int lost);
 /* Free the exchange if its stream has ended and nothing uses it. */
 void ls_h2_free_if_unused(ls_h2_exchange *e);
 
-/* A copy of bytes without a block. By the handler. LS_OK or LS_ENOMEM. */
-int ls_h2_copy(ls_thread_ctx *ctx, ls_h2_exchange *e, const char *bytes, size_t len, ls_slice *out);
+/* Queue a slice of the response, with a copy if it has no block. Takes its reference. By the handler. LS_OK, LS_ENOMEM, or
+ * e->lost. */
+int ls_h2_add(ls_thread_ctx *ctx, ls_h2_exchange *e, ls_slice slice);
 
 /* ---- h2_tunnel.c ------------------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "http/http2/h2_conn_internal.h"
 
 enum { CREDIT_MIN = 16384 /* bytes of a body that were read, at which the connection learns of it */ };
@@ -73,6 +72,7 @@ void ls_h2_list(ls_thread_ctx *ctx, ls_h2_exchange *e)
 void ls_h2_unlock(ls_thread_ctx *ctx, ls_h2_exchange *e, bool changed)
 {
     ls_h2_conn *c = e->c;
+    e->head_due = e->headed;
     if (changed) ls_h2_list(ctx, e);
     ls_mutex_unlock(&c->lock);
 }
@@ -127,7 +127,8 @@ void ls_h2_tell(ls_thread_ctx *ctx, ls_h2_exchange *e)
 
 /* ---- output -------------------------------------------------------------------------------------------------- */
 
-int ls_h2_copy(ls_thread_ctx *ctx, ls_h2_exchange *e, const char *bytes, size_t len, ls_slice *out)
+/* A copy of bytes without a block. LS_OK or LS_ENOMEM. */
+static int copy(ls_thread_ctx *ctx, ls_h2_exchange *e, const char *bytes, size_t len, ls_slice *out)
 {
     if (e->fill == NULL && e->x.head_bytes.block == e->self) { /* first what the fields have left */
         e->fill = ls_block_hold(e->self);
@@ -146,8 +147,7 @@ int ls_h2_copy(ls_thread_ctx *ctx, ls_h2_exchange *e, const char *bytes, size_t 
     return LS_OK;
 }
 
-/* Queue a slice, with a copy if it has no block. Takes its reference. */
-static int add(ls_thread_ctx *ctx, ls_h2_exchange *e, ls_slice slice)
+int ls_h2_add(ls_thread_ctx *ctx, ls_h2_exchange *e, ls_slice slice)
 {
     int err = LS_OK;
     if (slice.len == 0) {
@@ -158,7 +158,7 @@ static int add(ls_thread_ctx *ctx, ls_h2_exchange *e, ls_slice slice)
         ls_slice part = slice;
         if (own) part.len = slice.len < LS_BLOCK_LARGE ? slice.len : LS_BLOCK_LARGE;
         const size_t len = part.len;
-        if (own && (err = ls_h2_copy(ctx, e, part.ptr, len, &part)) < 0) break;
+        if (own && (err = copy(ctx, e, part.ptr, len, &part)) < 0) break;
         ls_mutex_lock(&e->c->lock);
         err = e->lost != 0 ? e->lost : ls_h2_queue_add(&e->out, part);
         if (e->lost != 0) ls_slice_drop(&part);
@@ -174,7 +174,7 @@ static int add_all(ls_thread_ctx *ctx, ls_h2_exchange *e, ls_slice *slices, unsi
 {
     int err = LS_OK;
     unsigned n = 0;
-    while (err == LS_OK && n < count) err = add(ctx, e, slices[n++]);
+    while (err == LS_OK && n < count) err = ls_h2_add(ctx, e, slices[n++]);
     if (n < count) ls_slices_drop(slices + n, count - n);
     return err;
 }
@@ -184,13 +184,10 @@ static int head(ls_thread_ctx *ctx, ls_exchange *x, int64_t length, ls_slice *sl
     ls_h2_exchange *e = ls_h2_of(x);
     const int err = add_all(ctx, e, slices, count);
     if (err < 0) return err;
-    ls_counter_add(&ls_h2_thread_of(e->c->http, ctx)->responses, 1);
-    ls_mutex_lock(&e->c->lock);
-    const int lost = e->lost;
-    e->head_due = true;
+    ls_counter_add(&ls_http_thread_of(e->c->http, ctx)->responses, 1);
+    e->headed = true; /* `returned` or a flush follows */
     e->length = x->framing == LS_FRAMED_BY_LENGTH ? length : -1;
-    ls_mutex_unlock(&e->c->lock); /* `returned` or a flush follows */
-    return lost;
+    return LS_OK;
 }
 
 static int add_hints(ls_thread_ctx *ctx, ls_h2_exchange *e, const ls_slice *lines)
@@ -273,7 +270,7 @@ static void returned(ls_thread_ctx *ctx, ls_exchange *x)
     const bool released = e->released = x->released;
     if (!released) e->entered = true;
     if (!released && (e->lost == 0 || x->error == 0)) ls_h2_tell(ctx, e);
-    ls_h2_unlock(ctx, e, released || e->head_due || e->out.bytes > 0 || e->out_end);
+    ls_h2_unlock(ctx, e, released || e->headed || e->out.bytes > 0 || e->out_end);
 }
 
 static const ls_addr *local(const ls_exchange *x)
@@ -306,13 +303,15 @@ static void drop_block(ls_block **block)
     *block = NULL;
 }
 
-void ls_h2_free_if_unused(ls_h2_exchange *e)
+/* Under c->lock. */
+static bool is_unused(const ls_h2_exchange *e)
+{
+    return e->closed && e->released && !e->listed && !e->waking && e->tunnel == NULL;
+}
+
+static void free_exchange(ls_h2_exchange *e)
 {
     ls_h2_conn *c = e->c;
-    ls_mutex_lock(&c->lock);
-    const bool unused = e->closed && e->released && !e->listed && !e->waking && e->tunnel == NULL;
-    ls_mutex_unlock(&c->lock);
-    if (!unused) return;
     if (e->of_peer) ls_peers_leave(ls_deadlines_peers(c->deadlines), &c->remote, LS_PEERS_STREAMS);
     ls_list_remove(&e->node);
     ls_h2_queue_clear(&e->out);
@@ -327,15 +326,26 @@ void ls_h2_free_if_unused(ls_h2_exchange *e)
     ls_block_drop(e->self);
 }
 
+void ls_h2_free_if_unused(ls_h2_exchange *e)
+{
+    if (!e->closed) return;
+    ls_mutex_lock(&e->c->lock);
+    const bool unused = is_unused(e);
+    ls_mutex_unlock(&e->c->lock);
+    if (unused) free_exchange(e);
+}
+
 void ls_h2_end_stream(ls_thread_ctx *ctx, ls_h2_exchange *e, int lost)
 {
     ls_h2_conn *c = e->c;
     assert(!e->closed);
-    if (--c->streams == 0) c->idle_ms = ls_clock_coarse_ms();
+    if (--c->streams == 0) c->idle_ms = c->now_ms;
+    if (c->heading == e) c->heading = NULL;
     ls_mutex_lock(&c->lock);
     e->closed = true; /* a tunnel looks at it */
     if (lost != 0) e->lost = lost;
     if (lost != 0) ls_h2_tell(ctx, e);
+    const bool unused = is_unused(e);
     ls_mutex_unlock(&c->lock);
-    ls_h2_free_if_unused(e);
+    if (unused) free_exchange(e);
 }

@@ -10,7 +10,6 @@
  *   heads      their size by h2_head.c; the frames of one by nghttp2; their time, as that of the preface, is head_ms_max
  *   bodies     body_grace_ms, then body_rate_min, while the handler waits for them
  *   responses  send_stall_ms_max, with send_rate_min, while the window of the stream is too small */
-#include "base/clock.h"
 #include "http/http2/h2_conn_internal.h"
 #include "net/refused.h"
 
@@ -32,7 +31,7 @@ void ls_h2_go_away(ls_h2_conn *c, uint32_t code, const char *why)
 {
     char text[LS_ADDR_TEXT_BYTES];
     ls_refused_log("%s HTTP/2: %s: the connection is closed", ls_addr_logged(&c->remote, text), why);
-    ls_counter_add(&ls_h2_thread_of(c->http, c->ctx)->ended, 1);
+    ls_counter_add(&ls_http_thread_of(c->http, c->ctx)->http2_ended, 1);
     if (nghttp2_session_terminate_session(c->session, code) != 0) c->failed = true;
 }
 
@@ -95,7 +94,7 @@ void ls_h2_begin_frame(ls_h2_conn *c, const nghttp2_frame_hd *head, int32_t word
         note_stream(c, head);
         break;
     case NGHTTP2_HEADERS: /* up to the end of its block */
-        if (c->head_ms == 0) c->head_ms = ls_clock_coarse_ms();
+        if (c->head_ms == 0) c->head_ms = c->now_ms;
         note_stream(c, head);
         break;
     case NGHTTP2_RST_STREAM: note_stream(c, head); break;
@@ -111,7 +110,7 @@ void ls_h2_begin_frame(ls_h2_conn *c, const nghttp2_frame_hd *head, int32_t word
 
 void ls_h2_count_reset(ls_h2_conn *c)
 {
-    ls_counter_add(&ls_h2_thread_of(c->http, c->ctx)->resets, 1);
+    ls_counter_add(&ls_http_thread_of(c->http, c->ctx)->http2_resets, 1);
     if (c->limits.budget > 0 && --c->limits.budget == 0)
         ls_h2_go_away(c, NGHTTP2_ENHANCE_YOUR_CALM, "too many streams were reset");
 }
@@ -135,7 +134,7 @@ void ls_h2_count_received(ls_h2_conn *c, size_t bytes)
 uint32_t ls_h2_deadline(const ls_h2_conn *c)
 {
     const uint64_t idle_max = c->http->config.idle_ms_max != 0 ? c->http->config.idle_ms_max : UINT32_MAX,
-                   idle = ls_clock_coarse_ms() - c->idle_ms;
+                   idle = c->now_ms - c->idle_ms;
     if (c->head_ms != 0 || c->streams > 0 || c->drain == LS_H2_ANNOUNCED) return LS_H2_TICK_MS;
     if (!c->idle && idle + LS_H2_IDLE_MS < idle_max) return LS_H2_IDLE_MS;
     return idle + LS_H2_TICK_MS < idle_max ? (uint32_t)(idle_max - idle) : LS_H2_TICK_MS;
@@ -161,14 +160,9 @@ static bool tick_response(ls_h2_exchange *e, uint32_t ms)
     ls_mutex_lock(&e->c->lock);
     const bool waits = e->submitted && !e->deferred && e->out.bytes > 0;
     ls_mutex_unlock(&e->c->lock);
-    if (!waits) e->stalled_ms = 0;
     if (waits) e->stalled_ms += ms;
-    if (e->stalled_ms == 0 || config->send_stall_ms_max == 0 || e->stalled_ms < config->send_stall_ms_max) {
-        if (!waits) e->measured = 0;
-        return false;
-    }
-    const uint64_t least = 1 + (uint64_t)config->send_rate_min * e->stalled_ms / 1000;
-    const bool slow = e->measured < least;
+    if (waits && (config->send_stall_ms_max == 0 || e->stalled_ms < config->send_stall_ms_max)) return false;
+    const bool slow = waits && e->measured < 1 + (uint64_t)config->send_rate_min * e->stalled_ms / 1000;
     e->stalled_ms = 0;
     e->measured = 0;
     return slow;
@@ -177,7 +171,7 @@ static bool tick_response(ls_h2_exchange *e, uint32_t ms)
 void ls_h2_tick(ls_thread_ctx *ctx, ls_h2_conn *c, uint32_t ms)
 {
     const ls_http_config *config = &c->http->config;
-    const uint64_t now_ms = ls_clock_coarse_ms();
+    const uint64_t now_ms = c->now_ms;
     if (c->head_ms != 0 && config->head_ms_max != 0 && now_ms - c->head_ms >= config->head_ms_max) {
         c->head_ms = now_ms;
         ls_h2_go_away(c, NGHTTP2_PROTOCOL_ERROR, "a head, or the preface, took too long");

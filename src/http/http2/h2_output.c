@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/text.h"
 #include "http/http2/h2_conn_internal.h"
 #include "net/refused.h"
 #include "port/file/shared_file.h"
 
 enum {
-    FIELDS_FEW = 32,   /* fields of a head without an allocation */
+    FIELDS_FEW = 128,  /* fields of a head without an allocation */
+    FIELDS_OWN = 5,    /* status, server, date, type and length */
+    LINE_MIN = 4,      /* bytes of "a:\r\n" */
     COPIED_MAX = 1024, /* shorter payloads are copied */
     WINDOW_MIN = 64,
     WINDOW_MAX = 1024 /* see is_dribble */
@@ -23,31 +24,22 @@ enum {
 
 typedef struct fields {
     nghttp2_nv few[FIELDS_FEW], *at;
-    size_t count, room;
-    bool failed;
+    size_t count;
 } fields;
+
+/* For those of add_head and of so many bytes of lines. false: no memory. */
+static bool begin(fields *f, size_t bytes)
+{
+    const size_t most = FIELDS_OWN + bytes / LINE_MIN;
+    f->at = most <= FIELDS_FEW ? f->few : malloc(most * sizeof *f->at);
+    f->count = 0;
+    return f->at != NULL;
+}
 
 static void add(fields *f, const char *name, size_t name_len, const char *value, size_t value_len, uint8_t flags)
 {
-    if (f->count == f->room) {
-        nghttp2_nv *more = malloc(2 * f->room * sizeof *more);
-        f->failed |= more == NULL;
-        if (more == NULL) return;
-        memcpy(more, f->at, f->count * sizeof *more);
-        if (f->at != f->few) free(f->at);
-        f->at = more;
-        f->room *= 2;
-    }
     f->at[f->count++] =
         (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, name_len, value_len, flags};
-}
-
-static void begin(fields *f)
-{
-    f->at = f->few;
-    f->count = 0;
-    f->room = FIELDS_FEW;
-    f->failed = false;
 }
 
 static void end(fields *f)
@@ -79,23 +71,12 @@ static void add_line(fields *f, const ls_pair *field, uint8_t flags)
     add(f, name, field->name_len, field->value, field->value_len, flags);
 }
 
-static const char *date_of(ls_h2_conn *c)
-{
-    ls_h2_thread *thread = ls_h2_thread_of(c->http, c->ctx);
-    const int64_t now_s = ls_clock_wall_s();
-    if (thread->date_s != now_s) {
-        thread->date_s = now_s;
-        ls_http_date(now_s, thread->date);
-    }
-    return thread->date;
-}
-
 /* A WebSocket begins with 200. Where a handler has answered a request for one as if it were an ordinary one, the client
  * must not take that for a tunnel. */
 static int status_of(const ls_h2_exchange *e)
 {
-    if (e->extended && e->tunnels) return 200;
-    return e->extended && e->x.status < 300 ? 501 : e->x.status;
+    if (e->head.extended && e->tunnels) return 200;
+    return e->head.extended && e->x.status < 300 ? 501 : e->x.status;
 }
 
 /* The head as fields. Numbers and the date are written into e->text. */
@@ -109,7 +90,7 @@ static void add_head(fields *f, ls_h2_exchange *e)
     ADD(f, ":status", status, (size_t)(to - status));
     if (!x->may_have_server || !ls_exchange_has_field(x, "server", 6)) ADD(f, "server", "luaserve", 8);
     if (!x->has_date) {
-        memcpy(to, date_of(e->c), LS_HTTP_DATE_BYTES);
+        memcpy(to, ls_http_date_now(ls_http_thread_of(e->c->http, e->c->ctx)), LS_HTTP_DATE_BYTES);
         ADD(f, "date", to, LS_HTTP_DATE_BYTES);
         to += LS_HTTP_DATE_BYTES;
     }
@@ -127,13 +108,11 @@ static int submit_interim(ls_h2_exchange *e, const char *status, const ls_block 
 {
     fields f;
     ls_pair field;
-    begin(&f);
+    if (!begin(&f, lines != NULL ? lines->to : 0)) return NGHTTP2_ERR_NOMEM;
     ADD(&f, ":status", status, 3);
     for (size_t at = 0; lines != NULL && ls_lines_next(lines->data, lines->to, &at, &field);)
         add_line(&f, &field, NGHTTP2_NV_FLAG_NONE);
-    const int err = f.failed
-                        ? NGHTTP2_ERR_NOMEM
-                        : nghttp2_submit_headers(e->c->session, NGHTTP2_FLAG_NONE, e->id, NULL, f.at, f.count, NULL);
+    const int err = nghttp2_submit_headers(e->c->session, NGHTTP2_FLAG_NONE, e->id, NULL, f.at, f.count, NULL);
     end(&f);
     return err;
 }
@@ -142,9 +121,9 @@ static int submit_trailers(ls_h2_exchange *e)
 {
     fields f;
     ls_pair field;
-    begin(&f);
+    if (!begin(&f, e->x.end_fields->to)) return NGHTTP2_ERR_NOMEM;
     for (size_t at = 0; ls_exchange_next_end_field(&e->x, &at, &field);) add_line(&f, &field, KEPT);
-    const int err = f.failed ? NGHTTP2_ERR_NOMEM : nghttp2_submit_trailer(e->c->session, e->id, f.at, f.count);
+    const int err = nghttp2_submit_trailer(e->c->session, e->id, f.at, f.count);
     end(&f);
     return err;
 }
@@ -192,6 +171,8 @@ static ls_slice take(ls_h2_exchange *e, size_t max)
 {
     ls_mutex_lock(&e->c->lock);
     const ls_slice slice = ls_h2_queue_take(&e->out, max);
+    atomic_fetch_sub_explicit(&e->x.queued, slice.len, memory_order_relaxed);
+    if (e->awaits & LS_H2_AWAITS_SENT) ls_h2_tell(e->c->ctx, e);
     ls_mutex_unlock(&e->c->lock);
     return slice;
 }
@@ -255,10 +236,6 @@ int ls_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_
     c->limits.payload += length;
     e->measured += length;
     if (e->left >= 0) e->left -= (int64_t)length;
-    atomic_fetch_sub_explicit(&e->x.queued, length, memory_order_relaxed);
-    ls_mutex_lock(&c->lock);
-    if (e->awaits & LS_H2_AWAITS_SENT) ls_h2_tell(c->ctx, e);
-    ls_mutex_unlock(&c->lock);
     return 0;
 }
 
@@ -321,12 +298,11 @@ static int submit_head(ls_h2_exchange *e)
     const nghttp2_data_provider body = {{.ptr = e}, read_data};
     const bool has_body = e->tunnels || (!x->no_body && x->framing != LS_FRAMED_NOT && e->length != 0);
     fields f;
-    begin(&f);
+    if (!begin(&f, x->fields_len)) return NGHTTP2_ERR_NOMEM;
     add_head(&f, e);
     e->left = e->length;
     e->submitted = true;
-    const int err = f.failed ? NGHTTP2_ERR_NOMEM
-                             : nghttp2_submit_response(e->c->session, e->id, f.at, f.count, has_body ? &body : NULL);
+    const int err = nghttp2_submit_response(e->c->session, e->id, f.at, f.count, has_body ? &body : NULL);
     end(&f);
     return err;
 }
@@ -335,20 +311,6 @@ static void credit(ls_h2_exchange *e, size_t bytes)
 {
     e->uncredited -= (uint32_t)bytes;
     if (nghttp2_session_consume(e->c->session, e->id, bytes) != 0) e->c->failed = true;
-}
-
-/* All of it, of a stream that is open. */
-static void serve(ls_h2_exchange *e, size_t read, bool interim, ls_block *hints, bool head)
-{
-    int err = 0;
-    if (read > 0) credit(e, read);
-    if (interim) err = submit_interim(e, "100", NULL);
-    if (hints != NULL && err == 0) err = submit_interim(e, "103", hints);
-    if (head && err == 0)
-        err = submit_head(e);
-    else if (e->deferred)
-        resume(e);
-    if (err != 0) e->c->failed = true;
 }
 
 /* What becomes of a response that is not complete. */
@@ -380,9 +342,19 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e)
     }
     if (!e->closed && c->session != NULL) {
         const uint32_t code = reset_code(e, head, aborted);
-        serve(e, read, interim, hints, head && code == 0);
-        if (code != 0) ls_h2_reset(e, code, NULL);
-        if (code == 0) stop_body(e);
+        int err = 0;
+        if (read > 0) credit(e, read);
+        if (interim) err = submit_interim(e, "100", NULL);
+        if (hints != NULL && err == 0) err = submit_interim(e, "103", hints);
+        if (head && code == 0 && err == 0)
+            err = submit_head(e);
+        else if (e->deferred)
+            resume(e);
+        if (err != 0) c->failed = true;
+        if (code != 0)
+            ls_h2_reset(e, code, NULL);
+        else
+            stop_body(e);
     }
     if (hints != NULL) ls_block_drop(hints);
     ls_h2_free_if_unused(e);
@@ -390,7 +362,7 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e)
 
 void ls_h2_refuse(ls_thread_ctx *ctx, ls_h2_exchange *e, int status, const char *why)
 {
-    ls_counter_add(&ls_h2_thread_of(e->c->http, ctx)->refused, 1);
+    ls_counter_add(&ls_http_thread_of(e->c->http, ctx)->refused, 1);
     ls_exchange_refuse(ctx, &e->x, status, why);
     ls_mutex_lock(&e->c->lock);
     ls_h2_unlock(ctx, e, true);

@@ -45,7 +45,7 @@ int ls_h2_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void
 /* A stream that gets no exchange: its fields are decoded, and lost. */
 static int refuse_stream(ls_h2_conn *c, nghttp2_session *session, int32_t id)
 {
-    ls_counter_add(&ls_h2_thread_of(c->http, c->ctx)->streams_refused, 1);
+    ls_counter_add(&ls_http_thread_of(c->http, c->ctx)->http2_refused, 1);
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM) == 0
                ? 0
                : NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -55,6 +55,7 @@ int ls_h2_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, vo
 {
     ls_h2_conn *c = user;
     const int32_t id = frame->hd.stream_id;
+    c->heading = exchange_of(session, id); /* the fields are trailers; NULL: of a request */
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
     const uint32_t peer_max = c->http->config.streams_per_ip_max;
     ls_peers *const peers = ls_deadlines_peers(c->deadlines);
@@ -78,6 +79,7 @@ int ls_h2_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, vo
     ls_h2_head_begin(&e->head, &e->x.head, self->data + sizeof *e, self->cap - sizeof *e, &c->http->config.head);
     ls_list_push(&c->exchanges, &e->node);
     c->streams++;
+    c->heading = e;
     (void)nghttp2_session_set_stream_user_data(session, id, e);
     return 0;
 }
@@ -112,13 +114,12 @@ int ls_h2_header(nghttp2_session *session, const nghttp2_frame *frame, const uin
                  const uint8_t *value, size_t value_len, uint8_t flags, void *user)
 {
     ls_h2_conn *c = user;
-    ls_h2_exchange *e = exchange_of(session, frame->hd.stream_id);
+    ls_h2_exchange *e = c->heading;
     c->limits.payload += name_len + value_len;
     if (e == NULL) return 0;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return trailer(e, (const char *)name, name_len, (const char *)value, value_len);
     int err;
-    if (name_len == 9 && memcmp(name, ":protocol", 9) == 0) e->extended = true;
     do err = ls_h2_head_add(&e->head, (const char *)name, name_len, (const char *)value, value_len);
     while (err == LS_H2_HEAD_FULL && grow(e));
     const bool far_too_long = e->head.list_bytes > 2 * (size_t)c->http->config.head.head_bytes_max;
@@ -149,10 +150,10 @@ static void fill_exchange(ls_h2_conn *c, ls_h2_exchange *e, bool has_body)
 {
     ls_exchange *x = &e->x;
     const ls_http_config *config = &c->http->config;
-    x->transport = &c->http->transport;
+    x->transport = &c->h2->transport;
     x->conn = c;
     x->bytes = e->x.head_bytes.ptr;
-    x->id = ++ls_h2_thread_of(c->http, c->ctx)->next_id;
+    x->id = ++ls_http_thread_of(c->http, c->ctx)->next_id;
     x->remote = &c->remote;
     x->secure = c->peer != NULL;
     x->body_bytes_max = config->body_bytes_max;
@@ -166,8 +167,8 @@ static void fill_exchange(ls_h2_conn *c, ls_h2_exchange *e, bool has_body)
     ls_record_begin(x, atomic_load_explicit(&c->http->handler, memory_order_acquire));
 }
 
-/* A request for a tunnel becomes what it is in HTTP/1.1: a GET that asks for an upgrade, with a key. */
-static int begin_tunnel(ls_h2_exchange *e)
+/* A request for a WebSocket has a key in HTTP/1.1. */
+static int add_key(ls_h2_exchange *e)
 {
     static const char name[] = "sec-websocket-key";
     unsigned char bytes[16];
@@ -180,20 +181,6 @@ static int begin_tunnel(ls_h2_exchange *e)
     do err = ls_h2_head_add(&e->head, name, sizeof name - 1, key, sizeof key);
     while (err == LS_H2_HEAD_FULL && grow(e));
     return err == LS_H2_HEAD_FULL ? -431 : err;
-}
-
-/* After that, and the end of the head. */
-static int become_get(ls_h2_exchange *e)
-{
-    ls_http_head *head = &e->x.head;
-    if (!ls_http_head_lists(head, e->head.bytes, "upgrade", 7, "websocket", 9)) return -501;
-    if (e->head.capacity - e->head.used < 3 && !grow(e)) return -431;
-    memcpy(e->head.bytes + e->head.used, "GET", 3);
-    head->method = LS_HTTP_GET;
-    head->method_name = (ls_span){(uint32_t)e->head.used, 3};
-    head->bytes += 3;
-    e->head.used += 3;
-    return LS_OK;
 }
 
 /* Without a wish of the client its responses share the connection, so that a short one does not wait for a long one
@@ -210,10 +197,9 @@ static void share(ls_h2_conn *c, const ls_h2_exchange *e)
 static void begin_request(ls_h2_conn *c, ls_h2_exchange *e, bool has_body)
 {
     const char *why = NULL;
-    int err = e->extended ? begin_tunnel(e) : LS_OK;
+    int err = e->head.extended ? add_key(e) : LS_OK;
     if (err == LS_OK) err = ls_h2_head_end(&e->head, &why);
-    if (err == LS_OK && e->extended) err = become_get(e);
-    e->connects = e->extended || e->x.head.method == LS_HTTP_CONNECT;
+    e->connects = e->head.extended || e->x.head.method == LS_HTTP_CONNECT;
     if (e->connects) has_body = false; /* what follows is for the tunnel */
     fill_exchange(c, e, has_body);
     if (err == LS_H2_HEAD_MALFORMED) {
@@ -226,7 +212,7 @@ static void begin_request(ls_h2_conn *c, ls_h2_exchange *e, bool has_body)
         return;
     }
     share(c, e);
-    ls_counter_add(&ls_h2_thread_of(c->http, c->ctx)->requests, 1);
+    ls_counter_add(&ls_http_thread_of(c->http, c->ctx)->requests, 1);
     e->x.continue_due = e->head.expect_continue && has_body;
     e->released = false; /* no other thread knows it yet */
     e->counted = true;

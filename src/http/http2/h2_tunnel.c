@@ -25,9 +25,10 @@ typedef struct ls_h2_tunnel {
     operation rx, tx, watch;
     /* under c->lock */
     size_t tx_bytes;
-    size_t left;          /* of `out`, when it was last seen */
-    uint32_t progress_ms; /* when less was left than before */
-    uint32_t progress;    /* bytes since the last look */
+    size_t left; /* of `out`, when it was last seen */
+    /* any thread */
+    _Atomic uint32_t progress_ms; /* when less was left than before */
+    _Atomic uint32_t progress;    /* bytes since the last look */
 } tunnel;
 
 static tunnel *of(const ls_carrier *carrier)
@@ -110,28 +111,16 @@ static bool has_sent(const ls_h2_exchange *e)
     return e->out.bytes < e->c->http->config.write_bytes_high;
 }
 
-static int add(ls_thread_ctx *ctx, ls_h2_exchange *e, const ls_slice *slice)
-{
-    ls_slice held = *slice;
-    if (held.block != NULL)
-        (void)ls_block_hold(held.block);
-    else if (held.len > LS_BLOCK_LARGE || ls_h2_copy(ctx, e, slice->ptr, slice->len, &held) < 0)
-        return LS_ENOMEM;
-    ls_mutex_lock(&e->c->lock);
-    const int err = ls_h2_queue_add(&e->out, held);
-    ls_mutex_unlock(&e->c->lock);
-    if (err == LS_OK) atomic_fetch_add_explicit(&e->x.queued, slice->len, memory_order_relaxed);
-    return err;
-}
-
 static int send(ls_thread_ctx *ctx, ls_carrier *carrier, ls_op *op, ls_slice *slices, uint16_t count,
                 const ls_file_range *file)
 {
     tunnel *t = of(carrier);
     ls_h2_exchange *e = t->e;
     int err = file != NULL ? LS_ENOTSUP : LS_OK;
-    for (unsigned n = 0; n < count && err == LS_OK; n++)
-        if (slices[n].len > 0) err = add(ctx, e, &slices[n]);
+    for (unsigned n = 0; n < count && err == LS_OK; n++) {
+        if (slices[n].block != NULL) (void)ls_block_hold(slices[n].block);
+        err = ls_h2_add(ctx, e, slices[n]);
+    }
     if (err < 0) return err;
     ls_mutex_lock(&e->c->lock);
     const int lost = e->lost != 0 ? e->lost : e->closed ? LS_EPIPE : LS_OK;
@@ -212,21 +201,12 @@ static bool unwatch(ls_carrier *carrier, ls_op *op)
 
 static uint32_t progress_ms(const ls_carrier *carrier)
 {
-    tunnel *t = of(carrier);
-    ls_mutex_lock(&t->e->c->lock);
-    const uint32_t ms = t->progress_ms;
-    ls_mutex_unlock(&t->e->c->lock);
-    return ms;
+    return atomic_load(&of(carrier)->progress_ms);
 }
 
 static uint32_t progress_take(ls_carrier *carrier)
 {
-    tunnel *t = of(carrier);
-    ls_mutex_lock(&t->e->c->lock);
-    const uint32_t bytes = t->progress;
-    t->progress = 0;
-    ls_mutex_unlock(&t->e->c->lock);
-    return bytes;
+    return atomic_exchange(&of(carrier)->progress, 0);
 }
 
 static int local(const ls_carrier *carrier, ls_addr *out)
@@ -282,7 +262,8 @@ int ls_h2_tunnel(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_
 {
     ls_h2_exchange *e = LS_CONTAINER(x, ls_h2_exchange, x);
     if (!e->connects) return LS_ENOTSUP;
-    if (e->extended && !ls_http_head_lists(&x->head, x->bytes, "upgrade", 7, protocol, protocol_len)) return LS_EINVAL;
+    if (e->head.extended && !ls_http_head_lists(&x->head, x->bytes, "upgrade", 7, protocol, protocol_len))
+        return LS_EINVAL;
     tunnel *t = calloc(1, sizeof *t);
     if (t == NULL) return LS_ENOMEM;
     t->carrier.type = &type;
@@ -297,12 +278,12 @@ int ls_h2_tunnel(ls_thread_ctx *ctx, ls_exchange *x, const char *protocol, size_
     out->limit = NULL;
     ls_exchange_drop_upgrade(x);
     ls_exchange_remove(x, "sec-websocket-accept", 20); /* HTTP/2 has neither key nor answer */
-    ls_counter_add(&ls_h2_thread_of(e->c->http, ctx)->responses, 1);
+    ls_counter_add(&ls_http_thread_of(e->c->http, ctx)->responses, 1);
     ls_mutex_lock(&e->c->lock);
     e->tunnel = t;
     e->tunnel_tell = tell;
     e->tunnels = true;
-    e->head_due = true;
+    e->headed = true;
     e->length = -1;
     ls_h2_unlock(ctx, e, true);
     return LS_OK;

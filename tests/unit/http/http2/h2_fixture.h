@@ -10,8 +10,8 @@
 
 #include "http/http1_fixture.h"
 
+#include "http/http2/h2.h"
 #include "http/http2/h2_conn_internal.h"
-#include "http/http2/http_server.h"
 
 typedef struct h2 {
     fixture *r;
@@ -218,7 +218,7 @@ static inline h2 *h2_new(void)
     kept_count = ends = 0;
     h->r = fixture_open(h2_run, 0);
     h->r->config.http2 = true;
-    h->r->start = ls_http_server_start;
+    h->r->start = ls_http1_start;
     h->window = LS_H2_WINDOW;
     assert_int_equal(nghttp2_hd_inflate_new(&h->inflater), 0);
     return h;
@@ -226,7 +226,7 @@ static inline h2 *h2_new(void)
 
 static inline h2 *h2_connect(h2 *h)
 {
-    assert_int_equal(ls_http_server_open(&h->r->config, &h->r->handler, &h->r->conn_limit, 1, &h->r->http), LS_OK);
+    assert_int_equal(ls_h2_open(&h->r->config, &h->r->handler, &h->r->conn_limit, 1, &h->r->http), LS_OK);
     fixture_connect(h->r);
     return h;
 }

@@ -99,8 +99,7 @@ TEST(handlers_of_one_connection_on_several_threads)
     h->r->place.ctx.index = THREADS; /* the test's own thread */
     assert_int_equal(ls_workers_open(h->r->place.port, h->r->place.pools, &options, &workers), LS_OK);
     assert_int_equal(ls_workers_start(workers), LS_OK);
-    assert_int_equal(ls_http_server_open(&h->r->config, &h->r->handler, &h->r->conn_limit, THREADS + 1, &h->r->http),
-                     LS_OK);
+    assert_int_equal(ls_h2_open(&h->r->config, &h->r->handler, &h->r->conn_limit, THREADS + 1, &h->r->http), LS_OK);
     for (int i = 1; i <= ROUNDS; i++) {
         a_client(h, i == ROUNDS);
         assert_int_equal(atomic_load(&releases), atomic_load(&starts));
