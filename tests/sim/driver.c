@@ -29,6 +29,8 @@
 
 #include "luaserve.h"
 #include "port/sim/sim.h"
+#include "script/core/runtime.h"
+#include "server/server_internal.h"
 
 enum {
     WORLDS_MAX = 64,
@@ -37,6 +39,7 @@ enum {
     BUCKETS = 1024,
     REAL_SECONDS_MAX = 60,
     DRAIN_S = 600,
+    STOP_S = 10, /* of servers that have nothing to do */
     EXPECTED_MAX = 32,
     LEVEL_ERROR = 3
 };
@@ -72,7 +75,8 @@ typedef struct kept { /* what outlives the process of one life, at an address th
 } kept;
 
 static struct {
-    bool is_done, wants_reload, is_faulty;
+    bool is_done, is_idle, wants_reload, is_faulty;
+    ls_server *server; /* that is tested; NULL: not open */
     unsigned reloads;
     bool prints_log;
     const char *expected[EXPECTED_MAX];      /* texts of lines of the log that are no failure */
@@ -285,10 +289,23 @@ static int sim_reload(lua_State *L) /* -> how many reloads have ended */
     return 1;
 }
 
-static int sim_done(lua_State *L)
+static void add_stat(void *L, const char *name, double value)
 {
-    (void)L;
+    lua_pushnumber(L, value);
+    lua_setfield(L, -2, name);
+}
+
+static int sim_stats(lua_State *L) /* -> ls.stats() of the server, with the names of `running` as "running.requests" */
+{
+    lua_newtable(L);
+    ls_runtime_stats(now.server->runtime, add_stat, L);
+    return 1;
+}
+
+static int sim_done(lua_State *L) /* (is_idle): the server has nothing to do, so that its stop is short */
+{
     now.is_done = true;
+    now.is_idle = lua_toboolean(L, 1);
     ls_sim_wake_all(&now);
     return 0;
 }
@@ -316,7 +333,7 @@ static int define_sim(lua_State *L, void *side)
         {"random", sim_random},       {"now", sim_now},       {"compute", sim_compute}, {"fail", sim_fail},
         {"count", sim_count},         {"reload", sim_reload}, {"done", sim_done},       {"calm", sim_calm},
         {"expect", sim_expect},       {"crash", sim_crash},   {"note", sim_note},       {"noted", sim_noted},
-        {"noted_all", sim_noted_all}, {NULL, NULL},
+        {"noted_all", sim_noted_all}, {"stats", sim_stats},   {NULL, NULL},
     };
     luaL_newlib(L, functions);
     lua_pushstring(L, side);
@@ -388,10 +405,11 @@ static ls_server *open_side(const char *path, const char *side, unsigned threads
 static void close_side(ls_server *server, const char *side)
 {
     ls_server_stop(server);
-    const uint64_t until_ns = ls_sim_now_ns() + DRAIN_S * UINT64_C(1000000000);
+    const int most_s = now.is_idle ? STOP_S : DRAIN_S;
+    const uint64_t until_ns = ls_sim_now_ns() + (uint64_t)most_s * 1000000000;
     const int how = ls_server_wait(server);
-    if (ls_sim_now_ns() > until_ns) ls_sim_fail("%s: the stop has lasted more than %d s", side, DRAIN_S);
-    if (how < 0 && how != LS_ETIMEDOUT) ls_sim_fail("%s ended: %s", side, ls_error_text(how));
+    if (ls_sim_now_ns() > until_ns) ls_sim_fail("%s: the stop has lasted more than %d s", side, most_s);
+    if (how < 0 && (how != LS_ETIMEDOUT || now.is_idle)) ls_sim_fail("%s ended: %s", side, ls_error_text(how));
     ls_server_close(server);
 }
 
@@ -410,7 +428,8 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     const ls_sim_faults wanted = ls_sim_faults_now;
     ls_sim_faults_now.no_descriptors = ls_sim_faults_now.connect_refused = ls_sim_faults_now.write_full =
         0; /* a server that cannot start is no history */
-    ls_server *const server = open_side(path, "server", threads), *const clients = open_side(path, "clients", 1);
+    ls_server *const server = now.server = open_side(path, "server", threads);
+    ls_server *const clients = open_side(path, "clients", 1);
     ls_sim_faults_now = wanted;
     const uint64_t until_ns = start_ns + o->seconds * UINT64_C(1000000000);
     while (!now.is_done && ls_sim_now_ns() < until_ns) {
@@ -634,7 +653,7 @@ static const char usage[] =
     "  --runs N        so many seeds, each of the next world (1)\n"
     "  --for SECONDS   as many seeds as this time allows, and print how many an hour\n"
     "  --world NAME    only this one\n"
-    "  --seconds S     simulated seconds of a run, at most (60)\n"
+    "  --seconds S     simulated seconds of a run, at most (300)\n"
     "  --faults LIST   draw from these faults only: none, or some of preempt,stall,latency,slow,reset,refused,lost,\n"
     "                  accept,descriptors,datagrams,doubled,late,disk,full,clock\n"
     "  --twice         run each seed twice; different histories are a failure\n"
@@ -658,7 +677,7 @@ int main(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    options o = {.seed = 1, .runs = 1, .seconds = 60, .folder = TEST_TREE "/tests/sim/worlds"};
+    options o = {.seed = 1, .runs = 1, .seconds = 300, .folder = TEST_TREE "/tests/sim/worlds"};
     for (int option; (option = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
         char *end = NULL;
         uint64_t *const number = option == 's'   ? &o.seed

@@ -5,7 +5,7 @@
 local ls, sim = require "luaserve", sim
 local world = require "lib.world"
 local h2 = require "lib.h2"
-local PORT, FAST_S, CONN_WINDOW = 8080, 1, 1 << 20
+local PORT, FAST_S, CONN_WINDOW, STREAMS = 8080, 1, 1 << 20, 24
 
 if sim.side == "server" then
   ls.config { drain_timeout = 60, states = 3 }
@@ -55,7 +55,7 @@ if sim.side == "server" then
   add("pieces", read)
   add("some", function(text, req) return read(text, req) end)
   -- A reload whose limits differ drains the connections.
-  local ok, message = pcall(ls.listen, { host = "127.0.0.1", port = PORT, handler = app, http2 = true,
+  local ok, message = pcall(ls.listen, { host = "127.0.0.1", port = PORT, handler = app, http2 = { streams = STREAMS },
     idle_timeout = 70 + sim.count("limits", 0) % 2 })
   if not ok and not message:find "nghttp2" then error(message) end
   if not ok then ls.listen(PORT, app) sim.count "absent" end
@@ -140,12 +140,23 @@ local function beside(name)
   c:finish(never)
 end
 
+-- More requests than may run at a time, one after the other.
+local function many(name)
+  local c = h2.connect(PORT, { window = 65535, most = 131072, pause = 0.1, eager = true })
+  for i = 1, 2 * STREAMS do
+    local s = c:open(name .. "." .. i, "GET", "text", 100)
+    if not c:await(5, function() return s.how end) or s.how ~= "whole" then sim.fail(("request %d of a connection: %s"):format(i, s.how)) end
+  end
+  c:finish(never)
+end
+
 world.run(5, function(client, number)
   connection(client .. "." .. number, false)
   if world.chance(10) then world.pause(2) end
 end, function()
   for i = 1, 2 do connection("end." .. i, true) end
   beside "beside"
+  many "many"
   for _, name in ipairs(never) do
     if sim.count("run " .. name, 0) > 0 then sim.fail(name .. " has run, though it was refused") end
   end

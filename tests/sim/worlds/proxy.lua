@@ -4,7 +4,7 @@
 -- much older than its lifetime; without faults each request is answered, for a silent server at its time limit.
 local ls, sim = require "luaserve", sim
 local world = require "lib.world"
-local LIFETIME, TIMEOUT = 2, 4
+local LIFETIME, TIMEOUT, MEMORY = 2, 4, 1 << 20
 
 if sim.side == "server" then
   local app = ls.app()
@@ -31,8 +31,21 @@ local function upstream(sock)
     bytes = math.tointeger(bytes)
     local has_body, responds_first = method == "POST", mishap(6)
     if has_body and sim.count("received " .. path) > 1 then sim.fail("a server has received " .. path .. " twice") end
+    if path:find "^/late/" then
+      ls.sleep(TIMEOUT / 2) -- the body waits where the client is
+      local live = sim.stats().bytes_live
+      if live > MEMORY then sim.fail(("the proxy keeps %d bytes of a request"):format(live)) end
+    end
     if has_body and not responds_first and not take_body(sock, head, path, bytes) then return end
     if path:find "^/silent/" then return ls.sleep(3 * TIMEOUT) end
+    if path:find "^/steady/" then
+      sock:send("HTTP/1.1 200 OK\r\nX-Path: " .. path .. "\r\nContent-Length: " .. bytes .. "\r\n\r\n")
+      for byte in world.text(path, bytes):gmatch "." do
+        ls.sleep(TIMEOUT / 3)
+        sock:send(byte)
+      end
+      return
+    end
     if mishap(30) then world.pause(6) end
     if mishap(20) then return end
     local text = world.text(path, bytes)
@@ -111,10 +124,14 @@ end, function()
     local path, why = request("end-" .. i, 1000) -- short: kept connections may be slow ones
     if not path then sim.fail("a request failed without faults: " .. why) end
   end
+  for path, body in pairs { ["/steady/end/9"] = false, ["/late/end/400000"] = world.text("/late/end/400000", 400000) } do
+    local answer = ls.fetch("http://127.0.0.1:8080" .. path, { method = body and "POST" or "GET", body = body or nil, timeout = 60 })
+    if not answer or answer:body() ~= (body or world.text(path, 9)) then sim.fail(path .. " has another response: " .. (answer and answer.status or "none")) end
+  end
   local begun = sim.now()
   local answer = assert(ls.fetch "http://127.0.0.1:8080/silent/end/1")
   local elapsed = sim.now() - begun
   if answer.status ~= 504 or math.abs(elapsed - TIMEOUT) > 0.5 then
     sim.fail(("a silent server: %d after %.3f s"):format(answer.status, elapsed))
   end
-end, { reloads = 15 })
+end, { reloads = 15, seconds = 60 })
