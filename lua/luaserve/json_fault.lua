@@ -1,10 +1,10 @@
 -- json_fault.lua - why a value cannot be encoded as JSON, for the encoder when it has failed, and what JSON would change in one.
 
 local core = require "luaserve.core"
-local null = require("cjson").null
+local null = require("luaserve.json").null
 
 -- A site may replace the globals.
-local math_type, next, pcall, tostring, type = math.type, next, pcall, tostring, type
+local getmetatable, math_type, next, pcall, tostring, type = debug.getmetatable, math.type, next, pcall, tostring, type
 local find, format, utf8_len, content = string.find, string.format, utf8.len, core.dict_content
 
 local json_fault = {}
@@ -21,6 +21,8 @@ local function fault(value, path, above)
   end
   local t = content(value)
   if type(t) ~= "table" then return nil end
+  local meta = getmetatable(t)
+  if meta and meta.__json then return format("%s is %s", path, meta.__json) end -- an object of luaserve
   if above[t] then return path .. " is a table that contains itself" end
   above[t] = true
   for key, inner in next, t do
