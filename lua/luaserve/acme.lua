@@ -120,7 +120,7 @@ function acme.read(call, given, taken)
   local given_names = type(given.names) == "string" and { given.names } or given.names
   usage.refuse(type(given_names) ~= "table" or #given_names == 0 or #given_names > NAMES_MAX, given.names,
     '%s.names must be a list of 1 to %d names such as { "example.org", "www.example.org" }', call, NAMES_MAX)
-  for _, name in ipairs(given_names) do
+  for _, name in ipairs(usage.check_list(call, "names", given_names)) do
     local one = check_name(call, name)
     if taken[one] and not seen[one] then usage.error("%s.names: another certificate of this listener has %s", call, one) end
     if not seen[one] then names[#names + 1], seen[one], taken[one] = one, true, true end

@@ -37,7 +37,7 @@ local function allower(origins)
   usage.refuse(type(origins) ~= "table" or #origins == 0, origins,
     'cors: origins must be "*", a list such as { "https://app.example" } or a function')
   local set = {}
-  for _, origin in ipairs(origins) do
+  for _, origin in ipairs(usage.check_list("cors", "origins", origins)) do
     set[options.origin("cors", origin)] = true
   end
   return function(origin) return set[lower(origin)] end

@@ -574,7 +574,7 @@ end
 -- nameservers(address | list) -> the addresses with ports in one string, separated by commas. Raises.
 local function nameservers(value)
   local list = {}
-  for i, text in ipairs(type(value) == "table" and value or { value }) do
+  for i, text in ipairs(type(value) == "table" and usage.check_list("ls.config", "nameservers", value) or { value }) do
     list[i] = name_server(text)
     if not list[i] then
       usage.error('ls.config: nameservers must be addresses such as "127.0.0.1:53" or "[::1]:53", or a list of them; '

@@ -10,8 +10,7 @@ local proxy_cache = require "luaserve.proxy_cache"
 
 local send, concat, type, log = core.proxy_send, table.concat, type, math.log
 
-local fname = "app:proxy"
-local uint32_max = 2 ^ 32 - 1
+local fname, uint32_max = "app:proxy", 2 ^ 32 - 1
 -- The budget of retries in each Lua state: so many, and for each request of the last so many seconds.
 local RETRIES_KEPT, RETRY_SHARE, RETRY_WINDOW_S = 10, 0.2, 10
 local ORIGIN_BYTES_MAX = 100
@@ -313,8 +312,7 @@ end
 
 local function fail(req, res, one, message, code, begun, plan)
   log_failure(req, one, message, "")
-  if plan and plan:failed(res, begun) then return nil end
-  if begun then return nil end
+  if plan and plan:failed(res, begun) or begun then return nil end
   return code == "ETIMEDOUT" and 504 or code == "EINVAL" and 400 or 502
 end
 
@@ -377,8 +375,7 @@ local function answer(self, strip, req, res, plan, ready)
     if call == true then return end
     if call then
       local results = self.response and table.pack(self.response(res, given.upstream)) or none
-      if is_answer(results) then
-        core.proxy_refuse(res, call)
+      if self.response and core.proxy_refuse(res, call, is_answer(results)) then
         if plan then plan:replaced() end
         return table.unpack(results, 1, results.n)
       end
@@ -453,12 +450,7 @@ function proxy.new(servers, opts, prefix)
     self.tls = opts.tls == true and {} or opts.tls
   end
   if type(servers) ~= "table" or servers.url ~= nil then servers = { servers } end
-  for name in pairs(servers) do
-    if type(name) ~= "number" then
-      usage.error("%s: the list of servers has the name %s: options of a server stand in its table, { url = ..., weight = 2 }, the "
-        .. "others after the list", fname, usage.quote(name))
-    end
-  end
+  usage.check_list(fname, "servers", servers, ": options of a server stand in its table, { url = ..., weight = 2 }, the others after the list")
   if #servers == 0 then usage.error('%s needs a server, such as "http://127.0.0.1:9000"', fname) end
   if health == nil and #servers > 1 then health = {} end
   if health then

@@ -644,7 +644,7 @@ local function sentinel_node(given)
   local plain = setmetatable({ database = 0 }, { __index = settings })
   plain.user, plain.password, plain.sentinels = false, false, false
   settings.sentinels = {}
-  for i, at in ipairs(given.sentinels) do
+  for i, at in ipairs(usage.check_list("ls.redis", "sentinels", given.sentinels)) do
     local host, port = options.host_port(type(at) == "string" and at or "")
     if not host then
       usage.error('ls.redis: a sentinel must be "host:port", such as "10.0.0.1:26379"; got %s', usage.quote(at))

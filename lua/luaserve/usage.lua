@@ -125,13 +125,18 @@ function usage.is_list(t)
   return count == #t
 end
 
--- check_list(call, name, list): raises if the table has other keys than 1 to n, which would be lost.
-function usage.check_list(call, name, list)
+-- check_list(call, name, list [, hint]) -> list. Raises if the table has other keys than 1 to n, which would be lost, or a nil
+-- between them.
+function usage.check_list(call, name, list, hint)
   for key in pairs(list) do
     if math.type(key) ~= "integer" or key < 1 or key > #list then
-      usage.error("%s: %s must be a value or a list of values; got a table with the field %s", call, usage.quote(name), usage.quote(key))
+      usage.error("%s: %s must be a value or a list of values; got a table with the field %s%s", call, usage.quote(name), usage.quote(key), hint or "")
     end
   end
+  if not usage.is_list(list) then
+    usage.error("%s: %s has a nil between its values: a name in this list is misspelt, or has its value later", call, usage.quote(name))
+  end
+  return list
 end
 
 -- decider(option, fn) -> fn, whose result decides, as a function that raises for one that is true in Lua and hardly meant

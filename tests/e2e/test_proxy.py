@@ -79,6 +79,14 @@ app:proxy("/fails", peer, {
   response = function() return nil, "not this answer" end,
 })
 app:proxy("/cached/fails", peer, { cache = {}, request = function() return nil, "not today" end })
+app:proxy("/described/:how", peer, { response = function(res)
+  local how = res:header("x-how")
+  res:header("X-Secret", nil)
+  if how == "redirect" then res:redirect("/login")
+  elseif how == "send" then res:send("redacted")
+  elseif how == "json" then res:json({ a = 1 })
+  elseif how == "returned" then return res:html("page") end
+end })
 app:proxy("/guest", peer, { request = function(req, upstream)
   local headers = upstream.headers
   headers["X-User"], headers["X-Role"], headers["X-Group"] = req.user, "set", nil
@@ -752,6 +760,15 @@ class Hooks(ProxyCase):
         self.assertEqual({name for name, _ in got.headers}, {"Content-Length", "Content-Type", "Date", "Server"})
 
 
+    def test_a_response_that_the_hook_describes_is_the_answer(self):
+        """Without return as well: what the server has sent may be a secret."""
+        for how, status, text in (("redirect", 302, "Found\n"), ("send", 200, "redacted"), ("json", 200, '{"a":1}'),
+                                  ("returned", 200, "page"), ("not", 200, "secret")):
+            _, got = self.through(request("GET", "/described/x"), response(b"secret", ["X-How: " + how, "X-Secret: 1"]))
+            self.assertEqual((how, got.status, got.text, got.header("x-secret")), (how, status, text, None))
+            self.assertEqual(got.header("x-how"), how if how == "not" else None)
+
+
 class Balance(ProxyCase):
     def test_another_server_answers_when_one_is_down(self):
         for n in range(4):
@@ -879,7 +896,8 @@ class Balance(ProxyCase):
             call, message = case
             self.refuses('local ls = require "luaserve"\nls.app():proxy(%s)' % call, message)
         table(self, [(call, (call, message)) for call, message in [
-            ('"/a", { "http://a", weight = 5 }', 'the list of servers has the name "weight"'), ('"/a"', "app:proxy needs a server"), ('"/a", {}', "app:proxy needs a server"),
+            ('"/a", { "http://a", weight = 5 }', 'got a table with the field "weight": options of a server stand in its table'), ('"/a"', "app:proxy needs a server"),
+            ('"/a", { "http://a", nil, "http://c" }', '"servers" has a nil between its values: a name in this list is misspelt'), ('"/a", { nil, "http://c" }', "has a nil between"), ('"/a", {}', "app:proxy needs a server"),
             ('"/a", "ftp://x"', 'invalid URL "ftp://x"'), ('"/a", "http://x/?a"', "has no query"),
             ('"/a", 5', "server.url must be a URL"), ('"/*a", "http://x"', "must not contain"),
             ('"/a", "http://x", { health = { path = "up" } }', "health.path must be"),
