@@ -101,6 +101,7 @@ local function table_option(given, name)
   return text
 end
 
+local of_no_body = { POST = true, PUT = true, PATCH = true }
 local bodies = { "body", "json", "form", "parts" }
 
 -- The body and its type.
@@ -176,8 +177,9 @@ local function read_request(at, given)
   end
   if given.method ~= nil then
     if not options.is_token(given.method) then usage.error("ls.fetch: invalid method %s", usage.quote(given.method)) end
-    request.method = given.method:upper() == "CONNECT" and usage.error("ls.fetch: the method CONNECT makes a tunnel, not "
-      .. "a request") or given.method
+    local upper = given.method:upper()
+    if upper == "CONNECT" then usage.error("ls.fetch: the method CONNECT makes a tunnel, not a request") end
+    request.method = (rules.idempotent[upper] or of_no_body[upper]) and upper or given.method -- other names differ in case
   end
   if given.tls ~= nil and require("luaserve.tls").client("ls.fetch", given.tls) and given.tls ~= true then
     request.tls = given.tls
@@ -286,7 +288,6 @@ local function codings_line()
   for n, coding in ipairs(core.codings()) do names[n] = coding.name end
   return #names > 0 and "Accept-Encoding: " .. concat(names, ", ") .. "\r\n" or ""
 end
-local of_no_body = { POST = true, PUT = true, PATCH = true }
 
 -- The head of the request as text. Sets request.encoded: the site has asked for the coding of the answer, or for a part.
 local function head_of(request)
@@ -478,6 +479,7 @@ end
 
 local meta = {
   __name = "answer",
+  __json = "an answer of ls.fetch: write answer:json() or answer:body()",
   __index = function(answer, name)
     local make = made[name]
     if not make then return methods[name] end
@@ -722,7 +724,8 @@ function fetch.fetch(url, given, ...)
         end
       end
       request.head_s = now() - begun
-      local answer = setmetatable({ status = status, head = head, decoded = decoded, request = request, call = call }, meta)
+      local answer = setmetatable({ status = status, head = head, decoded = decoded, request = request, call = call,
+        json = methods.json }, meta) -- a function: the secrets of the request do not become JSON
       if request.stream then return answer end
       local text
       text, message, code = read_whole(answer)

@@ -143,6 +143,8 @@ class Requests(FetchCase):
                          {"method": "PUT", "target": "/echo", "length": "11",
                           "type": "application/x-www-form-urlencoded", "body": "a=b%20c&d=1"})
         self.assertEqual(echoed('{ json = 1, headers = { ["Content-Type"] = "a/b" } }')["type"], "a/b")
+        for name in "post", "Put", "patch", "delete":  # as browsers write them; a method of one's own keeps its letters
+            self.assertEqual(echoed('{ method = "%s", body = "x" }' % name)["method"], name.upper())
         self.assertEqual(echoed('{ method = "DELETE" }'), {"method": "DELETE", "target": "/echo", "body": ""})
         self.assertEqual(echoed('{ method = "POST" }')["length"], "0")
         self.assertEqual(echoed('{ body = "" }')["length"], "0")
@@ -151,6 +153,15 @@ class Requests(FetchCase):
                         'if n <= 3 then return n == 2 and "" or "part" .. n end end end)() }')
         self.assertEqual((stream["coding"], stream["body"], "length" in stream), ("chunked", "part1part3", False))
         self.assertEqual(echoed('{ body = function() return ("a,b"):gmatch("[^,]+") end }')["body"], "ab")
+
+    def test_an_answer_is_no_json(self):
+        """The fields of its request, such as Authorization, would be in it."""
+        for value, path in ("a", "value"), ("{ list = { a } }", r"value\.list\[1\]"):
+            for options in "", ", stream = true":
+                self.assertRegex(self.run_lua(
+                    'local a = assert(ls.fetch(site .. "/echo", { headers = { Authorization = "secret" }%s })) '
+                    'local text = select(2, pcall(ls.json.encode, %s)) a:close() return text' % (options, value)),
+                    r"true\|.*ls\.json\.encode: %s is an answer of ls\.fetch: write answer:json\(\) or answer:body\(\)" % path)
 
     def test_a_large_body_both_ways(self):
         # With 20 MB a program that sends to itself sometimes stalls under Wine 8; a sanitizer makes it slow.
