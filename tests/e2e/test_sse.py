@@ -188,7 +188,7 @@ app:get("/errors", function(req, res)
   add(res.sse, res)
   for _, event in ipairs { {}, { event = "x" }, { event = "a\nb", data = "" }, { event = "a\0b", data = "" }, { id = "a\r", data = "" },
     { id = "a\0", data = "" }, { id = true, data = "" }, { data = true }, { data = "\xff" }, { retry = "x" }, { retry = -1 },
-    { retry = 0 / 0 }, { datas = "x" }, { "x" }, { id = "\xff" } } do
+    { retry = 3000 }, { datas = "x" }, { "x" }, { id = "\xff" } } do
     add(sse.send, sse, event)
   end
   add(sse.send, sse)

@@ -97,8 +97,8 @@ static int64_t check_retry(lua_State *L)
 {
     int is_number;
     const double seconds = lua_tonumberx(L, -1, &is_number);
-    if (!is_number || !(seconds >= 0 && seconds <= 4294967))
-        luaL_error(L, "sse:send: retry must be a number of seconds, such as 2 or 0.5");
+    if (!is_number || !(seconds >= 0 && seconds <= 600))
+        luaL_error(L, "sse:send: retry must be a number of seconds from 0 to 600, such as 2 or 0.5");
     return (int64_t)(seconds * 1000 + 0.5);
 }
 
