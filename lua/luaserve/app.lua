@@ -100,6 +100,13 @@ local function middleware(fname, functions, first, last)
     check_place(fname, functions[i], fname ~= "app:use" or first > 1)
     uses[#uses + 1] = { fn = functions[i], where = where }
   end
+  for i, use in ipairs(fname ~= "app:use" and uses or {}) do
+    local info = debug.getinfo(use.fn, "Su")
+    if info.nparams < 3 and not info.isvararg then
+      usage.error("%s: the last function is the handler, and those before it are middleware: function %d, of %s:%d, has no third parameter, "
+        .. "next, so that the functions after it would never run", fname, i, info.short_src, info.linedefined)
+    end
+  end
   return uses
 end
 

@@ -74,6 +74,23 @@ function tests.a_nil_among_the_arguments_of_a_route_raises()
   check.equal(app:inject{ path = "/" }.status, 404)
 end
 
+-- As in other frameworks, where the order is another one: what stands behind the handler would never run.
+function tests.a_handler_before_the_last_function_raises()
+  local app = ls.app()
+  local function guard(_, _, go) return go() end
+  for name, call in pairs {
+    guard_behind = function() app:get("/", hello, guard) end,
+    two_handlers = function() app:any("/", {}, guard, function(_, _) return 1 end, hello) end,
+  } do
+    local fine, message = pcall(call)
+    check.equal({ name, fine, tostring(message):match("function %d, of .-test_app%.lua:%d+, has no third parameter, next") ~= nil or message },
+      { name, false, true })
+  end
+  app:get("/a", guard, hello)
+  app:get("/b", function(...) return select(3, ...)() end, print, guard, function() return "hello" end)
+  app:use("/old", function() return 410 end)
+end
+
 function tests.the_second_result_of_require_is_no_argument()
   local app, part = ls.app(), ls.app()
   package.loaded["a.module"], package.loaded["a.handler"] = part, hello
