@@ -124,6 +124,7 @@ function entries:clear() self.of, self.count = {}, 0 end
 local jar = {}
 jar.__index = jar
 jar.__name = "cookie jar"
+jar.__metatable = jar -- it has secrets
 
 local function parsed(call, url)
   local at, why

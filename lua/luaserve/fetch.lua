@@ -479,7 +479,8 @@ end
 
 local meta = {
   __name = "answer",
-  __json = "an answer of ls.fetch: write answer:json() or answer:body()",
+  __json = "an answer of ls.fetch: write answer:json() or answer:body()", -- see json_fault.lua
+  __metatable = false, -- it has the request, with its secrets
   __index = function(answer, name)
     local make = made[name]
     if not make then return methods[name] end
@@ -724,8 +725,7 @@ function fetch.fetch(url, given, ...)
         end
       end
       request.head_s = now() - begun
-      local answer = setmetatable({ status = status, head = head, decoded = decoded, request = request, call = call,
-        json = methods.json }, meta) -- a function: the secrets of the request do not become JSON
+      local answer = setmetatable({ status = status, head = head, decoded = decoded, request = request, call = call }, meta)
       if request.stream then return answer end
       local text
       text, message, code = read_whole(answer)

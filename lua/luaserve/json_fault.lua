@@ -4,7 +4,8 @@ local core = require "luaserve.core"
 local null = require("luaserve.json").null
 
 -- A site may replace the globals.
-local getmetatable, math_type, next, pcall, tostring, type = debug.getmetatable, math.type, next, pcall, tostring, type
+local getmetatable, math_type, next, pcall, rawget = debug.getmetatable, math.type, next, pcall, rawget
+local tostring, type = tostring, type
 local find, format, utf8_len, content = string.find, string.format, utf8.len, core.dict_content
 
 local json_fault = {}
@@ -21,8 +22,10 @@ local function fault(value, path, above)
   end
   local t = content(value)
   if type(t) ~= "table" then return nil end
-  local meta = getmetatable(t)
-  if meta and meta.__json then return format("%s is %s", path, meta.__json) end -- an object of luaserve
+  local meta = t == value and getmetatable(t)
+  if meta and rawget(meta, "__metatable") ~= nil then
+    return format("%s is %s", path, meta.__json or "an object, which JSON does not have")
+  end
   if above[t] then return path .. " is a table that contains itself" end
   above[t] = true
   for key, inner in next, t do

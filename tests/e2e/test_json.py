@@ -54,7 +54,8 @@ for _ = 1, 1001 do at.x = {} at = at.x end
 local values = {
   latin = { list = { 1, { name = "Andr\xe9" } } }, cut = "\xe2\x82", surrogate = { "\xed\xa0\x80" }, key = { a = { ["\xff"] = 1 } },
   fn = { ["x y"] = print }, number = { 1, 0 / 0 }, huge = { x = -1 / 0 }, bool = { [true] = 1 }, loop = loop, deep = deep,
-  file = { d.copy, io.stdout }, good = { d.copy, ls.json.null, ls.json.empty_array },
+  file = { d.copy, io.stdout }, jar = { ls.cookie_jar(ls.dict("jar")) }, own = { setmetatable({}, { __metatable = "mine" }) },
+  good = { d.copy, ls.json.null, ls.json.empty_array },
 }
 app:get("/:name", function(req) return values[req.params.name] end)
 app:get("/encode/:name", function(req) return select(2, pcall(ls.json.encode, values[req.params.name])) end)
@@ -68,7 +69,9 @@ app:get("/cjson/:name", function(req) return tostring(#require("cjson").encode(v
                 ("fn", r'value\["x y"\] is a function, which JSON does not have'),
                 ("number", r"value\[2\] is NaN, which JSON does not have"), ("huge", r"value\.x is infinite, which JSON does not have"),
                 ("bool", "a key of value is a boolean; JSON has strings"), ("loop", r"value\.me is a table that contains itself"),
-                ("deep", "value has more than 1000 levels"), ("file", r"value\[2\] is a userdata, which JSON does not have")):
+                ("deep", "value has more than 1000 levels"), ("file", r"value\[2\] is a userdata, which JSON does not have"),
+                ("jar", r"value\[1\] is an object, which JSON does not have"),
+                ("own", r"value\[1\] is an object, which JSON does not have")):
             with self.subTest(name):
                 self.assertEqual(self.get("/" + name).status, 500)
                 self.server.wait_log(r"site\.lua:\d+: GET /:name: %s$" % says)
