@@ -416,14 +416,15 @@ static void set_position(ls_topic_shard *shard, ls_publication *p)
         (size_t)snprintf((char *)(uintptr_t)p->id.ptr, LS_POSITION_BYTES, "%llu", (unsigned long long)p->position);
 }
 
-/* Under the lock: append the publication, which has entries for all members, and make it a retained message if
- * order->retain (`kept`: it, or NULL to remove the messages). *before receives the list of those that are removed. */
+/* Under the lock: append the publication, which has entries for all members, and, if order->retain, make it a retained
+ * message (`keep`) or remove the messages. *before receives the list of those that are removed. */
 static int64_t publish(ls_topics *topics, ls_topic_shard *shard, ls_topic *topic, ls_publication *p,
-                       const ls_publish_order *order, ls_publication *kept, ls_publication **before)
+                       const ls_publish_order *order, bool keep, ls_publication **before)
 {
     ls_topic_entry *entries = p != NULL ? ls_publication_entries(p) : NULL; /* NULL: without a member */
-    const unsigned most = order->joins && topic->kept_max > order->retain ? topic->kept_max : order->retain;
-    const unsigned room = kept != NULL ? most - 1 : 0, due = topic->kept > room ? topic->kept - room : 0;
+    const unsigned most = !order->history && topic->kept_max > order->retain ? topic->kept_max : order->retain;
+    const unsigned room = keep ? most - 1 : 0, due = topic->kept > room ? topic->kept - room : 0;
+    ls_publication *kept = keep ? p : NULL;
     unsigned removed = due;
     if (p != NULL && order->numbered) set_position(shard, p);
     const uint64_t bytes = p != NULL ? ls_publication_bytes(p) : 0;
@@ -435,7 +436,7 @@ static int64_t publish(ls_topics *topics, ls_topic_shard *shard, ls_topic *topic
             removed = topic->kept;
             (void)retain_instead(topics, topic, &removed, NULL);
         }
-        if (p != NULL && order->data.len > 0 && (kept == NULL || removed > due)) atomic_fetch_add(&topics->unkept, 1);
+        if (keep && (kept == NULL || removed > due)) atomic_fetch_add(&topics->unkept, 1);
         *before = retain(topic, removed, kept);
         topic->kept_max = most;
     }
@@ -458,7 +459,7 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
 {
     ls_slice data = order->data;
     ls_publication *p = NULL, *before = NULL;
-    const bool keep = order->retain > 0 && (data.len > 0 || order->keeps_empty);
+    const bool keep = order->retain > 0 && (data.len > 0 || order->history);
     unsigned room = 0;
     if (!name_valid(order->topic_len) || order->event.len > LS_TOPIC_EVENT_BYTES_MAX ||
         order->id.len > LS_TOPIC_EVENT_BYTES_MAX) {
@@ -486,7 +487,7 @@ int64_t ls_topics_publish(ls_topics *topics, const ls_publish_order *order)
     if (topic == NULL && keep && (topic = topic_add(shard, hash, order->topic, order->topic_len)) == NULL)
         result = LS_ENOMEM;
     if (topic != NULL) {
-        result = publish(topics, shard, topic, p, order, keep ? p : NULL, &before);
+        result = publish(topics, shard, topic, p, order, keep, &before);
         topic_tidy(shard, topic);
     }
     if (result >= 0) shard->published++;

@@ -191,10 +191,9 @@ typedef struct ls_publish_order {
     ls_slice event, id;        /* of server-sent events; copied; other subscribers ignore them */
     bool text;                 /* the data is valid UTF-8; else binary */
     const ls_topic_inbox *own; /* of the state that publishes, or NULL: LS_ELIMIT if it is full */
-    unsigned retain;           /* keep a copy for later subscribers, and so many messages in all; with empty data,
-                                  remove the retained messages; 0: neither */
-    bool joins;                /* retain is 1, or the number of an earlier message of the topic if that is more */
-    bool keeps_empty;          /* empty data is a message as any, and removes none */
+    unsigned retain;           /* 0: no copy; else one for later subscribers: */
+    bool history;              /* with so many messages in all, whatever their data; else with as many as the last history
+                                  of the topic has, or alone, and empty data removes all of them */
     bool numbered;             /* the id is a number above those of all earlier messages, also after a restart */
 } ls_publish_order;
 

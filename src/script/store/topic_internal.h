@@ -56,7 +56,7 @@ struct ls_topic {
     unsigned member_count;
     uint64_t subscribers, published;
     ls_publication *retained, *oldest; /* the newest and the oldest retained message */
-    unsigned kept, kept_max;           /* their number; the last ls_publish_order.retain, unless that was joined */
+    unsigned kept, kept_max;           /* their number; the last ls_publish_order.retain of a history */
     size_t len;
     char name[];
 };

@@ -123,8 +123,7 @@ static void check_options(lua_State *L, ls_publish_order *order)
             luaL_argcheck(L, lua_isboolean(L, -1) || (count >= 1 && count <= LS_TOPIC_RETAINED_MAX), 3,
                           "retain must be true, false or the number of messages to keep, from 1 to 1000");
             order->retain = (unsigned)count;
-            order->joins = lua_isboolean(L, -1);
-            order->keeps_empty = !lua_isboolean(L, -1); /* a client that may write a message does not empty the history */
+            order->history = !lua_isboolean(L, -1); /* which a client that may write a message does not empty */
         } else if (strcmp(key, "event") == 0) {
             order->event = check_field(L, "event");
         } else if (strcmp(key, "id") == 0 && lua_isboolean(L, -1) && lua_toboolean(L, -1)) {

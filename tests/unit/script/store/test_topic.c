@@ -333,13 +333,13 @@ static void keep(const world *w, const char *data, unsigned most)
                                     .data = ls_slice_static(data, strlen(data)),
                                     .text = true,
                                     .retain = most > 0 ? most : 1,
-                                    .joins = most == 0,
+                                    .history = most > 0,
                                     .numbered = true};
     assert_int_equal(ls_topics_publish(w->topics, &order), 0);
 }
 
 /* The last ones in their order, with ascending positions as ids; fewer as soon as a message wants fewer. One that says
- * no number (0) joins the others. */
+ * no number (0) joins the others, or removes them if it is empty; with a number it is a message as any (.). */
 TEST_IN(world, w, several_retained_messages)
 {
     static const struct {
@@ -347,8 +347,8 @@ TEST_IN(world, w, several_retained_messages)
         unsigned most;
         const char *expected;
     } steps[] = {{"1", 3, "1"}, {"2", 3, "12"}, {"3", 3, "123"}, {"4", 3, "234"}, {"5", 4, "2345"}, {"6", 2, "56"},
-                 {"7", 1, "7"}, {"8", 2, "78"}, {"9", 0, "89"}, {"", 2, ""},      {"9", 2, "9"},   {"", 0, ""},
-                 {"1", 0, "1"}, {"2", 0, "2"},  {"", 1, ""}};
+                 {"7", 1, "7"}, {"8", 2, "78"}, {"9", 0, "89"}, {"", 2, "9."},    {"9", 2, ".9"},  {"", 0, ""},
+                 {"1", 0, "1"}, {"2", 0, "2"},  {"", 1, "."}};
     static reader r;
     uint64_t last = (uint64_t)ls_clock_wall_us();
     char id[24], data[8];
@@ -361,11 +361,11 @@ TEST_IN(world, w, several_retained_messages)
         unsigned at = 0;
         for (; all != NULL && at < all->count; at++) {
             const ls_publication *p = all->at[at];
-            data[at] = *p->data.ptr;
+            data[at] = p->data.len > 0 ? *p->data.ptr : '.';
             assert_int_equal(snprintf(id, sizeof id, "%llu", (unsigned long long)p->position), p->id.len);
             assert_memory_equal(p->id.ptr, id, p->id.len);
             assert_true(p->position > (at == 0 ? last - 1 : all->at[at - 1]->position));
-            bytes += LS_TOPIC_MESSAGE_BYTES + 1 + 1 + p->id.len;
+            bytes += LS_TOPIC_MESSAGE_BYTES + 1 + p->data.len + p->id.len;
         }
         data[at] = '\0';
         assert_string_equal(data, steps[n].expected);
@@ -437,7 +437,7 @@ TEST_IN(world, w, the_limit_of_retained_messages)
 TEST_IN(world, w, the_limit_of_several_retained_messages)
 {
     enum { REST = 4 * (LS_TOPIC_MESSAGE_BYTES + 2) };
-    ls_publish_order order = {.topic = "b", .topic_len = 1, .text = true, .retain = 9};
+    ls_publish_order order = {.topic = "b", .topic_len = 1, .text = true, .retain = 9, .history = true};
     ls_retained *all = NULL;
     static const char wide[100];
     static reader r;
