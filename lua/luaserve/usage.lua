@@ -118,23 +118,26 @@ function usage.check(value, kind, ...)
   usage.refuse(true, value, ...)
 end
 
--- is_list(t) -> whether the keys of the table are 1 to #t: ipairs leaves out all others.
-function usage.is_list(t)
-  local count = 0
-  for _ in pairs(t) do count = count + 1 end
-  return count == #t
+-- fault_of_list(t) -> nil: the keys of the table are 1 to #t, as for ipairs, which leaves out all others; else "with the field x",
+-- or "without a value at 2".
+local function fault_of_list(t)
+  for key in pairs(t) do
+    if math.type(key) ~= "integer" or key < 1 or key > #t then return "with the field " .. usage.quote(key) end
+  end
+  for i = 1, #t do
+    if t[i] == nil then return "without a value at " .. i, i end
+  end
 end
 
--- check_list(call, name, list [, hint]) -> list. Raises if the table has other keys than 1 to n, which would be lost, or a nil
--- between them.
+-- is_list(t) -> whether the keys of the table are 1 to #t.
+function usage.is_list(t) return fault_of_list(t) == nil end
+
+-- check_list(call, name, list [, hint]) -> list. Raises if they are others; `hint` ends the message about a field.
 function usage.check_list(call, name, list, hint)
-  for key in pairs(list) do
-    if math.type(key) ~= "integer" or key < 1 or key > #list then
-      usage.error("%s: %s must be a value or a list of values; got a table with the field %s%s", call, usage.quote(name), usage.quote(key), hint or "")
-    end
-  end
-  if not usage.is_list(list) then
-    usage.error("%s: %s has a nil between its values: a name in this list is misspelt, or has its value later", call, usage.quote(name))
+  local fault, at = fault_of_list(list)
+  if fault then
+    usage.error("%s: %s must be a value or a list of values; got a table %s%s", call, usage.quote(name), fault,
+      at and "; a name in the list is misspelt, or has its value later" or hint or "")
   end
   return list
 end

@@ -897,7 +897,8 @@ class Balance(ProxyCase):
             self.refuses('local ls = require "luaserve"\nls.app():proxy(%s)' % call, message)
         table(self, [(call, (call, message)) for call, message in [
             ('"/a", { "http://a", weight = 5 }', 'got a table with the field "weight": options of a server stand in its table'), ('"/a"', "app:proxy needs a server"),
-            ('"/a", { "http://a", nil, "http://c" }', '"servers" has a nil between its values: a name in this list is misspelt'), ('"/a", { nil, "http://c" }', "has a nil between"), ('"/a", {}', "app:proxy needs a server"),
+            ('"/a", { "http://a", nil, "http://c" }', '"servers" must be a value or a list of values; got a table without a value at 2; a name in the list is misspelt'),
+            ('"/a", { nil, "http://c" }', "without a value at 1"), ('"/a", {}', "app:proxy needs a server"),
             ('"/a", "ftp://x"', 'invalid URL "ftp://x"'), ('"/a", "http://x/?a"', "has no query"),
             ('"/a", 5', "server.url must be a URL"), ('"/*a", "http://x"', "must not contain"),
             ('"/a", "http://x", { health = { path = "up" } }', "health.path must be"),

@@ -65,4 +65,19 @@ function tests.quote_truncates_long_strings()
   check.equal(#usage.quote(("x"):rep(1000)), 62)
 end
 
+function tests.lists_have_the_keys_from_1_on()
+  for _, fine in ipairs { {}, { "a" }, { "a", "b" } } do
+    check.equal(usage.is_list(fine), true)
+    usage.check_list("f", "x", fine)
+  end
+  local wrong = {
+    { { a = 1 }, 'with the field "a"' }, { { "a", [3] = "b" }, "with the field 3" }, { { "a", "b", [1.5] = 1 }, "with the field 1.5" },
+    { { "a", nil, "b" }, "without a value at 2" }, { { "a", nil, "b", more = 1 }, 'with the field "more"' },
+  }
+  for _, case in ipairs(wrong) do
+    check.equal(usage.is_list(case[1]), false)
+    check.raises('f: "x" must be a value or a list of values; got a table ' .. case[2], usage.check_list, "f", "x", case[1])
+  end
+end
+
 return tests
