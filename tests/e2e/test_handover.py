@@ -263,7 +263,7 @@ class Restarts(Handover):
         server = self.start(manager, site, listeners=2)
         self.assertEqual([server.get("/", index=n).text for n in (0, 1)], ["ok", "ok"])
         server.wait_log(r"closed the inherited descriptor 5 \(spare.socket\): no listener of the site has its address, 127")
-        server.wait_log(r"closed the inherited descriptor 6 \(connection\): it does not listen; a socket unit needs Accept=no")
+        server.wait_log(r"closed the inherited descriptor 6 \(connection\): it does not listen; a socket unit needs Accept=no$")
         server.stop()
         self.assertTrue(os.path.exists(folder + "/unit.sock"))
         self.assertEqual([m for m in manager.messages if "FDSTORE" in m], [])
@@ -273,7 +273,7 @@ class Restarts(Handover):
         for also, message in (
                 ("LISTEN_FDS=x", 'luaserve: LISTEN_FDS is "x": a number of descriptors from 0 to 4096 was expected; '),
                 ("LISTEN_FDS=4097", 'LISTEN_FDS is "4097": a number'), ("LISTEN_FDS=", 'LISTEN_FDS is "": a number'),
-                ("LISTEN_FDS=4096", 'LISTEN_FDS is "4096", but fewer descriptors than that are open from 3 on')):
+                ("LISTEN_FDS=4096", 'LISTEN_FDS is "4096", but fewer descriptors than that are open from 3 on; start the site by a unit of systemd, or ')):
             manager.store["any"] = os.open("/dev/null", os.O_RDONLY)
             server = self.start(manager, "error 'not loaded'", {"ALSO": also}, listeners=0)
             self.assertEqual(server.wait(), 1)

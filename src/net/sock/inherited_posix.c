@@ -16,6 +16,8 @@
 #include "base/os/sd_notify.h"
 #include "net/sock/sock.h"
 
+#define START_RIGHT "start the site by a unit of systemd, or without this variable"
+
 enum { FIRST = 3 }; /* SD_LISTEN_FDS_START */
 
 typedef struct inherited {
@@ -74,9 +76,7 @@ static int announced(bool replaces, char *why, size_t bytes)
     const long number = strtol(fds, &end, 10);
     if (*fds == '\0' || *end != '\0' || number < 0 || number > LS_INHERITED_MAX)
         return refuse(why, bytes,
-                      "LISTEN_FDS is \"%s\": a number of descriptors from 0 to 4096 was expected; start the "
-                      "site by a unit of systemd, or without this variable",
-                      fds);
+                      "LISTEN_FDS is \"%s\": a number of descriptors from 0 to 4096 was expected; " START_RIGHT, fds);
     if (replaces) return (int)number;
     if (pid != NULL && strtol(pid, &end, 10) == (long)getpid() && *end == '\0') return (int)number;
     ls_log(LS_LOG_WARN,
@@ -98,7 +98,8 @@ int ls_inherited_open(bool replaces, char *why, size_t why_bytes)
         if (flags < 0) {
             free(all);
             all = NULL;
-            return refuse(why, why_bytes, "LISTEN_FDS is \"%s\", but fewer descriptors than that are open from 3 on",
+            return refuse(why, why_bytes,
+                          "LISTEN_FDS is \"%s\", but fewer descriptors than that are open from 3 on; " START_RIGHT,
                           getenv("LISTEN_FDS"));
         }
         (void)fcntl(FIRST + n, F_SETFL, flags | O_NONBLOCK);
@@ -163,8 +164,8 @@ static bool is_double(const inherited *one)
 
 void ls_inherited_close(void)
 {
-    char text[LS_ADDR_TEXT_BYTES] = "";
     for (unsigned n = 0; n < count; n++) {
+        char text[LS_ADDR_TEXT_BYTES] = "";
         const inherited *one = &all[n];
         if (one->taken) continue;
         if (one->own) ls_sd_remove(one->name);
