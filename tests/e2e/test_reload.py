@@ -734,6 +734,30 @@ class Commands(E2E):
                 server.reload("reloaded")
             self.assertEqual(len(conn.rest()), size)
 
+    def test_what_a_task_has_sent_before_it_closed(self):
+        """A stop does not end a connection of ls.connect that was closed before its last bytes have left, nor one of a replaced site."""
+        size = 32 << 20
+        for reloads in (False, True):
+            with self.subTest(reloads=reloads), socket.create_server(("127.0.0.1", 0)) as listener:
+                server = self.serve(
+                    "local ls = require 'luaserve' ls.config { drain_timeout = 600 } ls.listen('127.0.0.1:0', ls.app()) "
+                    "ls.init(function(reload) if reload then return end local sock = ls.connect('127.0.0.1', %d, "
+                    "{ write_ahead = '1g', send_timeout = 600 }) sock:send(('x'):rep(%d)) sock:close() ls.log.info('closed') end)"
+                    % (listener.getsockname()[1], size))
+                peer, _ = listener.accept()
+                with peer:
+                    peer.settimeout(WAIT)
+                    server.wait_log("closed")
+                    if reloads:
+                        server.reload("reloaded")
+                    server.signal()
+                    server.wait_log("draining")
+                    got = 0
+                    while data := peer.recv(1 << 20):
+                        got += len(data)
+                self.assertEqual(got, size)
+                self.assertEqual(server.wait(), 0)
+
     def test_a_stop_that_is_not_in_order(self):
         server = self.serve("local ls = require 'luaserve' ls.config { drain_timeout = 0.1 } "
                             "ls.tcp('127.0.0.1:0', function(sock) sock:send('x') ls.sleep(600) end)", flags=("--pid", "p"))

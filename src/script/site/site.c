@@ -682,9 +682,16 @@ unsigned ls_site_websockets(const ls_site *site)
 
 unsigned ls_site_busy(const ls_site *site)
 {
+    ls_mutex *const mutex = &site->generation.runtime->mutex; /* no state is closed meanwhile */
     unsigned sum = atomic_load(&site->generation.waiting);
-    for (unsigned n = 0; n < state_count(site); n++)
-        if (state_at(site, n) != NULL) sum += atomic_load_explicit(&state_at(site, n)->busy, memory_order_relaxed);
+    ls_mutex_lock(mutex);
+    for (unsigned n = 0; n < state_count(site); n++) {
+        const ls_state *state = state_at(site, n);
+        if (state == NULL) continue;
+        sum += atomic_load_explicit(&state->busy, memory_order_relaxed);
+        if (!atomic_load(&state->closed)) sum += atomic_load(&ls_tcps_of(state)->finishing);
+    }
+    ls_mutex_unlock(mutex);
     return sum;
 }
 

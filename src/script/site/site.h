@@ -164,7 +164,7 @@ bool ls_site_reported(const ls_site *site); /* every state has done it */
 unsigned ls_site_ask_status(ls_site *site, const struct ls_log_target *to);
 
 /* Number of unfinished tasks without those of requests, plus posted operations (start, retire, drain) and work that
- * has not run yet. Any thread. */
+ * has not run yet, plus connections that Lua has closed and that send their last bytes. Any thread. */
 unsigned ls_site_busy(const ls_site *site);
 /* Whether the site has called ls.on("host"). */
 bool ls_site_has_host_hooks(const ls_site *site);

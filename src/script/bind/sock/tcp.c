@@ -92,6 +92,7 @@ static void closed(ls_thread_ctx *ctx, ls_stream *s)
     ls_tcp *tcp = ls_stream_user(s);
     ls_tcps *tcps = tcp->state != NULL ? ls_tcps_of(tcp->state) : NULL; /* NULL: refused */
     ls_conn_limit *limit = tcp->conn_limit;
+    if (tcps != NULL && tcp->finishing) atomic_fetch_sub(&tcps->finishing, 1);
     ls_stream_free(s);
     if (limit != NULL) ls_conn_limit_leave(limit);      /* not earlier: a lingering connection still uses a socket */
     if (tcps != NULL) atomic_fetch_sub(&tcps->live, 1); /* last access to the state: at 0 its owner may close it */
@@ -182,6 +183,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
     tcp->receiver = NULL;
     tcp->arrived = NULL;
     tcp->finishing = true;
+    atomic_fetch_add(&ls_tcps_of(tcp->state)->finishing, 1);
     if (tcp->starttls != NULL) ls_tcp_starttls_drop(tcp); /* its task is the receiver */
     const int lost = ls_tcp_topics_finish(ctx, tcp);
     if (lost < 0) {

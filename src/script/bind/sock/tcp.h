@@ -159,6 +159,7 @@ typedef struct ls_tcps {    /* of a state */
     ls_node open;           /* connections that are not closed for Lua */
     _Atomic unsigned count; /* their number; any thread reads it to choose a state */
     _Atomic uint32_t live;  /* sockets and dials that still wait for packets, those that linger included */
+    _Atomic uint32_t finishing; /* of those: Lua has closed them, and a stop waits for their last bytes */
     ls_tcp *unflushed;      /* connections with output of the running task */
     ls_flush flush;         /* flushes them */
     bool returned_logged;   /* a handler returned text */
