@@ -7,6 +7,7 @@ local world = require "lib.world"
 local PERMITS = 2
 
 if sim.side == "server" then
+  ls.config { drain_timeout = 40 } -- a client waits for 20 s; what a drain ends runs no code, and counts as a handler
   local app = ls.app()
   local jobs, polls = ls.channel("jobs", { capacity = 5 }), ls.channel("polls", { capacity = 1000 })
   sim.count("loaded", math.floor(sim.now() * 1000) - sim.count("loaded", 0)) -- a reload may put a value back, to the front
@@ -110,4 +111,4 @@ end, function()
     local sent, taken = sim.count("sent " .. what, 0), sim.count("taken " .. what, 0)
     if sent ~= taken then sim.fail(("%d values were sent to %s, and %d taken"):format(sent, what, taken)) end
   end
-end, { reloads = 60 })
+end, { reloads = 60, gauges = { ["running.site"] = 100 } }) -- a consumer for each state

@@ -4,7 +4,7 @@
 -- much older than its lifetime; without faults each request is answered, for a silent server at its time limit.
 local ls, sim = require "luaserve", sim
 local world = require "lib.world"
-local LIFETIME, TIMEOUT, MEMORY = 2, 4, 1 << 20
+local LIFETIME, TIMEOUT, MEMORY = 2, 4, 192 << 10
 
 if sim.side == "server" then
   local app = ls.app()
@@ -124,9 +124,9 @@ end, function()
     local path, why = request("end-" .. i, 1000) -- short: kept connections may be slow ones
     if not path then sim.fail("a request failed without faults: " .. why) end
   end
-  for path, body in pairs { ["/steady/end/9"] = false, ["/late/end/400000"] = world.text("/late/end/400000", 400000) } do
-    local answer = ls.fetch("http://127.0.0.1:8080" .. path, { method = body and "POST" or "GET", body = body or nil, timeout = 60 })
-    if not answer or answer:body() ~= (body or world.text(path, 9)) then sim.fail(path .. " has another response: " .. (answer and answer.status or "none")) end
+  for path, body in pairs { ["/steady/end/9"] = false, ["/late/end/250000"] = world.text("/late/end/250000", 250000) } do
+    local answer, message = ls.fetch("http://127.0.0.1:8080" .. path, { method = body and "POST" or "GET", body = body or nil, timeout = 120 })
+    if not answer or answer:body() ~= (body or world.text(path, 9)) then sim.fail(path .. " has another response: " .. (answer and answer.status or message)) end
   end
   local begun = sim.now()
   local answer = assert(ls.fetch "http://127.0.0.1:8080/silent/end/1")
@@ -134,4 +134,4 @@ end, function()
   if answer.status ~= 504 or math.abs(elapsed - TIMEOUT) > 0.5 then
     sim.fail(("a silent server: %d after %.3f s"):format(answer.status, elapsed))
   end
-end, { reloads = 15, seconds = 60 })
+end, { reloads = 15, seconds = 90 })

@@ -148,4 +148,4 @@ end, function()
     ls.sleep(0.2)
   end
   if sim.count("messages", 0) < messages + 10 then sim.fail "the subscription gets no messages" end
-end, { reloads = 30, gauges = { redis_waiting = 1 } }) -- the subscription
+end, { reloads = 30, gauges = { redis_waiting = 1, ["running.timers"] = 1 } }) -- the subscription

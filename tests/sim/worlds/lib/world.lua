@@ -40,7 +40,7 @@ function M.handler(fn)
   end
 end
 
--- What ls.stats counts of the server now, when nobody uses it, is as it was before anybody did. Old sites end soon, idle
+-- What ls.stats counts of the server now, when nobody uses it, is as it was before anybody did. Previous sites end soon, idle
 -- connections at their time.
 local GAUGES = { "tasks", "running.requests", "running.connections", "running.websockets", "running.site", "running.timers",
   "running.jobs", "websockets", "topic_subscriptions", "redis_waiting", "sqlite_waiting", "threads_stalled", "old_sites", "timers", "connections_open",
