@@ -161,6 +161,48 @@ TEST(a_reader_that_stops_costs_lines_only)
     place_close(NULL);
 }
 
+static _Atomic bool hangs, is_inside;
+
+int64_t __real_ls_line_file_write(ls_line_file *file, const char *lines, size_t len);
+int64_t __wrap_ls_line_file_write(ls_line_file *file, const char *lines, size_t len);
+
+int64_t __wrap_ls_line_file_write(ls_line_file *file, const char *lines, size_t len)
+{
+    while (atomic_load(&hangs)) {
+        atomic_store(&is_inside, true);
+        ls_clock_sleep_ms(1);
+    }
+    return __real_ls_line_file_write(file, lines, len);
+}
+
+/* Nor does a write that does not return: the ring takes what it has room for, and the others are counted. */
+TEST(no_line_waits_for_the_writer)
+{
+    enum { LINE = 1000, ROOM = LS_LINE_LOG_RING_BYTES / LINE, MANY = 3 * ROOM };
+    static char line[LINE];
+    ls_line_log *log;
+    struct stat st = {.st_size = 0};
+    (void)place_open();
+    memset(line, 'x', LINE - 1);
+    line[LINE - 1] = '\n';
+    assert_int_equal(ls_line_log_open(path, 1, &log), LS_OK);
+    atomic_store(&hangs, true);
+    ls_line_log_put(log, 0, line, LINE);
+    while (!atomic_load(&is_inside)) ls_clock_sleep_ms(1);
+    for (int n = 0; n < MANY; n++) ls_line_log_put(log, 0, line, LINE);
+    assert_int_equal(ls_line_log_dropped(log), MANY - ROOM);
+    ls_line_log_reopen(log);
+    atomic_store(&hangs, false);
+    while (st.st_size < (off_t)(ROOM + 1) * LINE) {
+        ls_clock_sleep_ms(1);
+        (void)stat(path, &st);
+    }
+    ls_line_log_close(log, CLOSE_MS);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, (ROOM + 1) * LINE);
+    place_close(NULL);
+}
+
 TEST(a_file_that_cannot_be_opened)
 {
     ls_line_log *log;
