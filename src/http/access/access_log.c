@@ -1,6 +1,7 @@
 /* access_log.c - see access_log.h. */
 #include "http/access/access_log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -205,35 +206,20 @@ static void put_id(out *o, const ls_exchange *x)
 static void put_time(out *o, int64_t wall_us, bool iso)
 {
     static LS_THREAD_LOCAL int64_t second;
-    static LS_THREAD_LOCAL char http[LS_HTTP_DATE_BYTES]; /* Sun, 29 Nov 2026 15:28:39 GMT */
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    if (wall_us / 1000000 != second) ls_http_date(second = wall_us / 1000000, http);
-    char text[26];
-    if (iso) {
+    static LS_THREAD_LOCAL char local[32], utc[32];
+    if (wall_us / 1000000 != second) {
+        char http[LS_HTTP_DATE_BYTES]; /* Sun, 29 Nov 2026 15:28:39 GMT */
         unsigned month = 0;
-        while (memcmp(months + (size_t)3 * month, http + 8, 3) != 0) month++;
-        memcpy(text, http + 12, 4);
-        text[4] = text[7] = '-';
-        text[5] = (char)('0' + (month + 1) / 10);
-        text[6] = (char)('0' + (month + 1) % 10);
-        memcpy(text + 8, http + 5, 2);
-        text[10] = 'T';
-        memcpy(text + 11, http + 17, 8);
-        text[19] = '.';
-        for (unsigned n = 0, unit = 100; n < 3; n++, unit /= 10)
-            text[20 + n] = (char)('0' + wall_us / 1000 / unit % 10);
-        text[23] = 'Z';
-        put_text(o, text, 24);
-        return;
+        ls_http_date(second = wall_us / 1000000, http);
+        while (memcmp("JanFebMarAprMayJunJulAugSepOctNovDec" + (size_t)3 * month, http + 8, 3) != 0) month++;
+        (void)snprintf(local, sizeof local, "%.2s/%.3s/%.4s:%.8s +0000", http + 5, http + 8, http + 12, http + 17);
+        (void)snprintf(utc, sizeof utc, "%.4s-%02u-%.2sT%.8s", http + 12, month + 1, http + 5, http + 17);
     }
-    memcpy(text, http + 5, 2);
-    text[2] = text[6] = '/';
-    memcpy(text + 3, http + 8, 3);
-    memcpy(text + 7, http + 12, 4);
-    text[11] = ':';
-    memcpy(text + 12, http + 17, 8);
-    memcpy(text + 20, " +0000", 6);
-    put_text(o, text, 26);
+    put_string(o, iso ? utc : local);
+    if (!iso) return;
+    const char ms[] = {'.', (char)('0' + wall_us / 100000 % 10), (char)('0' + wall_us / 10000 % 10),
+                       (char)('0' + wall_us / 1000 % 10), 'Z'};
+    put_text(o, ms, sizeof ms);
 }
 
 /* One of the attempts of a proxy: they are separated by commas. */
@@ -262,39 +248,59 @@ static void put_request(out *o, const ls_record *r)
     put_string(o, r->protocol);
 }
 
-/* A variable of a request that has a head. */
-static void put_of_head(out *o, const ls_record *r, const ls_access_part *part)
+static void put_variable(out *o, const ls_record *r, const ls_access_part *part, int64_t wall_us)
 {
+    static const char *const outcomes[] = {"complete", "left", "aborted", "refused"};
     const ls_exchange *x = r->x;
-    const ls_http_head *head = &x->head;
+    const ls_http_head *head = x != NULL ? &x->head : NULL;
     const ls_addr *local;
+    if (x == NULL && part->what > LS_ACCESS_request) return;
     switch ((enum ls_access_what)part->what) {
-    case LS_ACCESS_request: put_request(o, r); break;
-    case LS_ACCESS_args:
-        if (head->has_query) put_query(o, x->bytes + head->query.at, head->query.len);
+    case LS_ACCESS_remote_addr: put_addr(o, r->client); break;
+    case LS_ACCESS_realip_remote_addr: put_addr(o, r->remote); break;
+    case LS_ACCESS_remote_port:
+        if (r->remote != NULL) put_number(o, r->client->port);
         break;
-    case LS_ACCESS_host:
-        if (head->host.len > 0) put_text(o, x->bytes + head->host.at, head->host.len);
+    case LS_ACCESS_server_protocol: put_string(o, r->protocol); break;
+    case LS_ACCESS_scheme: put_string(o, r->secure ? "https" : "http"); break;
+    case LS_ACCESS_time_local: put_time(o, wall_us, false); break;
+    case LS_ACCESS_time_iso8601: put_time(o, wall_us, true); break;
+    case LS_ACCESS_msec: put_thousandths(o, (uint64_t)wall_us / 1000); break;
+    case LS_ACCESS_status: put_number(o, (uint64_t)r->status); break;
+    case LS_ACCESS_outcome: put_string(o, outcomes[r->end]); break;
+    case LS_ACCESS_body_bytes_sent: put_number(o, r->sent); break;
+    case LS_ACCESS_request_length: put_number(o, r->received); break;
+    case LS_ACCESS_request_time: put_thousandths(o, (r->ended_ns - r->began_ns) / 1000000u); break;
+    case LS_ACCESS_first_byte_time:
+        if (r->first_ns > 0) put_thousandths(o, (r->first_ns - r->began_ns) / 1000000u);
         break;
-    case LS_ACCESS_http_: put_field(o, x, part->text); break;
-    case LS_ACCESS_sent_http_: put_sent_field(o, x, part->text); break;
-    case LS_ACCESS_remote_user: put_user(o, x); break;
+    case LS_ACCESS_request:
+        if (x != NULL)
+            put_request(o, r);
+        else if (r->line.len > 0)
+            put_url(o, r->line.ptr, r->line.len);
+        break;
     case LS_ACCESS_request_id: put_id(o, x); break;
     case LS_ACCESS_request_method: put_text(o, x->bytes + head->method_name.at, head->method_name.len); break;
     case LS_ACCESS_request_uri: put_url(o, x->bytes + head->target.at, head->target.len); break;
     case LS_ACCESS_uri:
         put_text(o, head->path_is_root ? "/" : x->bytes + head->path.at, head->path_is_root ? 1 : head->path.len);
         break;
+    case LS_ACCESS_args:
+        if (head->has_query) put_query(o, x->bytes + head->query.at, head->query.len);
+        break;
+    case LS_ACCESS_host:
+        if (head->host.len > 0) put_text(o, x->bytes + head->host.at, head->host.len);
+        break;
     case LS_ACCESS_route:
         if (r->route != NULL) put_text(o, r->route->pattern, r->route->len);
         break;
-    case LS_ACCESS_server_addr:
+    case LS_ACCESS_remote_user: put_user(o, x); break;
+    case LS_ACCESS_http_: put_field(o, x, part->text); break;
+    case LS_ACCESS_sent_http_: put_sent_field(o, x, part->text); break;
+    case LS_ACCESS_server_addr: put_addr(o, x->transport->local(x)); break;
     case LS_ACCESS_server_port:
-        if ((local = x->transport->local(x)) == NULL) break;
-        if (part->what == LS_ACCESS_server_port)
-            put_number(o, local->port);
-        else
-            put_addr(o, local);
+        if ((local = x->transport->local(x)) != NULL) put_number(o, local->port);
         break;
     case LS_ACCESS_upstream_addr:
     case LS_ACCESS_upstream_status:
@@ -302,38 +308,8 @@ static void put_of_head(out *o, const ls_record *r, const ls_access_part *part)
         for (unsigned n = 0; r->more != NULL && n < r->more->upstream_count && n < LS_RECORD_UPSTREAMS_MAX; n++)
             put_upstream(o, r, n, part->what);
         break;
-    default: break;
-    }
-}
-
-static void put_variable(out *o, const ls_record *r, const ls_access_part *part, int64_t wall_us)
-{
-    static const char *const outcomes[] = {"complete", "left", "aborted", "refused"};
-    switch ((enum ls_access_what)part->what) {
-    case LS_ACCESS_remote_addr: put_addr(o, r->client); break;
-    case LS_ACCESS_realip_remote_addr: put_addr(o, r->remote); break;
-    case LS_ACCESS_remote_port:
-        if (r->remote != NULL) put_number(o, r->client->port);
-        break;
-    case LS_ACCESS_time_local: put_time(o, wall_us, false); break;
-    case LS_ACCESS_time_iso8601: put_time(o, wall_us, true); break;
-    case LS_ACCESS_msec: put_thousandths(o, (uint64_t)wall_us / 1000); break;
-    case LS_ACCESS_status: put_number(o, (uint64_t)r->status); break;
-    case LS_ACCESS_body_bytes_sent: put_number(o, r->sent); break;
-    case LS_ACCESS_request_length: put_number(o, r->received); break;
-    case LS_ACCESS_request_time: put_thousandths(o, (r->ended_ns - r->began_ns) / 1000000u); break;
-    case LS_ACCESS_first_byte_time:
-        if (r->first_ns > 0) put_thousandths(o, (r->first_ns - r->began_ns) / 1000000u);
-        break;
-    case LS_ACCESS_server_protocol: put_string(o, r->protocol); break;
-    case LS_ACCESS_scheme: put_string(o, r->secure ? "https" : "http"); break;
-    case LS_ACCESS_outcome: put_string(o, outcomes[r->end]); break;
-    default:
-        if (r->x != NULL)
-            put_of_head(o, r, part);
-        else if (part->what == LS_ACCESS_request && r->line.len > 0)
-            put_url(o, r->line.ptr, r->line.len);
-        break;
+    case LS_ACCESS_LITERAL:
+    case LS_ACCESS_WHATS: break;
     }
 }
 

@@ -14,14 +14,15 @@
 
 enum { LS_ACCESS_VALUE_BYTES_MAX = 4096 }; /* of a value as it is written; the rest of a longer one is left out */
 
-/* The variables, each without its $. Those of `http_` and `sent_http_` continue with the name of a field. */
-#define LS_ACCESS_VARIABLES(X)                                                                                        \
-    X(args)                                                                                                           \
-    X(body_bytes_sent) X(first_byte_time) X(host) X(http_) X(msec) X(outcome) X(realip_remote_addr) X(remote_addr)    \
-        X(remote_port) X(remote_user) X(request) X(request_id) X(request_length) X(request_method) X(request_time)    \
-            X(request_uri) X(route) X(scheme) X(sent_http_) X(server_addr) X(server_port) X(server_protocol)          \
-                X(status) X(time_iso8601) X(time_local) X(upstream_addr) X(upstream_response_time) X(upstream_status) \
-                    X(uri)
+/* The variables, each without its $. Those of `http_` and `sent_http_` continue with the name of a field. Those after
+ * `request` have no value in the line of a request that was refused before its head was complete. */
+#define LS_ACCESS_VARIABLES(X)                                                                                     \
+    X(remote_addr)                                                                                                 \
+    X(remote_port)                                                                                                 \
+    X(realip_remote_addr) X(server_protocol) X(scheme) X(time_local) X(time_iso8601) X(msec) X(status) X(outcome)  \
+        X(body_bytes_sent) X(request_length) X(request_time) X(first_byte_time) X(request) X(request_id)           \
+            X(request_method) X(request_uri) X(uri) X(args) X(host) X(route) X(remote_user) X(http_) X(sent_http_) \
+                X(server_addr) X(server_port) X(upstream_addr) X(upstream_status) X(upstream_response_time)
 
 #define LS_ACCESS_ENUM(name) LS_ACCESS_##name,
 enum ls_access_what { LS_ACCESS_LITERAL, LS_ACCESS_VARIABLES(LS_ACCESS_ENUM) LS_ACCESS_WHATS };
