@@ -61,7 +61,7 @@ local function parts(fname, format)
   end
   for from, name, to in text:gmatch("()%$({?[%w_]*}?)()") do
     local plain = name:match("^{([%w_]+)}$") or name:match("^[%w_]+")
-    if not plain then usage.error("%s: access_log: a $ without a name in the format %s", fname, usage.quote(format)) end
+    if not plain then usage.error("%s: access_log: a $ without a name in the format %s; write $status or ${status}: there is no other $", fname, usage.quote(format)) end
     if name:sub(1, 1) ~= "{" then to = from + 1 + #plain end
     literal(from - 1)
     list[#list + 1], at = variable(fname, plain), to

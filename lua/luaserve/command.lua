@@ -57,6 +57,9 @@ function command.help(spec)
   return 0
 end
 
+-- What follows the reason why a control socket cannot be reached.
+command.CONTROL_HINT = "; the server must run, with luaserve --control PATH"
+
 -- fail(spec, message [, status]) -> the exit status, by default that of a wrong command line; prints the message.
 function command.fail(spec, message, status)
   io.stderr:write(program_name(spec), ": ", message, "\n")

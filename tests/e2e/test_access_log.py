@@ -223,18 +223,18 @@ class AccessLog(E2E):
                 ('access_log = { file = "a", formt = 1 }', 'unknown option "formt"'),
                 ('access_log = { file = "a", format = "combind" }', 'unknown format "combind"'),
                 ('access_log = { file = "a", format = "$statuss" }', 'unknown variable "\\$statuss".*status'),
-                ('access_log = { file = "a", format = "$" }', 'a \\$ without a name'),
+                ('access_log = { file = "a", format = "$" }', 'a \\$ without a name in the format "\\$"; write \\$status or'),
                 ('access_log = { file = "a", sample = 2 }', "sample must be a number from 0 to 1"),
                 ('access_log = { file = "a", when = 1 }', "when must be a function"),
                 ('access_log = { file = "a", mask = "token" }', "mask must be a list of names"),
-                ('access_log = "/no/such/folder/a.log"', "cannot open /no/such/folder/a.log: not found"),
+                ('access_log = "/no/such/folder/a.log"', "cannot open /no/such/folder/a.log: not found; write a file in a folder that exists"),
                 ('access_log = "stderr"', 'standard error has the log of the server; write "stdout", or "./stderr" for a file of that name'),
                 ('access_log = { file = "a", mask = { "a", b = "token" } }', "mask must be a list of names"),
                 ('access_log = "."', "cannot open .*: (is a directory|permission denied)")):
             self.assertRegex(self.refuses(SITE % option, "ls.listen: access_log"), r"site\.lua:\d+: .*" + message)
         server = self.serve(SITE % 'access_log = "/no/such/folder/a.log"', listeners=0, env={"LOGS_DIRECTORY": "/var/log/site"})
         self.assertEqual(server.wait(), 1)
-        self.assertIn("not found; the folder of this service for logs is /var/log/site", server.log())
+        self.assertIn("may write; the folder of this service for logs is /var/log/site", server.log())
 
     def test_a_reload_with_a_log_that_cannot_be_opened_leaves_the_site(self):
         server, folder = self.start('access_log = { file = "a.log", format = "$uri" }')

@@ -818,7 +818,7 @@ local db, d = ls.sqlite("site.db"), ls.dict("d", { file = "dict.db" })"""))
         self.ends(first, 1, "", "first; the previous site continues")
         self.ends(second, 0, "the new site is served\n", "^$")
         server.stop()
-        self.ends(self.waits(server), 1, "", "^luaserve reload: cannot connect to .*c: ")
+        self.ends(self.waits(server), 1, "", "^luaserve reload: cannot connect to .*c: .*; the server must run, with luaserve --control PATH")
 
     @not_on_windows("Wine has no Unix sockets")
     @unittest.skipIf(not hasattr(os, "getuid") or os.getuid() != 0, "only root can run the command as another user")

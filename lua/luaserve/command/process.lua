@@ -70,7 +70,7 @@ end
 local function ask(program, own, path, line)
   local link, why = program.repl.connect(path)
   if not link then
-    return nil, command.fail(own, string.format("cannot connect to %s: %s", path, why), (own == upgrade or own == status) and STATUS_NOT_RUNNING or 1)
+    return nil, command.fail(own, string.format("cannot connect to %s: %s%s", path, why, command.CONTROL_HINT), (own == upgrade or own == status) and STATUS_NOT_RUNNING or 1)
   end
   program.repl.write(link, line .. "\n") -- a server that refuses the user may have closed the connection already
   local reply, more = "", ""

@@ -66,7 +66,7 @@ end
 -- Begin a session: it | nil, message.
 local function begin(at)
   local link, why = system.connect(at)
-  if not link then return nil, why end
+  if not link then return nil, why .. command.CONTROL_HINT end
   local session = { link = link, buffer = "", at = 1, interrupts = 0 }
   local kind, text
   if system.write(link, "repl\n") then kind, text, session.id = receive(session) end
@@ -180,7 +180,7 @@ end
 function prompt.ask(program, at, code)
   system, path = program.repl, at
   local session, why = begin(at)
-  if not session then return nil, why end
+  if not session then return nil, string.format("cannot connect to %s: %s", at, why) end
   local parts, kind, text = {}, "out", ""
   if not system.write(session.link, string.format("eval %d\n", #code) .. code) then kind = nil end
   while kind == "out" or kind == "hello" do

@@ -166,8 +166,9 @@ static int open_failed(lua_State *L, const char *named, const char *name, int er
     if (named != NULL)
         return luaL_error(L, "cannot open %s, /dev/log: %s; start a syslog daemon, or write \"stdout\" or a file",
                           named, ls_err_text(err));
-    return luaL_error(L, "cannot open %s: %s%s%s", name, ls_err_text(err),
-                      folder != NULL ? "; the folder of this service for logs is " : "", folder != NULL ? folder : "");
+    return luaL_error(L, "cannot open %s: %s; write a file in a folder that exists and where this user may write%s%s",
+                      name, ls_err_text(err), folder != NULL ? "; the folder of this service for logs is " : "",
+                      folder != NULL ? folder : "");
 }
 
 /* core.access_log{ key=, name= or path=, json=, sample=, slow_ns=, masks_addresses=, masked={ names }, parts={ texts } }
