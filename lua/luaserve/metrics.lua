@@ -7,13 +7,15 @@
 
 local core = require "luaserve.core"
 local dicts = require "luaserve.dict"
+local latency = require "luaserve.latency"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
-local concat, find, floor, format, gsub, huge = table.concat, string.find, math.floor, string.format, string.gsub, math.huge
-local getmetatable, ipairs, open, pairs, processor_time, sort = getmetatable, ipairs, io.open, pairs, os.clock, table.sort
-local tointeger, tostring, type, utf8_len = math.tointeger, tostring, type, utf8.len
+local concat, find, format, gsub, sort = table.concat, string.find, string.format, string.gsub, table.sort
+local floor, huge, max, min, tointeger = math.floor, math.huge, math.max, math.min, math.tointeger
+local getmetatable, ipairs, open, pairs, processor_time = getmetatable, ipairs, io.open, pairs, os.clock
+local tostring, type, utf8_len = tostring, type, utf8.len
 local metric_add, metric_cells, metric_read = core.metric_add, core.metric_cells, core.metric_read
 
 -- ls.metrics is a Metrics: numbers of the site for Prometheus, and the handler of a listener that shows them.
@@ -21,6 +23,8 @@ local metrics = {}
 
 local series_max, buckets_max = 1000, 64
 local usual_buckets = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10 }
+local request_bounds = {} -- of the time of requests
+for i = 1, 18 do request_bounds[i] = 0.0001 * 2 ^ (i - 1) end
 local methods = { "other", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE" } -- ls_http_method
 
 local shared_options = {
@@ -96,8 +100,8 @@ local function new_cell(one, labels)
   if cell then return cell end -- another state was first
   shared:incr("dropped")
   if shared:add("full " .. one.name .. one.form, true) then
-    core.log("warn", format("ls.metrics: %s (%s) has max_series = %d label sets: {%s} and further ones are not counted", one.name,
-      one.where, one.series_max, labels))
+    core.log("warn", format("ls.metrics: %s (%s) has max_series = %d label sets: {%s} and further ones are not counted; take values of "
+      .. "which there are few, or raise max_series", one.name, one.where, one.series_max, labels))
   end
   return nil
 end
@@ -151,7 +155,13 @@ end
 -- gauge is a MetricGauge: a number that goes up and down.
 -- histogram is a MetricHistogram: how many values were up to each bound.
 local classes = { counter = {}, gauge = {}, histogram = {} }
-for title, class in pairs(classes) do class.__index, class.__name = class, "luaserve." .. title end
+local usual_calls = { counter = "counter:add(n)", gauge = "gauge:set(n) and gauge:add(n)", histogram = "histogram:observe(n)" }
+for title, class in pairs(classes) do
+  class.__index, class.__name = class, "luaserve." .. title
+  setmetatable(class, { __index = function(_, name)
+    usage.error("a %s has no %s: call %s", title, usage.quote(name), usual_calls[title])
+  end })
+end
 
 -- method(call, least, put) -> a method of a metric: put(self, cell, n) for a number that is at least `least`.
 local function method(call, least, put)
@@ -237,7 +247,7 @@ local function define(kind, ...)
     if not out[name] then usage.error("%s: %s is missing", call, name) end
   end
   local labels, buckets = given.labels or {}, given.buckets
-  local one = { kind = kind, name = check_name(call, kind, out.name), help = out.help, labels = labels, cache = {},
+  local one = { kind = kind, name = check_name(call, kind, out.name), help = out.help, labels = labels, cache = {}, cell = false, buckets = false,
     known = check_names(call, kind, labels), series_max = out.series_max, where = usage.caller() or "?" }
   if kind == "histogram" then
     one.buckets = buckets or usual_buckets
@@ -247,7 +257,7 @@ local function define(kind, ...)
   one.form = form(one)
   local before = defined[one.name]
   if before and before.form ~= one.form then
-    usage.error("%s: %s is already a %s with other options, at %s", call, one.name, before.kind, before.where)
+    usage.error("%s: %s is already a %s with other options, at %s; give one of them another name", call, one.name, before.kind, before.where)
   end
   defined[one.name] = before or one
   open_shared()
@@ -286,7 +296,7 @@ local function add_stats(families)
 end
 
 -- add_histogram(family, labels, bounds, counts, sum, show, created): the samples of a histogram. counts[i]: values up to bounds[i]
--- and not to the bound before; the last one has the greater ones.
+-- and not to the bound before; the next one has the greater ones.
 local function add_histogram(family, labels, bounds, counts, sum, show, created)
   local total, before = 0, labels == "" and "" or labels .. ","
   for i = 1, #bounds + 1 do
@@ -337,47 +347,36 @@ local function copies(list)
   return out
 end
 
--- doubled(limits) -> 0.1 ms, 0.2 ms, ... to 13 s: every second one of core.latency_limits()
-local function doubled(limits)
+-- merged(buckets) -> the counts by fewer bounds, 0.1 ms, 0.2 ms, ... to 13 s: each has two of the buckets, the first one three
+local function merged(buckets)
   local out = {}
-  for i = 3, #limits, 2 do
-    if limits[i] < 15 then out[#out + 1] = limits[i] end
-  end
-  return out
-end
-
--- merged(counts, limits, bounds) -> the counts of these buckets by fewer bounds, of which each is one of the limits
-local function merged(counts, limits, bounds)
-  local out, at = {}, 1
-  for i = 1, #bounds + 1 do out[i] = 0 end
-  for i, count in ipairs(counts) do
-    if bounds[at] and (limits[i] or huge) > bounds[at] then at = at + 1 end
+  for i = 1, #request_bounds + 1 do out[i] = 0 end
+  for i, count in ipairs(buckets) do
+    local at = min(max(i // 2, 1), #out)
     out[at] = out[at] + count
   end
   return out
 end
 
 local function add_requests(families, show)
-  local limits = core.latency_limits()
-  local bounds = doubled(limits)
   local families_of_requests = copies(metrics.request_families)
   local counts, times, received, sent, incomplete = table.unpack(families_of_requests)
   for _, route in ipairs(core.latencies()) do
     local own = { "route", route.route ~= "" and route.route or "none", "host", route.host or "" }
-    local labels = labels_text(own)
-    for _, outcome in ipairs { "left", "aborted" } do
+    local labels, sums = labels_text(own), latency.sums(route.cells)
+    for i, outcome in ipairs { "left", "aborted" } do
       own[5], own[6] = "outcome", outcome
-      if route[outcome] > 0 then incomplete[#incomplete + 1] = { labels_text(own), route[outcome] } end
+      if sums[4 + i] > 0 then incomplete[#incomplete + 1] = { labels_text(own), sums[4 + i] } end
     end
-    for m, method in ipairs(methods) do
-      for class, count in ipairs(route.statuses[m]) do
-        own[5], own[6], own[7], own[8] = "method", method, "status", class .. "xx"
+    for class = 1, 5 do
+      for m, count in ipairs(latency.statuses(route.cells, class)) do
+        own[5], own[6], own[7], own[8] = "method", methods[m], "status", class .. "xx"
         if count > 0 then counts[#counts + 1] = { labels_text(own), count } end
       end
     end
-    add_histogram(times, labels, bounds, merged(route.buckets, limits, bounds), route.sum_s, show)
-    received[#received + 1] = { labels, route.received }
-    sent[#sent + 1] = { labels, route.sent }
+    add_histogram(times, labels, request_bounds, merged(latency.buckets(route.cells)), sums[1] / 1e6, show)
+    received[#received + 1] = { labels, sums[2] }
+    sent[#sent + 1] = { labels, sums[3] }
   end
   for _, family in ipairs(families_of_requests) do add(families, family) end
 end
@@ -454,11 +453,11 @@ local function add_own(families, show)
     sort(series[name] or {}, function(a, b) return a[2] < b[2] end)
     for _, one in ipairs(series[name] or {}) do
       if one[1] == of and kind == "histogram" then
-        local first, counts = one[3], {}
-        for i = 1, #bounds + 1 do counts[i] = metric_read(first + i - 1) end
-        add_histogram(family, one[2], bounds, counts, metric_read(first + #bounds + 1), show, metric_read(first + #bounds + 2))
+        local values = metric_read(one[3], #bounds + 3)
+        add_histogram(family, one[2], bounds, values, values[#bounds + 2], show, values[#bounds + 3])
       elseif one[1] == of then
-        family[#family + 1] = { one[2], metric_read(one[3]), nil, kind == "counter" and metric_read(one[3] + 1) or nil }
+        local values = metric_read(one[3], kind == "counter" and 2 or 1)
+        family[#family + 1] = { one[2], values[1], nil, values[2] }
       end
     end
     add(families, family)
@@ -522,7 +521,7 @@ local wanted = false
 function metrics.want()
   if wanted then return end
   open_shared()
-  require("luaserve.latency").want()
+  latency.want()
   wanted = true
 end
 

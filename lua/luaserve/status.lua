@@ -3,18 +3,19 @@
 -- A snapshot has totals since the start of the server; who shows them makes the differences. However many look, a snapshot is
 -- made at most once a second, in the state that asks first, and none without a viewer.
 --
---   version, site, pid, now (monotonic seconds), time (since 1970)
---   stats            ls.stats()
+--   version, site, pid, now (monotonic seconds)
+--   stats            those of ls.stats() that metric_table marks
 --   resident_bytes   memory of the process; not on Windows
---   bounds_s         the upper limits of the buckets of latency but the last one, which has none
---   routes           { route =, count =, failed = status 500 and above, sum_s =, buckets = counts }, those with most requests
+--   first_us         the upper limit of the first bucket of latency; each further one is that before, times the square root of 2
+--   routes           { route =, count =, failed = status 500 and above, sum_us =, buckets = counts }, those with most requests
 --   threads, states  of core.look()
 --   waiting          tasks that wait, as in the last look before: { what =, scope =, client =, line =, for_s = }
---   errors           the last ones: { number =, at =, text = }
+--   errors           the last ones: { number =, at_ms = since 1970, text = }; in the first event of a page, and when there are new ones
 --   topics, dicts    { topic =, subscribers = }, { dict =, entries =, bytes = }
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
+local latency = require "luaserve.latency"
 local options = require "luaserve.options"
 local pages = require "luaserve.page"
 local usage = require "luaserve.usage"
@@ -33,29 +34,34 @@ local status_options = {
 }
 status.calls = { ["app:status"] = { status_options, optional = true, listed = true } } -- StatusOptions
 
--- The fields of Linux for the memory and the number of this process; nil on other systems.
+-- The fields of Linux for the number and the memory of this process; nil on other systems.
 local function process()
-  local file = open("/proc/self/status", "rb")
-  if not file then return nil, nil end
-  local text = file:read("a")
-  file:close()
-  local resident = match(text, "\nVmRSS:%s*(%d+) kB")
-  return math.tointeger(tonumber(match(text, "\nPid:%s*(%d+)"))), resident and math.tointeger(tonumber(resident)) * 1024
+  local file <close> = open("/proc/self/status", "rb")
+  local text = file and file:read("a") or ""
+  local function number(name)
+    local _, last = find(text, name, 1, true)
+    return last and math.tointeger(match(text, "%d+", last))
+  end
+  local kilobytes = number "\nVmRSS:"
+  return number "\nPid:", kilobytes and kilobytes * 1024
+end
+
+local function stats()
+  local all, out = core.stats(), {}
+  for _, row in ipairs(require "luaserve.metric_table") do
+    if row[5] then out[row[1]] = all[row[1]] end
+  end
+  return out
 end
 
 local function routes()
   local list = {}
-  for _, one in ipairs(core.latencies()) do
-    local count, failed, last = 0, 0, 0
-    for i, n in ipairs(one.buckets) do
-      count = count + n
-      if n > 0 then last = i end
-    end
-    for _, classes in ipairs(one.statuses) do failed = failed + classes[5] end
-    for i = #one.buckets, last + 1, -1 do one.buckets[i] = nil end
-    list[#list + 1] = {
-      route = one.route ~= "" and one.route or "(no route)", count = count, failed = failed, sum_s = one.sum_s,
-      buckets = json.array(one.buckets),
+  for i, one in ipairs(core.latencies()) do
+    local buckets, count = latency.buckets(one.cells)
+    local _, failed = latency.statuses(one.cells, 5)
+    list[i] = {
+      route = one.route ~= "" and one.route or "(no route)", count = count, failed = failed, sum_us = latency.sums(one.cells)[1] // 1,
+      buckets = json.array(buckets),
     }
   end
   table.sort(list, function(a, b) return a.count > b.count end)
@@ -86,9 +92,8 @@ end
 function status.snapshot()
   local look, pid, resident = core.look(), process()
   local all = {
-    version = core.version, site = arg[0], pid = pid, resident_bytes = resident, now = core.now(), time = core.wall_time(),
-    stats = core.stats(), bounds_s = core.latency_limits(), routes = routes(),
-    threads = json.array(look.threads), states = json.array(look.states), errors = json.array(look.errors),
+    version = core.version, site = arg[0], pid = pid, resident_bytes = resident, now = core.now(), stats = stats(),
+    first_us = latency.FIRST_US, routes = routes(), threads = json.array(look.threads), states = json.array(look.states),
     topics = listed(core.topics(), "topic", "subscribers"), dicts = dicts(),
   }
   local waiting = look.tasks:gsub("%[(.-)%]\n", "%1,"):gsub(",$", "")
@@ -97,18 +102,21 @@ end
 
 -- ---- app:status -----------------------------------------------------------------------------------------------------
 
-local shared -- the dict with the last snapshot
+local shared -- the dict with the last snapshot, the number of the last error, and the JSON of the last errors
 
--- The last snapshot, or a new one if that is older than PERIOD.
+-- The last snapshot, or a new one if that is older than PERIOD; and the number of the last error.
 local function recent()
   while true do
     if shared:add("due", true, PERIOD * 0.9) then
-      local text = status.snapshot()
-      shared:set("text", text)
-      return text
+      local errors, number = core.errors(shared:get("number") or 0)
+      if errors then
+        shared:set("errors", json.encode(json.array(errors)))
+        shared:set("number", number)
+      end
+      shared:set("text", status.snapshot())
     end
     local text = shared:get("text")
-    if text then return text end
+    if text then return text, shared:get("number") end
     core.sleep(0.02) -- another state makes the first one
   end
 end
@@ -161,10 +169,12 @@ function status.handlers(path, given, ...)
 
   local function respond_events(_, res)
     pages.fields(res, "no-store")
-    local sse = res:sse { retry = 2 }
+    local sse, known = res:sse { retry = 2 }, nil
     repeat
-      local ok, text = pcall(recent)
+      local ok, text, number = pcall(recent)
       if not ok then error(text, 0) end
+      if number ~= known then text = sub(text, 1, -2) .. ',"errors":' .. shared:get("errors") .. "}" end
+      known = number
       sse:send(text)
     until sse:wait(PERIOD)
   end

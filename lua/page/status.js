@@ -6,21 +6,21 @@ const { byId, el, timeText, timeTick, countText, several, shortText, rateText, b
   show, table } = draw;
 const SHOWN_S = 300, RECENT_S = 10, LATE_MS = 3000;
 const samples = []; // oldest first; each has the totals, `routes` by their names
-let paused = false, since = "shown";
+let paused = false, since = "shown", errors = [];
 
 // ---- counts ---------------------------------------------------------------------------------------------------------
-const none = { count: 0, failed: 0, sum_s: 0, buckets: [] };
+const BUCKETS = 43; // as in lua/luaserve/latency.lua
 function sumOf(list) {
-  const all = { count: 0, failed: 0, sum_s: 0, buckets: [] };
+  const all = { count: 0, failed: 0, buckets: [] };
   for (const r of list) {
-    all.count += r.count; all.failed += r.failed; all.sum_s += r.sum_s;
+    all.count += r.count; all.failed += r.failed;
     r.buckets.forEach((n, i) => { all.buckets[i] = (all.buckets[i] || 0) + n; });
   }
   return all;
 }
 function less(a, b) { // a - b; a server that has started again begins at 0
   if (!b || b.count > a.count) return a;
-  return { count: a.count - b.count, failed: a.failed - b.failed, sum_s: a.sum_s - b.sum_s,
+  return { count: a.count - b.count, failed: a.failed - b.failed, sum_us: a.sum_us - b.sum_us,
     buckets: a.buckets.map((n, i) => n - (b.buckets[i] || 0)) };
 }
 // The latency in us below which the part q of the requests was: within its bucket by its place in it. null: no request.
@@ -43,11 +43,15 @@ function sampleAgo(seconds) { // the youngest one that is so old, else the oldes
 }
 
 function take(message) {
-  const bounds = message.bounds_s.map((s) => s * 1e6);
+  const bounds = Array.from({ length: BUCKETS - 1 }, (_, i) => message.first_us * 2 ** (i / 2));
   edges = [bounds[0] / 2, ...bounds, bounds[bounds.length - 1] * 4];
+  if (message.errors) errors = message.errors;
   const routes = new Map(message.routes.map((r) => [r.route, r]));
   if (samples.length && message.now === last().now) return; // another state still has the last one
-  if (samples.length && message.stats.uptime < last().stats.uptime) samples.length = 0; // it has started again
+  if (samples.length && message.stats.uptime < last().stats.uptime) { // it has started again
+    samples.length = 0;
+    errors = message.errors || [];
+  }
   samples.push({ now: message.now, stats: message.stats, routes, all: sumOf(message.routes) });
   while (samples[0].now < message.now - SHOWN_S - 1) samples.shift();
   document.documentElement.dataset.taken = String(message.now);
@@ -140,7 +144,7 @@ function drawRoutes() {
   const base = since === "shown" ? samples[0].routes : new Map(), time = last().now - samples[0].now, order = byId("order").value;
   const list = [...last().routes.values()].map((r) => {
     const h = less(r, base.get(r.route));
-    return { route: r.route, count: h.count, failed: h.failed, time: h.sum_s, p50: quantile(h, 0.5), p99: quantile(h, 0.99), max: quantile(h, 1) };
+    return { route: r.route, count: h.count, failed: h.failed, time: h.sum_us / 1e6, p50: quantile(h, 0.5), p99: quantile(h, 0.99), max: quantile(h, 1) };
   }).filter((r) => r.count > 0).sort((a, b) => b[order] - a[order] || (a.route < b.route ? -1 : 1));
   rows("routes", "Routes", ["route", "requests", "per second", "median", "99 %", "time in all", "errors"], list.map((r) => [r.route,
     countText(r.count), since === "shown" && time > 0 ? rateText(r.count / time) : "\u2013", timeText(r.p50), timeText(r.p99), seconds(r.time),
@@ -148,15 +152,15 @@ function drawRoutes() {
 }
 
 let errorsSeen;
-function drawErrors(m) {
-  const seen = JSON.stringify(m.errors.map((e) => [e.number, e.count]));
+function drawErrors() {
+  const seen = errors.length ? `${errors[0].number} ${errors[0].at_ms}` : "none";
   if (seen === errorsSeen) return;
   errorsSeen = seen;
   const node = byId("errors"), open = new Set([...node.querySelectorAll("details[open]")].map((d) => d.dataset.number));
   const one = (e) => el("details", { "data-number": e.number, ...(open.has(String(e.number)) ? { open: "" } : {}) },
-    el("summary", {}, el("time", { datetime: new Date(e.at * 1e3).toISOString() }, new Date(e.at * 1e3).toTimeString().slice(0, 8)),
+    el("summary", {}, el("time", { datetime: new Date(e.at_ms).toISOString() }, new Date(e.at_ms).toTimeString().slice(0, 8)),
       e.text.split("\n")[0]), el("pre", {}, e.text));
-  node.replaceChildren(...(m.errors.length ? m.errors.map(one) : [el("p", { class: "empty" }, "No error since the start")]));
+  node.replaceChildren(...(errors.length ? errors.map(one) : [el("p", { class: "empty" }, "No error since the start")]));
 }
 
 const named = { sqlite: "SQLite", postgres: "PostgreSQL", redis: "Redis" };
@@ -182,7 +186,7 @@ function draws(m) {
   drawCharts();
   drawNow(m);
   drawRoutes();
-  drawErrors(m);
+  drawErrors();
   drawResources(m);
   document.documentElement.dataset.drawn = String(m.now);
 }

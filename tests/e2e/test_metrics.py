@@ -311,7 +311,7 @@ class Metrics(E2E):
         self.assertEqual(self.value("luaserve_metrics_dropped_total"), 3)
         lines = [line for line in self.server.lines if line and "label sets" in line]
         self.assertEqual(len(lines), 1)
-        self.assertRegex(lines[0], r'few \(.*site\.lua:\d+\) has max_series = 3 label sets: \{x="d"\}')
+        self.assertRegex(lines[0], r'few \(.*site\.lua:\d+\) has max_series = 3 label sets: \{x="d"\} and further ones are not counted; take values of which there are few, or raise max_series')
 
     def test_wrong_calls(self):
         for code, message in (("orders:add(1, { country = 'x' })", "the label paid of orders must be"),
@@ -328,7 +328,7 @@ class Metrics(E2E):
     def test_each_number_of_ls_stats_has_a_row(self):
         rows = {row[0]: row[1:] for row in json.loads(self.server.get("/rows").text)}
         self.assertEqual(sorted(set(json.loads(self.server.get("/stats").text)) - set(rows)), [])
-        for metric, kind, _ in rows.values():
+        for metric, kind, *_ in rows.values():
             self.assertEqual(metric.endswith("_total"), kind == "counter", metric)
 
 
@@ -394,7 +394,7 @@ class Objects(E2E):
 class Definitions(E2E):
     def test_what_is_refused(self):
         first = 'ls = require "luaserve" local m = ls.metrics\nm.counter { name = "a", help = "h" }\n'
-        for code, message in (('m.gauge { name = "a", help = "h" }', "a is already a counter with other options, at @DIR@/site.lua:2"),
+        for code, message in (('m.gauge { name = "a", help = "h" }', "a is already a counter with other options, at @DIR@/site.lua:2; give one of them another name"),
                               ('m.counter { name = "a", help = "h", labels = { "x" } }', "already a counter with other options"),
                               ('m.counter { name = "b" }', "help is missing"), ('m.counter { name = "9", help = "h" }', "name must have letters"),
                               ('m.gauge { name = "b_total", help = "h" }', "nor end in _total"), ('m.gauge { name = "process_b", help = "h" }', "not begin with"),
@@ -406,6 +406,9 @@ class Definitions(E2E):
                               ('m.gauge { name = "b", help = "h", buckets = { 1 } }', "unknown option \"buckets\""),
                               ('ls.app():metrics("/metrics", { auth = print })',
                                'unknown option "auth"; app:metrics("/metrics", auth) takes the middleware itself'),
+                              ('m.counter { name = "c", help = "h" }:set(1)', 'a counter has no "set": call counter:add(n)'),
+                              ('m.gauge { name = "c", help = "h" }:inc()', 'a gauge has no "inc": call gauge:set(n) and gauge:add(n)'),
+                              ('m.histogram { name = "c", help = "h" }:add(1)', 'a histogram has no "add": call histogram:observe(n)'),
                               ('m.countr { }', "did you mean 'counter'")):
             self.refuses(first + code, message)
 

@@ -48,22 +48,23 @@ end
 
 -- The counts of a route, or of all, less those of a snapshot before; `before` may be nil.
 local function less(one, before)
-  local out = { route = one.route, count = one.count, failed = one.failed, sum_s = one.sum_s, buckets = {} }
+  local out = { route = one.route, buckets = {} }
   for i, n in ipairs(one.buckets) do out.buckets[i] = n - (before and before.buckets[i] or 0) end
-  for _, name in ipairs { "count", "failed", "sum_s" } do out[name] = out[name] - (before and before[name] or 0) end
+  for _, name in ipairs { "count", "failed", "sum_us" } do out[name] = one[name] - (before and before[name] or 0) end
   return out
 end
 
-local function quantile(one, q, bounds)
+-- In seconds: the upper limit of the bucket that has it.
+local function quantile(one, q, first_us)
   local rank = q * one.count
   for i, n in ipairs(one.buckets) do
-    if n > 0 and rank <= n then return bounds[i] or 2 * bounds[#bounds] end
+    if n > 0 and rank <= n then return first_us / 1e6 * 2 ^ ((i - 1) / 2) end
     rank = rank - n
   end
 end
 
 local function routes_of(now, before)
-  local known, list, all = {}, {}, { count = 0, failed = 0, sum_s = 0, buckets = {} }
+  local known, list, all = {}, {}, { count = 0, failed = 0, buckets = {} }
   for _, one in ipairs(before and before.routes or {}) do known[one.route] = one end
   for _, one in ipairs(now.routes) do
     one = less(one, known[one.route])
@@ -71,7 +72,7 @@ local function routes_of(now, before)
     for i, n in ipairs(one.buckets) do all.buckets[i] = (all.buckets[i] or 0) + n end
     all.count, all.failed = all.count + one.count, all.failed + one.failed
   end
-  table.sort(list, function(a, b) return a.sum_s > b.sum_s end)
+  table.sort(list, function(a, b) return a.sum_us > b.sum_us end)
   return list, all
 end
 
@@ -93,7 +94,7 @@ function top.lines(now, before, most)
   end
   add("%s  up %s  process %s  luaserve %s", now.site, time(s.uptime), now.pid or "?", now.version)
   add("%.4g responses/s  p50 %s  p99 %s  %d errors  %d connections  %d WebSockets", (s.responses - (before and before.stats.responses or 0))
-    / math.max(seconds, 0.001), time(quantile(all, 0.5, now.bounds_s)), time(quantile(all, 0.99, now.bounds_s)), all.failed,
+    / math.max(seconds, 0.001), time(quantile(all, 0.5, now.first_us)), time(quantile(all, 0.99, now.first_us)), all.failed,
     s.connections_open, s.websockets)
   add("memory %s  Lua %s in %d states  buffers %s  %d jobs  %d timers", bytes(now.resident_bytes or 0), bytes(s.lua_bytes), s.lua_states,
     bytes(s.bytes_live), s.running.jobs, s.running.timers)
@@ -107,8 +108,8 @@ function top.lines(now, before, most)
   rows(("WAITS FOR  TASK                                (%d)"):format(#now.waiting), now.waiting, most and WAITING_MAX or ONCE_MAX,
     function(w) add("%9s  %s%s%s", time(w.for_s), name(w), w.client and " of " .. w.client or "", w.line ~= "" and ", at " .. w.line or "") end)
   rows("REQUESTS    /s    P50     P99   ERRORS  ROUTE", list, most and ROUTES_MAX or ONCE_MAX, function(r)
-    add("%8d %5.4g %6s %7s %8d  %s", r.count, r.count / math.max(seconds, 0.001), time(quantile(r, 0.5, now.bounds_s)),
-      time(quantile(r, 0.99, now.bounds_s)), r.failed, r.route)
+    add("%8d %5.4g %6s %7s %8d  %s", r.count, r.count / math.max(seconds, 0.001), time(quantile(r, 0.5, now.first_us)),
+      time(quantile(r, 0.99, now.first_us)), r.failed, r.route)
   end)
   for i, line in ipairs(out) do out[i] = command.printable((line:gsub("[\n\t]", " "))) end
   return out

@@ -24,7 +24,6 @@
     X(upgrade)         \
     X(request_report)  \
     X(look)            \
-    X(latency)         \
     X(collections)     \
     X(response_coding) \
     X(text)            \

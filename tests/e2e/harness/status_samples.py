@@ -11,7 +11,7 @@ TRACE = ("GET /search: site.lua:91: attempt to index a nil value (field 'rows')\
 
 def samples(count=122):
     draw, responses = random.Random(7), 4182377
-    routes = [{"route": name, "count": 0, "failed": 0, "sum_s": 0.0, "buckets": [0] * 43} for name, _, _ in ROUTES]
+    routes = [{"route": name, "count": 0, "failed": 0, "sum_us": 0, "buckets": [0] * 43} for name, _, _ in ROUTES]
     out = []
     for t in range(count):
         for route, (name, median, each) in zip(routes, ROUTES):
@@ -20,12 +20,12 @@ def samples(count=122):
                 time = median * slow * math.exp(draw.gauss(0, 0.5)) * (8 if draw.random() < 0.01 else 1)
                 route["buckets"][next((i for i, b in enumerate(BOUNDS) if time <= b), 42)] += 1
                 route["count"] += 1
-                route["sum_s"] += time
+                route["sum_us"] += int(time * 1e6)
                 route["failed"] += slow > 1 and draw.random() < 0.03
                 responses += 1
         out.append({
-            "version": "0.1.0", "site": "shop/site.lua", "pid": 4711, "now": 266400 + t, "time": 1790000000 + t, "resident_bytes": 71300000,
-            "bounds_s": BOUNDS, "routes": [dict(r, buckets=list(r["buckets"])) for r in routes],
+            "version": "0.1.0", "site": "shop/site.lua", "pid": 4711, "now": 266400 + t, "resident_bytes": 71300000,
+            "first_us": 50, "routes": [dict(r, buckets=list(r["buckets"])) for r in routes],
             "stats": {"uptime": 266400 + t, "responses": responses, "connections_open": 412, "http2_connections": 9000, "websockets": 1204,
                       "refused": 17, "accepts": 81234, "threads": 4, "threads_stalled": 1, "lua_states": 3, "lua_bytes": 18400000,
                       "bytes_live": 6100000, "bytes_peak": 22000000, "topic_retained_bytes": 40960, "old_sites": 0,
@@ -37,7 +37,7 @@ def samples(count=122):
                          "line": 'poll.lua:31 for the channel "news"'},
                         {"what": "request 2b GET /search", "scope": "a request", "client": "2001:db8::5", "line": "site.lua:88", "for_s": 0.35},
                         {"scope": "a job of a request", "line": "worker.lua:12"}],
-            "errors": [{"number": 3, "at": 1790000090, "text": TRACE}, {"number": 2, "at": 1790000071, "text": "POST /items: database is locked"}],
+            "errors": [{"number": 3, "at_ms": 1790000090000, "text": TRACE}, {"number": 2, "at_ms": 1790000071000, "text": "POST /items: database is locked"}],
             "states": [{"state": n, "bytes": 6100000 * n / 2, "requests": n, "websockets": 400 + n, "jobs": n, "timers": 1} for n in (1, 2, 3)],
             "topics": [{"topic": "news", "subscribers": 812}, {"topic": "room/4", "subscribers": 31}],
             "dicts": [{"dict": "sessions", "entries": 15402, "bytes": 9100000}, {"dict": "rates", "entries": 881, "bytes": 120000}]})

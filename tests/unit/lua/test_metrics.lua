@@ -38,4 +38,17 @@ function tests.labels_are_a_list()
   end
 end
 
+-- The status page and `luaserve top` get the numbers that are marked, and no others.
+function tests.marked_numbers_are_those_that_are_shown()
+  local used = {}
+  for _, path in ipairs { "lua/page/status.js", "lua/luaserve/command/top.lua" } do
+    for line in io.lines(here .. "/../../../" .. path) do
+      for name in line:gmatch "%f[%w]s[tas]*%.([%l_%d]+)" do used[name] = true end
+    end
+  end
+  for _, kind in ipairs { "sqlite", "postgres", "redis" } do used[kind .. "_connections"], used[kind .. "_waiting"] = true, true end
+  used.running = true
+  for _, row in ipairs(require "luaserve.metric_table") do check.equal({ row[1], row[5] }, { row[1], used[row[1]] }) end
+end
+
 return tests

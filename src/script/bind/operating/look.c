@@ -1,4 +1,4 @@
-/* look.c - core.look: what the server does now, for the status page and `luaserve top`.
+/* look.c - core.look and core.errors: what the server does now, for the status page and `luaserve top`.
  *
  *     core.look() --> looks + 1 --> each state is posted a step --> `look` below: what its tasks wait for
  *                               \--> the watchdog asks stalled threads --> ls_look_place: the line that runs
@@ -16,8 +16,8 @@
 #include "base/shared.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
-#include "script/bind/operating/look.h"
 #include "script/bind/http/req.h"
+#include "script/bind/operating/look.h"
 #include "script/core/wait.h"
 
 enum { TASKS_MAX = 40 /* of an answer */, THREADS_MAX = 1024, LINE_BYTES = 80 };
@@ -163,7 +163,7 @@ static void post_steps(ls_generation *generation, void *user)
 typedef struct state_row {
     unsigned state, running[LS_SCOPES];
     size_t bytes;
-    bool in_use, previous;
+    bool previous;
 } state_row;
 typedef struct state_rows {
     unsigned count;
@@ -180,19 +180,9 @@ static void collect_states(ls_generation *generation, void *user)
         state_row *row = &rows->at[rows->count++];
         *row = (state_row){.state = n + 1,
                            .bytes = atomic_load_explicit(&state->bytes_live, memory_order_relaxed),
-                           .in_use = atomic_load_explicit(&state->actor.held, memory_order_relaxed) != 0,
                            .previous = ls_generation_retired(generation) != 0};
         ls_state_add_running(state, row->running);
     }
-}
-
-static void set_number(lua_State *L, const char *name, lua_Number value)
-{
-    if (value == (lua_Number)(lua_Integer)value)
-        lua_pushinteger(L, (lua_Integer)value);
-    else
-        lua_pushnumber(L, value);
-    lua_setfield(L, -2, name);
 }
 
 /* A field of the table below the top, to which what follows adds rows. */
@@ -213,16 +203,14 @@ static void push_states(lua_State *L, ls_runtime *runtime)
     for (unsigned n = 0; n < rows->count; n++) {
         const state_row *row = &rows->at[n];
         lua_createtable(L, 0, 8);
-        set_number(L, "state", row->state);
-        set_number(L, "bytes", (lua_Number)row->bytes);
-        set_number(L, "requests", row->running[LS_SCOPE_REQUEST]);
-        set_number(L, "websockets", row->running[LS_SCOPE_WEBSOCKET]);
-        set_number(L, "timers", row->running[LS_SCOPE_TIMER]);
-        set_number(L, "jobs", row->running[LS_SCOPE_JOB] + row->running[LS_SCOPE_SITE] + row->running[LS_SCOPE_BATCH]);
-        lua_pushboolean(L, row->previous);
-        lua_setfield(L, -2, "previous");
-        lua_pushboolean(L, row->in_use);
-        lua_setfield(L, -2, "in_use");
+        ls_set_integer(L, "state", row->state);
+        ls_set_integer(L, "bytes", (lua_Integer)row->bytes);
+        ls_set_integer(L, "requests", row->running[LS_SCOPE_REQUEST]);
+        ls_set_integer(L, "websockets", row->running[LS_SCOPE_WEBSOCKET]);
+        ls_set_integer(L, "timers", row->running[LS_SCOPE_TIMER]);
+        ls_set_integer(L, "jobs",
+                       row->running[LS_SCOPE_JOB] + row->running[LS_SCOPE_SITE] + row->running[LS_SCOPE_BATCH]);
+        ls_set_boolean(L, "previous", row->previous);
         lua_rawseti(L, -2, n + 1);
     }
     lua_pop(L, 1);
@@ -234,27 +222,28 @@ static void push_threads(lua_State *L, ls_runtime *runtime, look_common *common)
     const ls_site_host *host = runtime->host;
     place *p = lua_newuserdatauv(L, sizeof *p, 0);
     ls_mutex_lock(&common->mutex);
-    const unsigned count = host != NULL && host->threads != NULL ? host->threads(host->server, common->workers, THREADS_MAX) : 0;
+    const unsigned count =
+        host != NULL && host->threads != NULL ? host->threads(host->server, common->workers, THREADS_MAX) : 0;
     ls_mutex_unlock(&common->mutex);
     lua_insert(L, -2);
     begin_list(L, "threads");
     for (unsigned n = 0; n < count; n++) {
-        const uint64_t run = n < runtime->cpu_count ? atomic_load_explicit(&runtime->cpus[n].run, memory_order_relaxed) : 0;
+        const uint64_t run =
+            n < runtime->cpu_count ? atomic_load_explicit(&runtime->cpus[n].run, memory_order_relaxed) : 0;
         ls_mutex_lock(&common->mutex);
         const ls_worker_look worker = common->workers[n];
         *p = common->places[n];
         ls_mutex_unlock(&common->mutex);
         lua_createtable(L, 0, 6);
-        set_number(L, "thread", n + 1);
-        lua_pushboolean(L, !worker.inside);
-        lua_setfield(L, -2, "idle");
-        lua_pushboolean(L, run != 0);
-        lua_setfield(L, -2, "lua");
-        set_number(L, "for_s", worker.ms / 1e3);
+        ls_set_integer(L, "thread", n + 1);
+        ls_set_boolean(L, "idle", !worker.inside);
+        ls_set_boolean(L, "lua", run != 0);
+        lua_pushnumber(L, worker.ms / 1e3);
+        lua_setfield(L, -2, "for_s");
         if (run != 0 && p->run == run) {
             ls_set_text(L, "what", p->what);
             ls_set_text(L, "line", p->line);
-            set_number(L, "state", p->state);
+            ls_set_integer(L, "state", p->state);
         }
         lua_rawseti(L, -2, n + 1);
     }
@@ -285,29 +274,8 @@ static void push_tasks(lua_State *L, look_common *common)
     lua_setfield(L, -2, "tasks");
 }
 
-static void push_errors(lua_State *L, ls_log_kept *kept)
-{
-    ls_log_kept *copy = lua_newuserdatauv(L, sizeof *copy, 0);
-    lua_insert(L, -2);
-    begin_list(L, "errors");
-    if (kept == NULL) return;
-    ls_mutex_lock(&kept->mutex);
-    copy->count = kept->count;
-    memcpy(copy->at, kept->at, sizeof copy->at);
-    ls_mutex_unlock(&kept->mutex);
-    for (uint32_t n = copy->count, row = 1; n > 0 && row <= LS_LOG_KEPT; n--, row++) {
-        lua_createtable(L, 0, 3);
-        set_number(L, "number", n);
-        set_number(L, "at", (lua_Number)copy->at[n % LS_LOG_KEPT].at_us / 1e6);
-        lua_pushlstring(L, copy->at[n % LS_LOG_KEPT].text, copy->at[n % LS_LOG_KEPT].len);
-        lua_setfield(L, -2, "text");
-        lua_rawseti(L, -2, row);
-    }
-    lua_pop(L, 1);
-}
-
-/* core.look() -> { threads =, states =, errors = lists, tasks = text }
- * What runs and waits now, and the last errors, the youngest first. A line of `tasks` is an array in JSON. */
+/* core.look() -> { threads =, states = lists, tasks = text }
+ * What runs and waits now. A line of `tasks` is an array in JSON. */
 static int core_look(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
@@ -327,8 +295,33 @@ static int core_look(lua_State *L)
     push_states(L, runtime);
     push_threads(L, runtime, common);
     push_tasks(L, common);
-    push_errors(L, runtime->host != NULL ? runtime->host->errors : NULL);
     return 1;
+}
+
+/* core.errors(known) -> { { number =, at_ms =, text = }, ... }, number
+ * The last errors, the youngest first, and its number; nothing if that is `known`. */
+static int core_errors(lua_State *L)
+{
+    const ls_site_host *host = ls_state_runtime(ls_state_of(L))->host;
+    ls_log_kept *kept = host != NULL ? host->errors : NULL;
+    const lua_Integer known = luaL_checkinteger(L, 1);
+    if (kept == NULL) return 0;
+    ls_log_kept *copy = lua_newuserdatauv(L, sizeof *copy, 0);
+    ls_mutex_lock(&kept->mutex);
+    copy->count = kept->count;
+    if (copy->count != known) memcpy(copy->at, kept->at, sizeof copy->at);
+    ls_mutex_unlock(&kept->mutex);
+    if (copy->count == known) return 0;
+    lua_createtable(L, LS_LOG_KEPT, 0);
+    for (uint32_t n = copy->count, row = 1; n > 0 && row <= LS_LOG_KEPT; n--, row++) {
+        lua_createtable(L, 0, 3);
+        ls_set_integer(L, "number", n);
+        ls_set_integer(L, "at_ms", copy->at[n % LS_LOG_KEPT].at_us / 1000);
+        lua_pushlstring(L, copy->at[n % LS_LOG_KEPT].text, copy->at[n % LS_LOG_KEPT].len);
+        lua_setfield(L, -2, "text");
+        lua_rawseti(L, -2, row);
+    }
+    return 1 + ls_push_integer(L, copy->count);
 }
 
 /* ---- the module --------------------------------------------------------------------------------------------------- */
@@ -348,7 +341,7 @@ static void common_close(void *own)
     ls_mutex_close(&common->mutex);
 }
 
-static const luaL_Reg functions[] = {{"look", core_look}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"look", core_look}, {"errors", core_errors}, {NULL, NULL}};
 static const ls_module_common common = {.bytes = sizeof(look_common), .open = common_open, .close = common_close};
 const ls_module ls_look_module = {.name = "look",
                                   .bytes = sizeof(look_data),

@@ -1,136 +1,54 @@
-/* metrics.c - the numbers of lua/luaserve/metrics.lua: cells to which each thread adds without a lock, and the figures of the
- * objects that all states share.
- *
- * A cell is a number (double) at the same place in the cells of each thread, which only this thread writes; the value
- * is the sum. The cells of slot 0 are shared: those of gauges, which are set, and additions while a site loads. A block
- * of cells is given out once and never returned, so no reader needs a lock either. What they mean is known in Lua. */
-#include <stdlib.h>
-#include <string.h>
-
+/* metrics.c - the numbers of lua/luaserve/metrics.lua and lua/luaserve/latency.lua: cells to which each thread adds without a
+ * lock (http/access/cells.h), the requests of each route (http/access/latency.h), and the figures of the objects that all states share.
+ * What the cells mean is known in Lua. */
+#include "http/access/cells.h"
 #include "base/shared.h"
+#include "http/access/latency.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/http/site_listener.h"
 #include "script/bind/modules.h"
-#include "script/core/lua/push.h"
-#include "script/core/state.h"
 
-enum {
-    CHUNK = 1024, /* cells; a block does not exceed one */
-    CHUNKS_MAX = 1024,
-    SLOTS = 2 * 1024 + 1 /* of threads, at most 1024 and as many that refuse requests, and the shared one */
-};
+typedef struct
+    metrics_common { /* of a server; made by the first call, while no other one runs: while a first state loads */
+    _Atomic(ls_cells *) cells;
+    _Atomic(ls_latency *) latency;
+} metrics_common;
 
-typedef _Atomic uint64_t cell; /* the bits of a double */
-typedef struct chunks {
-    void *_Atomic at[CHUNKS_MAX]; /* cell * */
-} chunks;
-
-typedef struct metrics {        /* of a server, from the first call on */
-    _Atomic uint32_t used;      /* cells; the first one is not given out */
-    void *_Atomic slots[SLOTS]; /* chunks *: the shared ones, then by the number of the thread */
-    _Atomic unsigned slots_used;
-} metrics;
+static metrics_common *common_of(lua_State *L)
+{
+    return ls_runtime_own(ls_state_runtime(ls_state_of(L)), LS_SLOT_metrics);
+}
 
 /* ---- cells ------------------------------------------------------------------------------------------------------ */
 
-/* *at, made of zeros at first. NULL: out of memory. */
-static void *made(void *_Atomic *at, size_t bytes)
+static ls_cells *cells_of(lua_State *L)
 {
-    void *found = atomic_load_explicit(at, memory_order_acquire);
-    if (found != NULL) return found;
-    void *fresh = calloc(1, bytes);
-    if (fresh == NULL || atomic_compare_exchange_strong(at, &found, fresh)) return fresh;
-    free(fresh); /* another thread was first */
-    return found;
+    _Atomic(ls_cells *) *own = &common_of(L)->cells;
+    ls_cells *cells = atomic_load_explicit(own, memory_order_acquire), *fresh;
+    if (cells != NULL) return cells;
+    if (ls_cells_open(&fresh) < 0) luaL_error(L, "not enough memory");
+    if (atomic_compare_exchange_strong(own, &cells, fresh)) return fresh;
+    ls_cells_close(fresh); /* another state was first */
+    return cells;
 }
 
-static cell *cell_at(metrics *m, unsigned slot, uint32_t index)
+/* The cell whose number is the argument, in a slot. */
+static ls_cell *check_cell(lua_State *L, int index, unsigned slot)
 {
-    unsigned used = atomic_load_explicit(&m->slots_used, memory_order_relaxed);
-    while (slot >= used && !atomic_compare_exchange_weak(&m->slots_used, &used, slot + 1)) {}
-    chunks *of = made(&m->slots[slot], sizeof *of);
-    cell *chunk = of != NULL ? made(&of->at[index / CHUNK], CHUNK * sizeof *chunk) : NULL;
-    return chunk != NULL ? &chunk[index % CHUNK] : NULL;
-}
-
-/* The first of `count` new cells; 0: there are too many. */
-static uint32_t give_cells(metrics *m, uint32_t count)
-{
-    uint32_t used = atomic_load(&m->used), first;
-    do {
-        first = used / CHUNK == (used + count - 1) / CHUNK ? used : (used / CHUNK + 1) * CHUNK;
-        if (first + count > CHUNK * CHUNKS_MAX) return 0;
-    } while (!atomic_compare_exchange_weak(&m->used, &used, first + count));
-    return first;
-}
-
-static double value_of(uint64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint64_t bits_of(double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-/* Of the thread that writes the cell. */
-static void add(cell *to, double n)
-{
-    const double value = value_of(atomic_load_explicit(to, memory_order_relaxed)) + n;
-    atomic_store_explicit(to, bits_of(value), memory_order_relaxed);
-}
-
-/* Of any thread. */
-static void add_shared(cell *to, double n)
-{
-    uint64_t bits = atomic_load(to);
-    while (!atomic_compare_exchange_weak(to, &bits, bits_of(value_of(bits) + n))) {}
-}
-
-static double sum(const metrics *m, uint32_t index)
-{
-    double total = 0;
-    const unsigned slots = atomic_load(&m->slots_used);
-    for (unsigned slot = 0; slot < slots; slot++) {
-        chunks *of = atomic_load_explicit(&m->slots[slot], memory_order_acquire);
-        cell *chunk = of != NULL ? atomic_load_explicit(&of->at[index / CHUNK], memory_order_acquire) : NULL;
-        if (chunk != NULL) total += value_of(atomic_load_explicit(&chunk[index % CHUNK], memory_order_relaxed));
-    }
-    return total;
-}
-
-/* ---- Lua -------------------------------------------------------------------------------------------------------- */
-
-static metrics *metrics_of(lua_State *L)
-{
-    _Atomic(metrics *) *own = ls_runtime_own(ls_state_runtime(ls_state_of(L)), LS_SLOT_metrics);
-    metrics *m = atomic_load_explicit(own, memory_order_acquire);
-    if (m != NULL) return m;
-    metrics *fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL) luaL_error(L, "not enough memory");
-    atomic_init(&fresh->used, 1);
-    if (atomic_compare_exchange_strong(own, &m, fresh)) return fresh;
-    free(fresh); /* another state was first */
-    return m;
-}
-
-static uint32_t check_cell(lua_State *L, int index, const metrics *m)
-{
+    ls_cells *cells = cells_of(L);
     const lua_Integer at = luaL_checkinteger(L, index);
-    luaL_argcheck(L, at > 0 && at < (lua_Integer)atomic_load(&m->used), index, "no such cell");
-    return (uint32_t)at;
+    luaL_argcheck(L, at > 0 && at < (lua_Integer)ls_cells_given(cells), index, "no such cell");
+    ls_cell *cell = ls_cells_of(cells, slot, (uint32_t)at);
+    if (cell == NULL) luaL_error(L, "not enough memory");
+    return cell;
 }
 
 /* core.metric_cells(count) -> the first of so many new cells; nil: there are too many */
 static int core_metric_cells(lua_State *L)
 {
     const lua_Integer count = luaL_checkinteger(L, 1);
-    luaL_argcheck(L, count > 0 && count <= CHUNK, 1, "1 to 1024 expected");
-    const uint32_t first = give_cells(metrics_of(L), (uint32_t)count);
+    luaL_argcheck(L, count > 0 && count <= LS_CELLS_BLOCK_MAX, 1, "1 to 1024 expected");
+    const uint32_t first = ls_cells_give(cells_of(L), (uint32_t)count);
     return first != 0 ? ls_push_integer(L, first) : 0;
 }
 
@@ -138,42 +56,95 @@ static int core_metric_cells(lua_State *L)
 static int core_metric_add(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
-    metrics *m = metrics_of(L);
     const bool own = !state->loading && state->ctx != NULL;
-    for (int i = 1; i < lua_gettop(L); i += 2) {
-        cell *to = cell_at(m, own ? state->ctx->index + 1 : 0, check_cell(L, i, m));
-        if (to == NULL) return luaL_error(L, "not enough memory");
-        (own ? add : add_shared)(to, luaL_checknumber(L, i + 1));
-    }
+    for (int i = 1; i < lua_gettop(L); i += 2)
+        (own ? ls_cell_add : ls_cell_add_shared)(check_cell(L, i, own ? state->ctx->index + 1 : 0),
+                                                 luaL_checknumber(L, i + 1));
     return 0;
-}
-
-static cell *check_gauge(lua_State *L)
-{
-    metrics *m = metrics_of(L);
-    cell *to = cell_at(m, 0, check_cell(L, 1, m));
-    if (to == NULL) luaL_error(L, "not enough memory");
-    return to;
 }
 
 /* core.metric_set(cell, value), core.metric_change(cell, n): of a gauge */
 static int core_metric_set(lua_State *L)
 {
-    atomic_store(check_gauge(L), bits_of(luaL_checknumber(L, 2)));
+    ls_cell_set(check_cell(L, 1, 0), luaL_checknumber(L, 2));
     return 0;
 }
 
 static int core_metric_change(lua_State *L)
 {
-    add_shared(check_gauge(L), luaL_checknumber(L, 2));
+    ls_cell_add_shared(check_cell(L, 1, 0), luaL_checknumber(L, 2));
     return 0;
 }
 
-/* core.metric_read(cell) -> value */
+/* As an integer if it is one: the shorter text in JSON. */
+static int push_whole(lua_State *L, double value)
+{
+    const lua_Integer whole = value > -9e15 && value < 9e15 ? (lua_Integer)value : 0;
+    return (double)whole == value ? ls_push_integer(L, whole) : ls_push_number(L, value);
+}
+
+/* core.metric_read(first, count [, trim]) -> the list of their values, with `trim` without the zeros at its end; and their sum */
 static int core_metric_read(lua_State *L)
 {
-    const metrics *m = metrics_of(L);
-    return ls_push_number(L, sum(m, check_cell(L, 1, m)));
+    double values[LS_CELLS_BLOCK_MAX], sum = 0;
+    const ls_cells *cells = cells_of(L);
+    const lua_Integer first = luaL_checkinteger(L, 1), count = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, count > 0 && count <= LS_CELLS_BLOCK_MAX, 2, "1 to 1024 expected");
+    luaL_argcheck(L, first > 0 && first + count <= (lua_Integer)ls_cells_given(cells), 1, "no such cells");
+    ls_cells_read(cells, (uint32_t)first, (unsigned)count, values);
+    unsigned used = (unsigned)count;
+    while (lua_toboolean(L, 3) && used > 0 && values[used - 1] == 0) used--;
+    lua_createtable(L, (int)used, 0);
+    for (unsigned n = 0; n < used; n++) {
+        push_whole(L, values[n]);
+        lua_rawseti(L, -2, (lua_Integer)n + 1);
+        sum += values[n];
+    }
+    return 1 + push_whole(L, sum);
+}
+
+/* ---- requests by route -------------------------------------------------------------------------------------------- */
+
+/* core.count_latency(): count the requests of all listeners of the site. While it loads, once in each state. */
+static int core_count_latency(lua_State *L)
+{
+    ls_state *state = ls_check_loading(L, "");
+    _Atomic(ls_latency *) *latency = &common_of(L)->latency;
+    ls_latency *fresh;
+    if (state->index > 0) return 0;
+    if (atomic_load(latency) == NULL) {
+        if (ls_latency_open(cells_of(L), &fresh) < 0) return luaL_error(L, "not enough memory");
+        atomic_store(latency, fresh);
+    }
+    if (ls_records_add(state, LS_RECORDS_ALL, ls_latency_sink(atomic_load(latency))) < 0)
+        return luaL_error(L, "too many sinks of records, or not enough memory");
+    return 0;
+}
+
+_Static_assert(LS_LATENCY_BUCKETS == 43 && LS_LATENCY_STATUSES == 50 && LS_HTTP_METHODS == 10, "as in latency.lua");
+
+/* core.latencies() -> { { route = pattern, host =, cells = the first one }, ... }
+ * The routes that had a request since the start, in the order of enum ls_latency_cell; "" has those of no route. `host`:
+ * that of `hosts`, or none. */
+static int core_latencies(lua_State *L)
+{
+    const ls_records *records = ls_records_of(ls_state_runtime(ls_state_of(L)));
+    const ls_latency *latency = atomic_load(&common_of(L)->latency);
+    const unsigned routes = latency != NULL ? ls_records_route_count(records) : 0;
+    lua_Integer row = 0;
+    lua_settop(L, 0);
+    lua_newtable(L);
+    for (unsigned route = 0; latency != NULL && route <= routes; route++) {
+        const uint32_t first = ls_latency_cells(latency, route);
+        const ls_route *of = route > 0 ? ls_records_route_at(records, route) : NULL;
+        if (first == 0) continue;
+        lua_createtable(L, 0, 3);
+        ls_set_text(L, "route", of != NULL ? of->pattern : "");
+        ls_set_text(L, "host", of != NULL && of->host[0] != '\0' ? of->host : NULL);
+        ls_set_integer(L, "cells", first);
+        lua_rawseti(L, 1, ++row);
+    }
+    return 1;
 }
 
 /* ---- shared objects --------------------------------------------------------------------------------------------- */
@@ -219,22 +190,14 @@ static int core_shared(lua_State *L)
 
 static void metrics_close(void *own)
 {
-    metrics *m = atomic_load((_Atomic(metrics *) *)own);
-    for (unsigned slot = 0; m != NULL && slot < SLOTS; slot++) {
-        chunks *of = atomic_load(&m->slots[slot]);
-        for (unsigned n = 0; of != NULL && n < CHUNKS_MAX; n++) free(atomic_load(&of->at[n]));
-        free(of);
-    }
-    free(m);
+    const metrics_common *common = own;
+    if (common->latency != NULL) ls_latency_close(common->latency);
+    if (common->cells != NULL) ls_cells_close(common->cells);
 }
 
-static const luaL_Reg functions[] = {{"metric_cells", core_metric_cells},
-                                     {"metric_add", core_metric_add},
-                                     {"metric_set", core_metric_set},
-                                     {"metric_change", core_metric_change},
-                                     {"metric_read", core_metric_read},
-                                     {"shared", core_shared},
-                                     {NULL, NULL}};
-static const ls_module_common common = {sizeof(_Atomic(metrics *)), NULL, metrics_close, NULL};
-
+static const luaL_Reg functions[] = {
+    {"metric_cells", core_metric_cells},   {"metric_add", core_metric_add},   {"metric_set", core_metric_set},
+    {"metric_change", core_metric_change}, {"metric_read", core_metric_read}, {"count_latency", core_count_latency},
+    {"latencies", core_latencies},         {"shared", core_shared},           {NULL, NULL}};
+static const ls_module_common common = {.bytes = sizeof(metrics_common), .close = metrics_close};
 const ls_module ls_metrics_module = {.name = "metrics", .functions = functions, .common = &common};
