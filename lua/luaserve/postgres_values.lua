@@ -210,6 +210,25 @@ local instead = {
   discard = { one, one }, deallocate = { one, one },
 }
 
+local in_vain = "the lock would end with this statement: run it in pg:transaction(fn), as in tx:one(...)"
+local kept_lock = "the lock would stay with one connection of many: use pg_advisory_xact_lock in pg:transaction(fn)"
+local temporary = "the table would stay with one connection of many: create it in pg:transaction(fn), with `on commit drop`"
+local row_locks = { "for update", "for no key update", "for share", "for key share" }
+local writes = { "insert", "update", "delete", "merge" }
+
+-- locks_in_vain(bare, word) -> whether the statement, whose first word this is, locks and does not write
+local function locks_in_vain(bare, word)
+  if word ~= "select" and word ~= "with" and word ~= "" then return false end
+  local found, count = bare:find("%f[%w_]pg_[%l_]*advisory_xact_lock[%l_]*%s*%(") ~= nil, nil
+  bare = bare:gsub("%s+", " ")
+  for _, words in ipairs(row_locks) do
+    bare, count = bare:gsub("%f[%w_]" .. words .. "%f[^%w_]", "")
+    found = found or count > 0
+  end
+  for _, verb in ipairs(writes) do found = found and not bare:find("%f[%w_]" .. verb .. "%f[^%w_]") end
+  return found
+end
+
 local of_transaction = { ["local"] = true, transaction = true, constraints = true } -- after SET
 
 -- instead(sql, in_transaction) -> what to write in place of this statement, or nil
@@ -221,6 +240,13 @@ function values.instead(sql, in_transaction)
   if word == "rollback" and in_transaction and not rest:find("^[%a%s]*to%s") then return ended end
   for arguments in bare:gmatch("%f[%w_]set_config%s*(%b())") do
     if arguments:find(",%s*false%s*%)$") then word, rest = "set", "" end
+  end
+  if bare:find("%f[%w_]pg_[%l_]*advisory_[un]*lock[%l_]*%s*%(") then return kept_lock end
+  if not in_transaction then
+    if locks_in_vain(bare, word) then return in_vain end
+    local kind = (word == "create" and rest or word == "select" and bare:match("%f[%w_]into%s+(.*)") or "")
+      :gsub("^or%s+replace%s+", ""):gsub("^local%s+", ""):gsub("^global%s+", ""):match("^[%w_]*")
+    if kind == "temp" or kind == "temporary" then return temporary end
   end
   if word == "set" and in_transaction and of_transaction[rest:match("^%a*")] then return nil end
   local entry = instead[word]

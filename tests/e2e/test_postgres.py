@@ -184,6 +184,7 @@ class Statements(Case):
                 ("pg:exec('begin')", "use pg:transaction(fn)"), ("pg:exec('  /* x */ COMMIT')", "use pg:transaction(fn)"),
                 ("pg:exec('set work_mem = 1')", "use `set local` in pg:transaction"),
                 ("pg:exec('listen a')", "use pg:listen(channel, fn)"),
+                ("pg:rows('select * from item for update')", "run it in pg:transaction(fn), as in tx:one(...)"),
                 ("pg:exec('copy item from stdin')", "use pg:copy_in(sql, rows)"),
                 ("pg:exec('copy item to stdout')", "use pg:copy_out(sql)"),
                 ("pg:copy_in('select 1', {})", 'pg:copy_in: the statement must be "copy ... from stdin"; got "select 1"'),

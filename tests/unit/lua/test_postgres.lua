@@ -101,6 +101,19 @@ return {
       { "select my_set_config('a', 'b', false)", nil, nil }, { "listen a", "use pg:listen", "use pg:listen" },
       { "copy t (a) from stdin", "use pg:copy", "use pg:copy" }, { "copy t to stdout", "use pg:copy", "use pg:copy" },
       { "copy t from '/stdin'", nil, nil },
+      { "select n from t for update", "the lock", nil }, { "(select n from t\n FOR  no key UPDATE of t nowait)", "the lock", nil },
+      { "with x as (select 1) select n from t for key share skip locked", "the lock", nil },
+      { "select n from t -- for update", nil, nil }, { "select n, 'x for update' as \"for update\" from t", nil, nil },
+      { "update t set a = 1 where id = (select id from t limit 1 for update skip locked) returning *", nil, nil },
+      { "with x as (select id from t for update) delete from t using x where t.id = x.id", nil, nil },
+      { "select n from t where for_update", nil, nil }, { "create policy p on t for update using (true)", nil, nil },
+      { "select pg_advisory_lock(8)", "the lock", "the lock" }, { "select a, PG_try_advisory_lock_shared (8)", "the lock", "the lock" },
+      { "select pg_advisory_unlock_all()", "the lock", "the lock" }, { "select pg_advisory_xact_lock(8)", "the lock", nil },
+      { "select pg_try_advisory_xact_lock_shared(8)", "the lock", nil }, { "select my_pg_advisory_lock(8)", nil, nil },
+      { "update job set a = 1 where pg_try_advisory_xact_lock(id) returning id", nil, nil },
+      { "create temp table a (b int)", "the table", nil }, { "CREATE local TEMPORARY table a as select 1", "the table", nil },
+      { "create or replace temp view a as select 1", "the table", nil }, { "create table temp (a int)", nil, nil },
+      { "select 1 into temp a", "the table", nil }, { "create table tempo (a int)", nil, nil },
     } do
       local sql, alone, inside = table.unpack(case, 1, 3)
       check.equal({ sql, part(values.instead(sql, false)), part(values.instead(sql, true)) }, { sql, alone, inside })
