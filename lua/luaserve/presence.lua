@@ -53,9 +53,8 @@ function presence.subscribe(ws, topic, given, ...)
   usage.check(given, "table", '%s: options must be a table such as { presence = "ada" }', call)
   options.check_names(call, given, subscribe_options)
   local name = given.presence
-  if name == nil then return ws:subscribe(topic) end
   usage.refuse(type(name) ~= "string" or name == "" or #name > NAME_BYTES_MAX or name:find("%z") or not utf8.len(name), name,
-    "%s: presence must be the name of a member, a string of 1 to %d bytes of UTF-8", call, NAME_BYTES_MAX)
+    "%s: presence must be the name of a member, a string of 1 to %d bytes of UTF-8; without options the connection is no member", call, NAME_BYTES_MAX)
   local of = names[ws] or {}
   if of[topic] ~= name then presence.leave(ws, topic) end
   local done, message, code = ws:subscribe(topic)
@@ -191,6 +190,7 @@ function presence.on(topic, fn, ...)
   usage.no_more("ls.on_presence(topic, fn)", fn, ...)
   if watched[topic] then usage.error("%s: the topic %s has a function already", call, usage.quote(topic)) end
   if not pcall(core.on, "start", function() end) then usage.error("%s: call it while the site loads, at the top of the file", call) end
+  if core.dev then require("luaserve.dev_state").watch_pattern(topic) end
   presence.set_up(false)
   local entry = { fn = fn, known = {} }
   watched[topic] = entry

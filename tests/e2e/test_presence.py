@@ -33,7 +33,7 @@ app:get("/wrong", function()
   return wrong
 end)
 app:ws("/refused", function(ws)
-  for _, given in ipairs { { presence = "" }, { presence = 1 }, { presence = ("x"):rep(201) }, { presence = "a\0" }, { presense = "a" }, "ada" } do
+  for _, given in ipairs { {}, { presence = "" }, { presence = 1 }, { presence = ("x"):rep(201) }, { presence = "a\0" }, { presense = "a" }, "ada" } do
     ws:send(tostring(select(2, pcall(function() ws:subscribe("room", given) end))))
   end
 end)
@@ -148,5 +148,5 @@ class Presence(E2E):
                 'the topic "room" has a function already', "call it while the site loads"), strict=True):
             self.assertIn(part, text)
         ws = WebSocket(server.at(), "/refused")
-        for part in ("presence must be the name of a member",) * 4 + ("did you mean 'presence'?", "options must be a table"):
+        for part in ("presence must be the name of a member",) * 5 + ("did you mean 'presence'?", "options must be a table"):
             self.assertIn(part, ws.receive())

@@ -588,6 +588,7 @@ end)"""
         self.check_lines("""
 ls.subscribe("jobs/*", print) -- WARN subscribes to "jobs/\\*", and a topic is no pattern: .* publish to "jobs" as well
 ls.subscribe("jobs", print)
+ls.on_presence("room *", print) -- WARN subscribes to "room \\*", and a topic is no pattern
 app:get("/", function(_, res)
   local sse = res:sse()
   sse:subscribe("jobs.*") -- WARN subscribes to "jobs\\.\\*"
