@@ -125,7 +125,7 @@ local function failed(self, row, message)
     return
   end
   local seconds = pause_of(self, row, text)
-  log("warn", self, "job %s: attempt %d has failed, the next one begins in %.1f s: %s", id, row.attempt, seconds, text)
+  log("warn", self, "job %s: attempt %d has failed, the next one begins in %.3g s: %s", id, row.attempt, seconds, text)
   if stored(self, row, "put_back", seconds > 0 and seconds or nil, text) then count("retried") end
   return seconds
 end
@@ -479,6 +479,14 @@ local function begin()
   pcall(core.on, "drain", drain)
 end
 
+-- Whether the options b, of the same line as a, are those of a. A function is a new one each time.
+local function has_all(a, b)
+  for name, value in pairs(a) do
+    if b[name] ~= value and type(value) ~= "function" then return false end
+  end
+  return true
+end
+
 -- ls.queue(name [, options: QueueOptions]) -> queue
 -- Finds the queue of this name, or makes it. Its jobs are kept in an SQLite database, in PostgreSQL or in Redis.
 function queue.open(name, given, ...)
@@ -488,7 +496,8 @@ function queue.open(name, given, ...)
     "%s: the name must be 1 to %d letters, digits, dots, _ and -", call, NAME_BYTES_MAX)
   usage.check(given, "table?", "%s: options must be a table such as { retries = 3 }", call)
   local self, place = opened[name], usage.where()
-  if self and given and next(given) ~= nil and self.at ~= place then
+  if self and given and next(given) ~= nil
+    and not (self.at == place and has_all(self.given, given) and has_all(given, self.given)) then
     usage.error("%s: the queue %s has options at %s already: give them once", call, usage.quote(name), self.at)
   elseif self then
     return self
@@ -502,7 +511,7 @@ function queue.open(name, given, ...)
   local store = store_of(given, out.file)
   if not counters then begin() end
   self = setmetatable({
-    name = name, at = place, store = store, retries = out.retries, backoff = backoff or 1,
+    name = name, at = place, given = given, store = store, retries = out.retries, backoff = backoff or 1,
     timeout_ms = out.timeout_ms, lease = out.lease_ms / 1000, keep = out.keep_ms / 1000, fn = false, busy = false,
     wake = core.channel("luaserve.queue.wake." .. name, 100, place), workers = 0, ahead = 0, low = 0,
     work = core.channel("luaserve.queue.work." .. name, WAITING_MAX, place), claimed = 0, since = now(), sweep_at = 0,

@@ -253,6 +253,7 @@ class Queue(Chunks):
                               ("mail:push(1, { priority = 0.5 })", "priority must be a whole number"), ("mail:get({})", "queue:get: id must be that of queue:push"),
                               ("mail:failed(-1)", "max must be a whole number from 0"), ("mail:run(print)", "the queue \"mail\" has a function already, from"),
                               ("ls.queue('new'):run(print)", "queue:run: "), ("ls.queue('mail', { retries = 1 })", 'the queue "mail" has options at'),
+                              ("for n = 1, 2 do ls.queue('twice', { retries = n }) end", 'the queue "twice" has options at'),
                               ("local _ = mail.length", "a queue has no \"length\""), ("mail:push(1, 2)", "options must be a table")):
             with self.subTest(code):
                 self.raises(server, code + " return 1", message)
