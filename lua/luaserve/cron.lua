@@ -67,7 +67,7 @@ local function field_of(text, field)
       return nil, ("the step of the %s is at most %d; got %q: a longer time is a line of its own, or ls.every(seconds, fn)"):format(what,
         most - least, text)
     elseif not from or not to or from > to or not by or by < 1 or part:find("/$") then
-      return nil, ("the %s must be *, or numbers from %d to %d%s such as 1, 1-5, */2 or 1,3; got %q"):format(what, least, most,
+      return nil, ("the %s must be *, or numbers from %d to %d%s, as in 1, 1-5, */2 or 1,3; got %q"):format(what, least, most,
         words and (" or names such as " .. (what == "month" and "jan" or "mon")) or "", text)
     end
     for value = from, to, by do set[what == "day of the week" and value % 7 or value] = true end

@@ -36,7 +36,7 @@ return {
     for line, message in pairs {
       [""] = "a line has five fields: minute, hour", ["0 3 * *"] = "got 4", ["0 3 * * * *"] = "got 6", ["@dayly"] = "the names are @yearly",
       ["60 * * * *"] = "the minute must be *, or numbers from 0 to 59", ["* 24 * * *"] = "the hour must be", ["* * 0 * *"] = "the day of the month must be",
-      ["* * * 13 *"] = "the month must be *, or numbers from 1 to 12 or names such as jan", ["* * * * 8"] = "or names such as mon",
+      ["* * * 13 *"] = "the month must be *, or numbers from 1 to 12 or names such as jan", ["* * * * 8"] = "or names such as mon, as in 1, 1-5",
       ["5-1 * * * *"] = "the minute must", ["*/0 * * * *"] = "the minute must", ["*/90 * * * *"] = "the step of the minute is at most 59",
       ["0 */24 * * *"] = "the step of the hour is at most 23", ["0 0 */60 * *"] = "the step of the day of the month is at most 30", ["1, * * * *"] = "the minute must", ["1/ * * * *"] = "the minute must",
       ["-1 * * * *"] = "the minute must", ["a * * * *"] = "the minute must", ["* * L * *"] = "the day of the month must", ["* * * * mon#1"] = "the day of the week must",
