@@ -48,6 +48,11 @@ local function check_count(call, n, least, most, hint)
   return n
 end
 
+-- check_secret(call, key): raises for an empty key, with which everybody could sign.
+local function check_secret(call, key)
+  if key == "" then usage.error("ls.crypto.%s: the key is empty, so everybody could sign; is the variable with the secret set?", call) end
+end
+
 -- ls.crypto.sha256|sha384|sha512|sha1|md5(data: string|Buffer [, encoding: Encoding]) -> digest: string
 -- The digest of the data: bytes, or text in an encoding. SHA-1 and MD5 are broken; they are for old protocols.
 for name, digest in pairs(digests) do
@@ -65,6 +70,7 @@ function crypto.hmac(algorithm, key, data, encoding, ...)
   need("hmac")
   local digest = check_digest("hmac", algorithm)
   usage.check(key, "string", "ls.crypto.hmac: key must be a string")
+  check_secret("hmac", key)
   check_data("hmac", data)
   usage.no_more("ls.crypto.hmac(algorithm, key, data, encoding)", encoding, ...)
   return core.crypto_hash(digest, data, key, check_encoding("hmac", encoding))
@@ -76,6 +82,7 @@ function crypto.hasher(algorithm, key, ...)
   need("hasher")
   local digest = check_digest("hasher", algorithm)
   usage.check(key, "string?", "ls.crypto.hasher: key must be a string")
+  check_secret("hasher", key)
   usage.no_more("ls.crypto.hasher(algorithm, key)", key, ...)
   return core.crypto_hasher(digest, key)
 end
