@@ -117,6 +117,13 @@ local function read_rule(given, path, level, fail)
     if type(given.pattern) ~= "string" or not pcall(find, "", given.pattern) then
       fail(path, 'pattern must be a pattern of Lua, such as "^%%d+$"; got %s', usage.quote(given.pattern))
     end
+    local regular = given.pattern:match("\\[dwsDWS]%f[%W]") or given.pattern:match("[%w%])]({%d+,?%d*})")
+      or given.pattern:match("^/.*/%l*$") or given.pattern:match("%(%?[:=!]")
+    if regular then
+      fail(path, 'the pattern is a regular expression, by %s; it must be one of Lua: %%d, %%l, %%w and %%s are classes, an item that '
+        .. 'is repeated n times is written n times, with min and max for the length, or given as one_of; got %s',
+        usage.quote(regular), usage.quote(given.pattern))
+    end
     node.pattern = given.pattern
   end
   if given.one_of ~= nil then read_one_of(node, given.one_of, path, fail) end
@@ -229,6 +236,11 @@ local function kind_of(value)
   return "a " .. type(value)
 end
 
+-- A value in an error: a number itself, and a text of a form, of which all values are texts.
+local function got(value, convert)
+  return (type(value) == "number" and value == value or convert and type(value) == "string" and #value <= 40) and usage.quote(value) or kind_of(value)
+end
+
 local function add(state, path, text)
   if state.count >= check.limits.errors or state.errors[path] then return end
   state.count = state.count + 1
@@ -282,7 +294,7 @@ function run(node, value, path, state)
   if kind == "object" or kind == "list" then value = content(value) end -- of a read-only copy of a dict
   if value == a_file or not fits(kind, value) then
     add(state, path, node.message or value == a_file and "must be a text; got a file" or out_of_range(kind, value)
-      or "must be " .. expected[kind] .. "; got " .. kind_of(value))
+      or "must be " .. expected[kind] .. "; got " .. got(value, state.convert))
     return nil
   end
   local fault = limit_fault(node, value)

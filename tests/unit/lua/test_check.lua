@@ -15,13 +15,13 @@ end
 
 function tests.each_type_takes_its_values_only()
   table_of {
-    { "string", "a", "a" }, { "string", "", "" }, { "string", 5, nil, { [""] = "must be a string; got a number" } },
-    { "integer", 5, 5 }, { "integer", 5.0, 5 }, { "integer", 5.5, nil, { [""] = "must be a whole number; got a number" } },
+    { "string", "a", "a" }, { "string", "", "" }, { "string", 5, nil, { [""] = "must be a string; got 5" } },
+    { "integer", 5, 5 }, { "integer", 5.0, 5 }, { "integer", 5.5, nil, { [""] = "must be a whole number; got 5.5" } },
     { "integer", "5", nil, { [""] = "must be a whole number; got a string" } },
     { "integer", 2.0 ^ 63, nil, { [""] = "is too large" } }, { "integer", -2.0 ^ 64, nil, { [""] = "is too small" } },
     { "number", 5, 5 }, { "number", 0.5, 0.5 }, { "number", 1 / 0, nil, { [""] = "is too large" } },
     { "number", 0 / 0, nil, { [""] = "must be a number; got a number" } },
-    { "boolean", true, true }, { "boolean", 1, nil, { [""] = "must be true or false; got a number" } },
+    { "boolean", true, true }, { "boolean", 1, nil, { [""] = "must be true or false; got 1" } },
     { "table", { 1, a = 2 }, { 1, a = 2 } }, { "table", "a", nil, { [""] = "must be an object or list; got a string" } },
     { "any", "a", "a" }, { "any", { 1 }, { 1 } }, { "any?", nil, nil }, { "any", nil, nil, { [""] = "is missing" } },
   }
@@ -34,7 +34,7 @@ function tests.fields_are_checked_and_others_are_dropped()
     { item, { name = "a", tags = {} }, { name = "a", tags = {} } },
     { item, { age = "x" }, nil,
       { name = "is missing", tags = "is missing", age = "must be a whole number; got a string" } },
-    { item, { name = "a", tags = { "x", 1 } }, nil, { ["tags[2]"] = "must be a string; got a number" } },
+    { item, { name = "a", tags = { "x", 1 } }, nil, { ["tags[2]"] = "must be a string; got 1" } },
     { item, { name = "a", tags = { a = 1 } }, nil, { tags = "must be a list; got an object" } },
     { item, { "a" }, nil, { [""] = "must be an object; got a list" } },
     { item, "a", nil, { [""] = "must be an object; got a string" } },
@@ -88,13 +88,13 @@ function tests.strings_of_a_form_are_converted()
   is({ n = { "1", "2" }, list = { "3", "", "4" } }, { n = 1, list = { 3, 4 } })
   is({ list = "5", n = "" }, { list = { 5 } })
   for _, text in ipairs { "0x10", "1.0", "1e2", "--1", "9223372036854775808", "a" } do
-    is({ n = text }, nil, { n = text == "9223372036854775808" and "is too large" or "must be a whole number; got a string" })
+    is({ n = text }, nil, { n = text == "9223372036854775808" and "is too large" or ("must be a whole number; got %q"):format(text) })
   end
   for _, text in ipairs { "0x10", "inf", "nan", "1e", ".", "1,5" } do
-    is({ x = text }, nil, { x = "must be a number; got a string" })
+    is({ x = text }, nil, { x = ("must be a number; got %q"):format(text) })
   end
   is({ x = "1e999" }, nil, { x = "is too large" })
-  is({ yes = "maybe" }, nil, { yes = "must be true or false; got a string" })
+  is({ yes = "maybe" }, nil, { yes = 'must be true or false; got "maybe"' })
   table_of({
     { { a = "boolean" }, {}, { a = false } }, -- a box that is not ticked is not sent
     { { a = { is = "boolean", default = true } }, {}, { a = true } },
@@ -160,6 +160,9 @@ function tests.a_wrong_schema_raises_with_its_path()
     { { a = { is = "integer", min = 2, max = 1 } }, "a: min (2) must not be above max (1)" },
     { { a = { is = "string", pattern = "%" } }, 'a: pattern must be a pattern of Lua, such as "^%d+$"; got "%"' },
     { { a = { is = "integer", pattern = "%d" } }, "a: pattern is for strings" },
+    { { a = { is = "string", pattern = "^[a-z]{3}$" } }, 'a: the pattern is a regular expression, by "{3}"; it must be one of Lua' },
+    { { a = { is = "string", pattern = "\\d+" } }, [[is a regular expression, by "\\d"]] },
+    { { a = { is = "string", pattern = "/^a$/i" } }, 'is a regular expression, by "/^a$/i"' },
     { { a = { is = "string", one_of = {} } }, "a: one_of must be a list of values" },
     { { a = { is = "string", one_of = { "a", 1 } } }, "a: one_of has the value 1, which is no string" },
     { { a = { is = "integer", one_of = { 1, 9 }, min = 5 } }, "a: one_of has the value 1, which must be at least 5" },
