@@ -60,6 +60,10 @@ function dict.keys_method(batches)
     usage.no_more("dict:keys(pattern, max)", max, ...)
     local ok, reason = pcall(find, "", pattern or "")
     if not ok then malformed(pattern, reason) end
+    if pattern and (pattern == "*" or find(pattern, "^[^%%%[%]().*+?-]*[^%%%]().*+?-]%*$")) then
+      usage.error("dict:keys: %s seems to be a pattern of a shell or of Redis; in one of Lua write %s", usage.quote(pattern),
+        pattern == "*" and "keys()" or usage.quote("^" .. pattern:sub(1, -2)))
+    end
     if core.dev then require("luaserve.dev_state").watch_pairs(self) end
     local found, count = json.array {}, 0
     if max == 0 then return found end

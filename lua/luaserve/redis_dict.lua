@@ -77,7 +77,8 @@ local function ms_of(call, ttl)
   if type(ttl) ~= "number" or ttl <= 0 or ttl ~= ttl then
     usage.error("%s: ttl must be more than 0 seconds; leave it out for an entry that does not expire", call)
   end
-  return floor(ceil(ttl * 1000) < 1 << 53 and ceil(ttl * 1000) or 1 << 53)
+  if ttl > 1e9 then usage.error("%s: ttl is in seconds from now; for a time write at - os.time(), and leave it out for no end", call) end
+  return floor(ceil(ttl * 1000))
 end
 
 -- ---- failures ----------------------------------------------------------------------------------------------------

@@ -207,6 +207,11 @@ class Dict(E2E):
             ("d:get(('k'):rep(65536))", "key must have at most 65535 bytes"),
             ("d:get('k', 'more')", "too many arguments for dict:get(key)"),
             ("d:set('k', 1, 0)", "bad argument #3 to 'set' (ttl must be more than 0 seconds"),
+            ("d:set('k', 1, os.time() + 60)", "ttl is in seconds from now; for a time write at - os.time()"),
+            ("d:expire('k', os.time())", "bad argument #2 to 'expire' (ttl is in seconds from now"),
+            ("d:incr('k', 1, 0, math.huge)", "bad argument #4 to 'incr' (ttl is in seconds from now"),
+            ("d:keys('user:*')", 'dict:keys: "user:*" seems to be a pattern of a shell or of Redis; in one of Lua write "^user:"'),
+            ("d:keys('*')", "in one of Lua write keys()"),
             ("d:set('k', 1, 'x')", "bad argument #3 to 'set' (number expected, got string)"),
             ("d:set('k')", "bad argument #2 to 'set' (value expected)"),
             *(("d:%s('k', nil)" % how, "bad argument #2 to '%s' (the value is nil; dict:delete(key) removes" % how)

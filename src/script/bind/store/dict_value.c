@@ -11,7 +11,9 @@
 #include "script/bind/value/buffer.h"
 #include "script/store/copy.h"
 
-enum { TTL_MS_MAX_BITS = 53, SHOWN_BYTES = 60 };
+enum { SHOWN_BYTES = 60 };
+
+static const double TTL_MS_MAX = 1e12; /* 31 years: more is a time since 1970 */
 
 /* ---- arguments --------------------------------------------------------------------------------------------- */
 
@@ -61,7 +63,9 @@ uint64_t ls_dict_check_ttl(lua_State *L, int index)
     if (lua_isnoneornil(L, index)) return 0;
     const double ms = ceil(luaL_checknumber(L, index) * 1000);
     luaL_argcheck(L, ms > 0, index, "ttl must be more than 0 seconds; leave it out for an entry that does not expire");
-    return ms < 0x1p53 ? (uint64_t)ms : (uint64_t)1 << TTL_MS_MAX_BITS;
+    luaL_argcheck(L, ms <= TTL_MS_MAX, index,
+                  "ttl is in seconds from now; for a time write at - os.time(), and leave it out for no end");
+    return (uint64_t)ms;
 }
 
 ls_dict_value ls_dict_check_number(lua_State *L, int index, int64_t by_default)
