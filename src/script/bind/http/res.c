@@ -353,7 +353,7 @@ static void push_location(lua_State *L, int index)
 static int res_redirect(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
-    (void)luaL_checkstring(L, 2);
+    luaL_argcheck(L, *luaL_checkstring(L, 2) != '\0', 2, "the URL is empty; for the home page write \"/\"");
     const lua_Integer code = luaL_optinteger(L, 3, 302);
     luaL_argcheck(L, code >= 300 && code <= 399, 3, "status of a redirect must be from 300 to 399");
     ls_request_check_undescribed(L, r);
