@@ -114,7 +114,7 @@ bool ls_h2_field_valid(const char *name, size_t name_len, const char *value, siz
 void ls_h2_head_begin(ls_h2_head *h, ls_http_head *head, char *bytes, size_t capacity, const ls_http_limits *limits)
 {
     *h = (ls_h2_head){.bytes = bytes, .capacity = capacity, .head = head, .limits = limits};
-    head->field_count = 0;
+    memset(head, 0, offsetof(ls_http_head, fields)); /* it may fail before it has all of them */
 }
 
 int ls_h2_head_add(ls_h2_head *h, const char *name, size_t name_len, const char *value, size_t value_len)

@@ -79,6 +79,21 @@ TEST(a_head)
     free(h.bytes);
 }
 
+/* A request is refused, and recorded, with what is known of its head: nothing of an earlier one in the same memory. */
+TEST(a_head_that_ends_before_its_target)
+{
+    ls_http_head head;
+    ls_h2_head h;
+    const char *why;
+    char bytes[64];
+    memset(&head, 0xff, sizeof head);
+    ls_h2_head_begin(&h, &head, bytes, sizeof bytes, &defaults);
+    assert_int_equal(ls_h2_head_add(&h, "A", 1, "b", 1), LS_H2_HEAD_MALFORMED);
+    assert_int_equal(ls_h2_head_end(&h, &why), LS_H2_HEAD_MALFORMED);
+    assert_true(head.method != LS_HTTP_HEAD && head.method != LS_HTTP_CONNECT && !head.has_length);
+    assert_int_equal(head.method_name.len + head.target.len + head.path.len + head.query.len + head.host.len, 0);
+}
+
 /* The fields as lines, with the host and the target. */
 static void served_as(const char *lines, const char *host, const char *target, const char *fields)
 {
