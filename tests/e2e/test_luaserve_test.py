@@ -529,6 +529,7 @@ ls.on("log", function() end)
 app:get("/", function() return ran end)
 return app"""
         for call, name in (('ls.every(0.001, function() ran[2] = "tick" end)', "every"), ("ls.after(0, function() end)", "after"),
+                           ('ls.cron("* * * * *", function() end)', "cron"),
                            ('ls.on("start", function() end)', "on"), ("", None)):
             test = """local app = require "site"
 it("a", function() test.equal(app:inject { path = "/" }:json(), { "init" }) end)
@@ -601,13 +602,12 @@ class Fetches(Tests):
         head = """
             local url = "https://api.example/x"
             local function answer(fn) test.fetch { [url] = fn } pcall(ls.fetch, url) end
-            after_each(function() ls.sleep(0) end)
 """
         lines = self.tap(head + """
             it("answer", function() answer(function(asked) test.equal(asked.method, "POST", "the answer") return {} end) end)
             it("error", function() answer(function() local x; return x.y end) end)
             it("wrong", function() answer(function() return { status = "404" } end) end)
-            it("job", function() ls.spawn(function() test.equal(1, 2, "the job") end) end)
+            it("job", function() ls.spawn(function() ls.spawn(function() test.equal(1, 2, "the job") end) end) end)
             it("caught", function() ls.spawn(pcall, test.fail, "the caught one"):wait() end)
             it("timer", function() ls.after(10, function() test.fail("the timer") end) test.clock.advance(20) end)
             it("handler", function()
@@ -628,6 +628,13 @@ class Fetches(Tests):
             self.assertIsNotNone(point, (n, text))
             self.assertIn(message, point[1].replace('\\"', '"'))
         self.assertIn("\nok 8 - x_test.lua: good\n", text)
+
+    def test_a_job_of_the_last_test_that_has_not_run(self):
+        lines = self.tap("""
+            it("endless", function() ls.spawn(function() while true do ls.sleep(0) end end) end)
+            it("last", function() ls.spawn(function() test.equal(1, 2, "the job") end) end)""")
+        self.assertIn("ok 1 - x_test.lua: endless", lines)
+        self.assertIn("not ok 2 - x_test.lua: last", lines)
 
     def test_usage(self):
         for call, message in [("test.fetch()", "test.fetch takes a table"), ("test.fetch { 'x' }", "each key must be a URL"),

@@ -30,14 +30,18 @@ local function databases_run()
 end
 
 -- Let the others run until they wait: timers that are due, tasks that have been started. Statements and work with files, on
--- other threads, take their real time.
-local function wait_until_idle()
+-- other threads, take their real time. At most `rounds` times, if given.
+local function wait_until_idle(rounds)
   local ran
+  rounds = rounds or math.huge
   repeat
-    ran = databases_run()
+    ran, rounds = databases_run(), rounds - 1
     core.sleep(0)
-  until not ran and not databases_run() and core.clock_idle()
+  until rounds <= 0 or not ran and not databases_run() and core.clock_idle()
 end
+
+-- settle(): at the end of a test, lets the jobs and timers run that are due; one that always is due does not keep it.
+function clock.settle() wait_until_idle(100) end
 
 -- test.clock.advance(seconds: number)
 -- Moves the time forward. What becomes due meanwhile runs in its order, each at its time: timers, ends of `ls.sleep` and

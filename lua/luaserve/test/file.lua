@@ -208,6 +208,8 @@ local function run_test(run, one)
   end
   report { event = "begin", names = names, timeout = seconds }
   found = found or run_within(run, seconds, one.fn)
+  local settled = run_within(run, seconds, clock.settle)
+  found = found or settled
   for n = entered, 1, -1 do
     local after = run_hooks(run, blocks[n], "after_each", seconds)
     found = found or after
@@ -310,7 +312,7 @@ end
 -- this process does not serve. Returns the function that ends this.
 local function watch_top()
   local loading = true
-  for _, name in ipairs { "after", "every", "on" } do
+  for _, name in ipairs { "after", "cron", "every", "on" } do
     local original = ls[name]
     ls[name] = function(first, ...)
       if loading and (name ~= "on" or first == "start") then
