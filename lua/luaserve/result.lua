@@ -31,6 +31,8 @@ function result.message(returner, ...)
     right = "the status comes first: return status, body"
   elseif is_status(first) and second == nil then
     right = 'the body is nil, which a call that failed, or found nothing, may have returned: return ... or 404; an empty body is ""'
+  elseif is_status(first) and count == 2 then
+    right = ("a redirect has the field Location: return res:redirect(url, %d), or return %d, body, { Location = url }"):format(first, first)
   elseif type(first) == "string" and type(second) == "number" then
     right = "put a call that returns several values, such as string.gsub, in parentheses"
   end

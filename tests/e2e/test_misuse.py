@@ -151,6 +151,8 @@ class Misuse(E2E):
             app:get("/count/:from", function(req) n:add("n", tonumber(req.params.from)) return n:incr("n") end)
             app:get("/reset", function() n:clear() return 204 end)
             app:get("/text", function() return tostring(7) end)
+            app:get("/moved/:status", function(req) return tonumber(req.params.status), { Location = "/" } end)
+            app:get("/seen/:status", function(req, res) res:header("location", "/") return tonumber(req.params.status), "text" end)
             app:get("/nothing/:status", function(req) return tonumber(req.params.status), n:get("none") end)
 """))
         for before in (0, 41, 208, 249, 598, 1000):
@@ -164,6 +166,9 @@ class Misuse(E2E):
         self.assertEqual((server.get("/count/403").status, server.get("/text").text), (404, "7"))
         for status, got in ((200, 500), (201, 500), (204, 204), (404, 404)):
             self.assertEqual(server.get("/nothing/%d" % status).status, got)
+        for path, status, got in (("moved", 303, 500), ("moved", 308, 500), ("moved", 304, 304), ("moved", 200, 200), ("seen", 302, 302)):
+            self.assertEqual(server.get("/%s/%d" % (path, status)).status, got)
+        server.wait_log("the handler returned 303, a table; a redirect has the field Location: return res:redirect.url, 303., or return 303, body, ")
         server.wait_log("the handler returned 201; the body is nil, which a call that failed, or found nothing")
 
     def test_results_of_error_pages(self):

@@ -110,6 +110,16 @@ static bool lacks_body(lua_State *L, const ls_request *r)
            lua_isnil(L, LS_HTTP_RESULT + 1) && r->x->head.method != LS_HTTP_HEAD;
 }
 
+/* Whether the results are the status of a redirect and a body, which a client would show in place of the page that is meant:
+ * the fields or the URL stand in the place of the body. */
+static bool lacks_location(lua_State *L, const ls_request *r, int count)
+{
+    const int status = r->x->status;
+    return (status == 301 || status == 302 || status == 303 || status == 307 || status == 308) &&
+           !lua_isnil(L, LS_HTTP_RESULT + 1) && (count < 3 || lua_isnil(L, LS_HTTP_RESULT + 2)) &&
+           !ls_exchange_has_field(r->x, "Location", 8);
+}
+
 /* What the results describe. *index receives the body for LS_ANSWER_BODY; 0: there are no results, so the description
  * that res has remains. */
 static enum ls_answer take(lua_State *L, ls_request *r, int *index)
@@ -126,7 +136,7 @@ static enum ls_answer take(lua_State *L, ls_request *r, int *index)
     case LUA_TNUMBER:
         r->x->status = result_status(L, LS_HTTP_RESULT, count < 2 || lua_isnil(L, LS_HTTP_RESULT + 1));
         r->status_set = true;
-        if (count > 1 && lacks_body(L, r)) check_results(L);
+        if (count > 1 && (lacks_body(L, r) || lacks_location(L, r, count))) check_results(L);
         if (count > 2) take_headers(L, r, 3);
         if (count < 2 || lua_isnil(L, LS_HTTP_RESULT + 1)) return LS_ANSWER_STATUS;
         *index = LS_HTTP_RESULT + 1;
