@@ -174,7 +174,7 @@ function ls.listen(at, served, given, ...)
       usage.quote(served))
   end
   settings.dispatch, settings.failed, settings.routes = dispatcher.dispatch, dispatcher.failed, dispatcher.routes
-  settings.tunnels = dispatcher.tunnels
+  settings.tunnels, settings.gets = dispatcher.tunnels, dispatcher.gets
   local index = usage.call("ls.listen", core.listen, settings)
   records.listened(index, settings, dispatcher, compile)
   listeners[#listeners + 1] = { given = given or type(at) == "table" and at or {}, out = settings }

@@ -18,7 +18,7 @@ function records.want()
   for _, one in ipairs(records.listeners) do
     if one.compile then
       one.dispatcher, one.compile = one.compile(), nil
-      core.listen_again(one.index, one.dispatcher.dispatch, one.dispatcher.failed)
+      core.listen_again(one.index, one.dispatcher.dispatch, one.dispatcher.failed, one.dispatcher.gets)
     end
   end
 end

@@ -601,8 +601,9 @@ local function has_tunnels(flat)
   return false
 end
 
--- compile(app, records) -> { dispatch =, failed =, name_route =, routes =, routes_of =, tunnels = } for core.listen. `records`: its routes
--- are named for records, true or the name of their host. Raises when two routes are the same.
+-- compile(app, records) -> { dispatch =, failed =, gets = the functions for GET by path, which core.listen calls itself, name_route =,
+-- routes =, routes_of =, tunnels = } for core.listen. `records`: its routes are named for records, true or the name of their host.
+-- Raises when two routes are the same.
 function router.compile(app, records)
   local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {}, records = records, places = {} }
   local root_scope = flatten(flat, app, {}, nil)
@@ -699,16 +700,18 @@ function router.compile(app, records)
     end)(req, res)
   end
 
-  -- recent[method][path] -> the run function of the app:static or app:proxy that a trie has found for the path. Bounded: a
-  -- method with recent_max paths begins again.
-  local recent, recent_count = {}, {}
-  for method in pairs(tries) do recent[method], recent_count[method] = {}, 0 end
+  -- recent[method]: paths for which a trie has found an app:static or app:proxy. They are in `plain` as well. Bounded: a method with
+  -- recent_max paths begins again.
+  local recent = {}
+  for method in pairs(tries) do recent[method] = {} end
 
   local function remember(method, path, run)
-    if #path > recent_bytes_max or not recent[method] then return end
-    if recent_count[method] == recent_max then recent[method], recent_count[method] = {}, 0 end
-    recent[method][path] = run
-    recent_count[method] = recent_count[method] + 1
+    local paths, by_path = recent[method], plain[method]
+    if #path > recent_bytes_max or not paths then return end
+    if #paths == recent_max then
+      for n, one in ipairs(paths) do paths[n], by_path[one] = nil, nil end
+    end
+    paths[#paths + 1], by_path[path] = path, run
   end
 
   local function by_trie(req, res, method, path, too_big)
@@ -737,7 +740,7 @@ function router.compile(app, records)
   local function dispatch(req, res, method, path, too_big)
     local by_path = plain[method]
     if by_path and not too_big then
-      local run = by_path[path] or recent[method][path]
+      local run = by_path[path]
       if run then return run(req, res) end
       local leaf = last_segment(req, path, by_prefix[method])
       if leaf then return leaf.run(req, res) end
@@ -775,7 +778,7 @@ function router.compile(app, records)
 
   router.names[dispatch] = name_route
   return {
-    dispatch = dispatch, failed = failed, name_route = name_route,
+    dispatch = dispatch, failed = failed, gets = plain.GET, name_route = name_route,
     routes = function() return list_routes(flat) end, routes_of = function(of) return routes_of(flat, of) end, tunnels = has_tunnels(flat),
   }
 end

@@ -95,6 +95,23 @@ static int http_returned(lua_State *L, int status, lua_KContext context)
     return ls_coding_filter_waits(r->x) ? ls_response_coding_finish(L, r, http_done) : http_finish_parts(L, r);
 }
 
+/* Push the function for the path of a GET that needs no dispatch. false: nothing was pushed. */
+static bool push_get(lua_State *L, const ls_state *state, const ls_exchange *x)
+{
+    const ls_site_handler *h = (const ls_site_handler *)(const void *)x->handler;
+    if (x->head.method != LS_HTTP_GET || h == NULL || ls_listeners_of(state)->at[h->index].gets_ref == LUA_REFNIL ||
+        ls_body_is_too_large(x))
+        return false;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ls_listeners_of(state)->at[h->index].gets_ref);
+    ls_request_push_path(L, x);
+    if (lua_rawget(L, -2) == LUA_TFUNCTION) {
+        lua_replace(L, -2);
+        return true;
+    }
+    lua_pop(L, 2);
+    return false;
+}
+
 static int http_main(lua_State *L) /* (exchange as light userdata); task->protects */
 {
     ls_exchange *x = lua_touserdata(L, 1);
@@ -109,13 +126,17 @@ static int http_main(lua_State *L) /* (exchange as light userdata); task->protec
         ls_request_measure(r, ls_slow_ms_of(x->handler));
     lua_pushcfunction(L, ls_task_keep_error);
     lua_replace(L, 1);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
+    const bool found = push_get(L, state, x);
+    if (!found) lua_rawgeti(L, LUA_REGISTRYINDEX, task->dispatch_ref);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->res_ref);
-    ls_request_push_method(L, x);
-    ls_request_push_path(L, x);
-    lua_pushboolean(L, ls_body_is_too_large(x));
-    return http_returned(L, lua_pcallk(L, 5, LUA_MULTRET, 1, (lua_KContext)r, http_returned), (lua_KContext)r);
+    if (!found) {
+        ls_request_push_method(L, x);
+        ls_request_push_path(L, x);
+        lua_pushboolean(L, ls_body_is_too_large(x));
+    }
+    return http_returned(L, lua_pcallk(L, found ? 2 : 5, LUA_MULTRET, 1, (lua_KContext)r, http_returned),
+                         (lua_KContext)r);
 }
 
 static int http_failed_main(lua_State *L) /* (request as light userdata, error, traceback) */

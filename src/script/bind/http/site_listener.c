@@ -109,12 +109,12 @@ const ls_module ls_records_module = {.name = "records", .functions = records_fun
 /* ---- listeners -------------------------------------------------------------------------------------------------- */
 
 static unsigned listener_add(lua_State *L, ls_state *state, const ls_site_listener *listener, int dispatch_ref,
-                             int failed_ref)
+                             int failed_ref, int gets_ref)
 {
     unsigned index;
     ls_site_entry *entry = ls_define(L, LS_SLOT_listener, sizeof *entry, &index);
     ls_listeners_of(state)->at[index] =
-        (ls_state_listener){dispatch_ref, failed_ref, listener->trusted, listener->trusted_count};
+        (ls_state_listener){dispatch_ref, failed_ref, gets_ref, listener->trusted, listener->trusted_count};
     ls_listeners_of(state)->count = index + 1;
     if (listener->trusted_count > 0) ls_listeners_of(state)->trusts = true;
     if (state->index > 0) return index;
@@ -141,8 +141,8 @@ static ls_state *listener_options(lua_State *L, ls_site_listener *listener)
     return state;
 }
 
-/* core.listen{ names of ls_site_listener, ls_path_access and ls_http_config; tls=, trusted=, dispatch=fn, failed=fn } ->
- * the index of the listener. `urls`: one URL per line; with URLs the listener belongs to http.sys. */
+/* core.listen{ names of ls_site_listener, ls_path_access and ls_http_config; tls=, trusted=, dispatch=fn, failed=fn,
+ * gets=table|nil } -> the index of the listener. `urls`: one URL per line; with URLs the listener belongs to http.sys. */
 static int core_listen(lua_State *L)
 {
     ls_site_listener listener = {.kind = LS_SITE_HTTP};
@@ -152,7 +152,10 @@ static int core_listen(lua_State *L)
     if (listener.urls[0] != '\0') listener.kind = LS_SITE_HTTPSYS;
     for (char *at = listener.urls; (at = strchr(at, '\n')) != NULL;) *at++ = '\0';
     const int dispatch_ref = ls_option_function(L, 1, "dispatch");
-    const unsigned index = listener_add(L, state, &listener, dispatch_ref, ls_option_function(L, 1, "failed"));
+    const int failed_ref = ls_option_function(L, 1, "failed");
+    lua_getfield(L, 1, "gets");
+    const unsigned index =
+        listener_add(L, state, &listener, dispatch_ref, failed_ref, luaL_ref(L, LUA_REGISTRYINDEX));
     if (lua_getfield(L, 1, "access_log") == LUA_TLIGHTUSERDATA &&
         ls_records_add(state, (int)index, lua_touserdata(L, -1)) < 0)
         return luaL_error(L, "not enough memory");
@@ -161,15 +164,17 @@ static int core_listen(lua_State *L)
     return ls_push_integer(L, index);
 }
 
-/* core.listen_again(index, dispatch, failed): other functions for that listener */
+/* core.listen_again(index, dispatch, failed, gets|nil): other functions for that listener */
 static int core_listen_again(lua_State *L)
 {
-    const ls_listeners *listeners = ls_listeners_of(ls_check_loading(L, ""));
+    ls_listeners *listeners = ls_listeners_of(ls_check_loading(L, ""));
     const lua_Integer index = luaL_checkinteger(L, 1);
     luaL_argcheck(L, index >= 0 && index < (lua_Integer)listeners->count, 1, "no such listener");
     luaL_checktype(L, 2, LUA_TFUNCTION);
     luaL_checktype(L, 3, LUA_TFUNCTION);
-    lua_settop(L, 3);
+    lua_settop(L, 4);
+    luaL_unref(L, LUA_REGISTRYINDEX, listeners->at[index].gets_ref);
+    listeners->at[index].gets_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_rawseti(L, LUA_REGISTRYINDEX, listeners->at[index].failed_ref);
     lua_rawseti(L, LUA_REGISTRYINDEX, listeners->at[index].dispatch_ref);
     return 0;
@@ -181,7 +186,7 @@ static int core_tcp(lua_State *L)
     ls_site_listener listener = {.kind = LS_SITE_TCP};
     ls_state *state = listener_options(L, &listener);
     ls_options_read(L, 1, ls_tcp_options, &listener.tcp);
-    (void)listener_add(L, state, &listener, ls_option_function(L, 1, "serve"), LUA_NOREF);
+    (void)listener_add(L, state, &listener, ls_option_function(L, 1, "serve"), LUA_NOREF, LUA_REFNIL);
     return 0;
 }
 

@@ -13,6 +13,7 @@ struct ls_record_sink; /* http/record.h */
 
 typedef struct ls_state_listener {
     int dispatch_ref, failed_ref; /* registry references to functions */
+    int gets_ref; /* of HTTP: to a table, functions for GET by path that `dispatch` would call; or LUA_REFNIL */
     const ls_network *trusted;    /* proxies; in memory of Lua, kept by the registry */
     size_t trusted_count;
 } ls_state_listener;
