@@ -9,8 +9,10 @@
 
 enum { OWN_BYTES = 512 }; /* of the fields that are written here, without those of the client and of the change */
 
-#define SAME(name, len, literal) \
-    ((len) == sizeof(literal) - 1 && ls_proxy_same_name(name, len, literal, sizeof(literal) - 1))
+/* The literal begins with a lower-case letter. */
+#define SAME(name, len, literal)                                       \
+    ((len) == sizeof(literal) - 1 && ((name)[0] | 0x20) == *(literal) && \
+     ls_proxy_same_name(name, len, literal, sizeof(literal) - 1))
 #define PUT(to, literal) put(to, literal, sizeof(literal) - 1)
 
 static char *put(char *to, const void *bytes, size_t len)
@@ -266,42 +268,50 @@ bool ls_proxy_response_field(const char *bytes, const ls_http_response *head, co
     return false;
 }
 
-typedef struct lines { /* on their way to the exchange */
-    size_t len;
-    char text[2048];
-} lines;
-
-static int flush_lines(ls_thread_ctx *ctx, ls_exchange *x, lines *out)
+static int add_field(ls_thread_ctx *ctx, ls_exchange *x, const ls_pair *field)
 {
-    const int err = out->len > 0 ? ls_exchange_lines(ctx, x, out->text, out->len) : LS_OK;
-    out->len = 0;
+    int err = ls_exchange_lines(ctx, x, field->name, field->name_len);
+    if (err == LS_OK) err = ls_exchange_lines(ctx, x, ": ", 2);
+    if (err == LS_OK) err = ls_exchange_lines(ctx, x, field->value, field->value_len);
+    return err == LS_OK ? ls_exchange_lines(ctx, x, "\r\n", 2) : err;
+}
+
+/* Lines that are passed on as they were received, next to one another. */
+static int add_lines(ls_thread_ctx *ctx, ls_exchange *x, ls_text *lines)
+{
+    const int err = lines->len > 0 ? ls_exchange_lines(ctx, x, lines->ptr, lines->len) : LS_OK;
+    lines->len = 0;
     return err;
 }
 
-static int add_line(ls_thread_ctx *ctx, ls_exchange *x, lines *out, const ls_pair *field)
+/* Add the field of a line: to `lines`, if it is as it would be written. */
+static int add_line(ls_thread_ctx *ctx, ls_exchange *x, ls_text *lines, const ls_pair *field, const char *line_end)
 {
-    const size_t need = field->name_len + field->value_len + sizeof ": \r\n" - 1;
-    if (need > sizeof out->text)
-        return ls_exchange_header(ctx, x, field->name, field->name_len, field->value, field->value_len, false);
-    const int err = need > sizeof out->text - out->len ? flush_lines(ctx, x, out) : LS_OK;
-    char *to = PUT(put(out->text + out->len, field->name, field->name_len), ": ");
-    to = PUT(put(to, field->value, field->value_len), "\r\n");
-    out->len = (size_t)(to - out->text);
-    return err;
+    const char *const value = field->name + field->name_len + 2;
+    const bool usual = field->value == value && value[-1] == ' ' && value + field->value_len + 2 == line_end;
+    const bool next = usual && lines->len > 0 && lines->ptr + lines->len == field->name;
+    const int err = next ? LS_OK : add_lines(ctx, x, lines);
+    if (err < 0) return err;
+    if (!usual) return add_field(ctx, x, field);
+    if (!next) lines->ptr = field->name;
+    lines->len += (size_t)(line_end - field->name);
+    return LS_OK;
 }
 
 /* Add the field Location. One that the browser would take for another host, "//host", stays below the URL. */
-static int add_location(ls_thread_ctx *ctx, ls_exchange *x, lines *out, ls_pair field, const ls_proxy_place *place)
+static int add_location(ls_thread_ctx *ctx, ls_exchange *x, ls_text *lines, ls_pair field, const char *line_end,
+                        const ls_proxy_place *place)
 {
     const ls_text url = place->url;
     const ls_span path = x->head.path;
     const char *const rest = field.value + url.len, *const end = field.value + field.value_len;
     if (field.value_len < url.len || !ls_text_same(field.value, url.len, url.ptr, url.len) ||
         (rest < end && strchr("/?#", *rest) == NULL))
-        return add_line(ctx, x, out, &field);
+        return add_line(ctx, x, lines, &field, line_end);
     const char *const from = x->bytes + path.at;
     const size_t kept = (size_t)(rest_of(from, path.len, place->strip).ptr - from); /* what the server does not see */
-    if (kept == 0 && end - rest > 1 && (rest[1] == '/' || rest[1] == '\\')) return add_line(ctx, x, out, &field);
+    if (kept == 0 && end - rest > 1 && (rest[1] == '/' || rest[1] == '\\'))
+        return add_line(ctx, x, lines, &field, line_end);
     char *const value = malloc(kept + (size_t)(end - rest) + 1);
     if (value == NULL) return LS_ENOMEM;
     char *to = put(value, from, kept);
@@ -309,7 +319,8 @@ static int add_location(ls_thread_ctx *ctx, ls_exchange *x, lines *out, ls_pair 
     to = put(to, rest, (size_t)(end - rest));
     field.value = value;
     field.value_len = (size_t)(to - value);
-    const int err = add_line(ctx, x, out, &field);
+    int err = add_lines(ctx, x, lines);
+    if (err == LS_OK) err = add_field(ctx, x, &field);
     free(value);
     return err;
 }
@@ -336,25 +347,25 @@ int ls_proxy_take_response(ls_thread_ctx *ctx, ls_exchange *x, const char *bytes
                            const ls_proxy_place *place, bool *events)
 {
     const uint32_t own = x->fields_len;
-    lines out;
+    ls_text lines = {NULL, 0};
     ls_pair field;
     int err = LS_OK;
     x->status = head->status;
     x->type = NULL;
-    out.len = 0;
     for (size_t at = 0; err == LS_OK && ls_http1_response_field(bytes, head, &at, &field);) {
-        const char *const name = field.name;
+        const char *const name = field.name, *const line_end = bytes + at;
         const size_t len = field.name_len;
-        if (SAME(name, len, "content-type") && field.value_len >= 17)
-            *events = ls_text_same(field.value, 17, "text/event-stream", 17);
+        const bool is_type = SAME(name, len, "content-type");
+        if (is_type && field.value_len >= 17) *events = ls_text_same(field.value, 17, "text/event-stream", 17);
         if (ls_proxy_is_hop(name, len) || (head->lists && response_lists(bytes, head, name, len))) continue;
         if (own > 0 && ls_proxy_is_own(x, own, name, len)) continue;
         if (SAME(name, len, "date")) x->has_date = true;
-        if (SAME(name, len, "content-type")) x->has_type = true;
+        if (is_type) x->has_type = true;
         if (SAME(name, len, "server")) x->may_have_server = true;
-        err = SAME(name, len, "location") ? add_location(ctx, x, &out, field, place) : add_line(ctx, x, &out, &field);
+        err = SAME(name, len, "location") ? add_location(ctx, x, &lines, field, line_end, place)
+                                          : add_line(ctx, x, &lines, &field, line_end);
     }
-    if (err == LS_OK) err = flush_lines(ctx, x, &out);
+    if (err == LS_OK) err = add_lines(ctx, x, &lines);
     static const char via[] = "Via: 1.1 luaserve\r\n";
     if (err == LS_OK) err = ls_exchange_lines(ctx, x, via, sizeof via - 1);
     x->length = head->has_length && ls_status_is_framed(x->status) ? (int64_t)head->length : -1;
