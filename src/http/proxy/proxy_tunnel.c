@@ -19,14 +19,17 @@ static bool is_up(const ls_proxy *p, const ls_stream *s)
     return s == p->up;
 }
 
-/* Queue what `from` has received. LS_OK; LS_ECLOSED: it has ended; LS_E*. */
+/* Send what `from` has received, and queue the rest. LS_OK; LS_ECLOSED: it has ended; LS_E*. */
 static int pass(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to, int64_t result)
 {
     if (result <= 0) return result == 0 ? LS_ECLOSED : (int)result;
     ls_slice slice = ls_stream_take(from);
     p->c.large = result >= LS_BLOCK_SMALL;
-    const int err = ls_stream_push(ctx, to, &slice);
-    if (err < 0) ls_slice_drop(&slice);
+    const size_t sent = ls_stream_try_send(to, slice.ptr, slice.len);
+    slice.ptr += sent;
+    slice.len -= sent;
+    const int err = slice.len > 0 ? ls_stream_push(ctx, to, &slice) : LS_OK;
+    if (err < 0 || slice.len == 0) ls_slice_drop(&slice);
     return err;
 }
 
