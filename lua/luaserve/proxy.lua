@@ -347,8 +347,9 @@ local function store_session(req)
   if session then session.store(req) end
 end
 
--- plan: that of the cache, or nil. ready: for the first attempt, as of prepare(), or nil.
-local function answer(self, strip, req, res, plan, ready)
+-- plan: that of the cache, or nil. ready: for the first attempt, as of prepare(), or nil. failed: the results of the first attempt, if
+-- it was made already.
+local function answer(self, strip, req, res, plan, ready, failed)
   local tries, fresh, tried = 0, false, nil
   local one
   if ready then one = ready.one else one = first_server(self, req) end
@@ -371,7 +372,13 @@ local function answer(self, strip, req, res, plan, ready)
     ready = nil
     store_session(req)
     if plan then lines, drops = (lines or "") .. (plan.lines or ""), (drops or "") .. (plan.drops or "") end
-    local call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, given.path, plan ~= nil)
+    local call, message, code, again, reused
+    if failed then
+      call, message, code, again, reused = table.unpack(failed, 1, 5)
+      failed = nil
+    else
+      call, message, code, again, reused = attempt(one, res, strip, fresh, lines, drops, given.path, plan ~= nil)
+    end
     if call == true then return end
     if call then
       local results = self.response and table.pack(self.response(res, given.upstream)) or none
@@ -408,7 +415,22 @@ proxy_meta.__index = proxy_meta
 -- proxy:runner(skip) -> the function of a route. `skip`: the segments of its prefix.
 function proxy_meta:runner(skip)
   local strip, cache = self.strip and skip or 0, self.cache
-  if not cache then return function(req, res) return answer(self, strip, req, res) end end
+  if not cache and (self.hooks or self.fails_max or #self.servers > 1) then
+    return function(req, res) return answer(self, strip, req, res) end
+  elseif not cache then -- the usual proxy: the request is the whole of what it decides
+    local object = self.servers[1].object
+    local function ended(req, res, call, ...)
+      if call == true then
+        self.requests = self.requests + 1
+      else
+        return answer(self, strip, req, res, nil, nil, call == nil and { call, ... } or nil)
+      end
+    end
+    return function(req, res)
+      store_session(req)
+      return ended(req, res, send(res, object, nil, strip))
+    end
+  end
   local function run(req, res, plan, ready) return answer(self, strip, req, res, plan, ready) end
   if not self.request then
     return function(req, res)
