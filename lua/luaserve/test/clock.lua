@@ -40,8 +40,8 @@ local function wait_until_idle(rounds)
   until rounds <= 0 or not ran and not databases_run() and core.clock_idle()
 end
 
--- settle(): at the end of a test, lets the jobs and timers run that are due; one that always is due does not keep it.
-function clock.settle() wait_until_idle(100) end
+-- run_due(): at the end of a test, lets the jobs and timers run that are due; one that always is due does not keep it.
+function clock.run_due() wait_until_idle(100) end
 
 -- test.clock.advance(seconds: number)
 -- Moves the time forward. What becomes due meanwhile runs in its order, each at its time: timers, ends of `ls.sleep` and

@@ -208,8 +208,8 @@ local function run_test(run, one)
   end
   report { event = "begin", names = names, timeout = seconds }
   found = found or run_within(run, seconds, one.fn)
-  local settled = run_within(run, seconds, clock.settle)
-  found = found or settled
+  local ended = run_within(run, seconds, clock.run_due)
+  found = found or ended
   for n = entered, 1, -1 do
     local after = run_hooks(run, blocks[n], "after_each", seconds)
     found = found or after
