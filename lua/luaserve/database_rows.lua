@@ -8,8 +8,8 @@ local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 
-local concat, ipairs, next, rawget, select, sort, type, unpack =
-  table.concat, ipairs, next, rawget, select, table.sort, type, table.unpack
+local concat, ipairs, next, rawget, select, sort, tonumber, type, unpack =
+  table.concat, ipairs, next, rawget, select, table.sort, tonumber, type, table.unpack
 
 local rows = {}
 
@@ -53,11 +53,15 @@ local fine <const> = { string = true, number = true, boolean = true }
 local truths <const> = { [""] = false, ["false"] = false, f = false, no = false, n = false, off = false, ["0"] = false, [0] = false,
   ["true"] = true, t = true, yes = true, y = true, on = true, ["1"] = true, [1] = true }
 
--- boolean_of(made, name, value) -> the value for a column that may be declared boolean.
-local function boolean_of(made, name, value)
+-- declared(made, name, value, stored) -> the value for a column that may be declared boolean, or as a number, in which SQLite would
+-- store another text.
+local function declared(made, name, value, stored)
   if not made.booleans or type(value) == "boolean" or value == json.null then return value end
   if type(made.booleans) == "function" then made.booleans = made.booleans() end
-  if not made.booleans[name:lower()] then return value end
+  local kind = made.booleans[name:lower()]
+  usage.refuse(kind == 2 and stored and type(value) == "string" and (not tonumber(value) or value:find("[xX]")), value,
+    "%s: the column %s is declared as a number, and SQLite would store this text; for what depends on the old value write a statement", made.call, name)
+  if kind ~= 1 then return value end
   local truth = truths[type(value) == "string" and value:lower() or value]
   usage.refuse(truth == nil, value, "%s: the column %s is declared boolean: give true or false", made.call, name)
   return truth
@@ -65,7 +69,7 @@ end
 
 -- The text of a parameter for this value of a column.
 local function parameter(made, name, value, list)
-  value = boolean_of(made, name, value)
+  value = declared(made, name, value, not list)
   if not (fine[type(value)] or value == json.null or core.is_buffer(value) or made.of.arrays and type(value) == "table") then
     usage.error("%s: %s must be a string, a number, a boolean, ls.json.null or a buffer%s; got %s", made.call, name,
       (list and ", or a list of these") or (made.of.arrays and ", or a table" or ""), usage.quote(value))
@@ -161,8 +165,8 @@ local forms <const> = { insert = "(name, row, options)", update = "(name, column
 local counts <const> = { insert = 3, update = 4, delete = 3 }
 
 -- call(self, what, run, kind, ...) -> the results of what = "insert", "update" or "delete" with these arguments.
--- run[1](self, call, sql, ...) -> changes, run[2] -> rows, run[3] -> row. run.booleans(self, name) -> the set of the columns of
--- this table that are declared boolean, where the database stores texts in them. kind: "db", "pg" or "tx".
+-- run[1](self, call, sql, ...) -> changes, run[2] -> rows, run[3] -> row. run.booleans(self, name) -> the columns of
+-- this table that are declared boolean (1) or as a number (2), where the database stores texts in them. kind: "db", "pg" or "tx".
 function rows.call(self, what, run, kind, ...)
   local call = kind .. ":" .. what
   if type(self) ~= "table" or rawget(self, "handle") == nil then

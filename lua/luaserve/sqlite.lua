@@ -70,14 +70,15 @@ end
 
 local booleans = {} -- by path and name of a table
 
--- The set of the columns of a table that are declared boolean.
+-- The columns of a table that are declared boolean (1) or as a number (2), by their names.
 local function booleans_of(self, name)
   local key = self.target .. "\0" .. name
   if booleans[key] then return booleans[key] end
   local schema, rest = name:match("^([^.]*)%.(.*)$")
-  local sql = "select lower(name) as name, lower(type) in ('boolean', 'bool') as flag from pragma_table_info(?"
+  local sql = "select lower(name) as name, case when lower(type) in ('boolean', 'bool') then 1 "
+    .. "when lower(type) in ('integer', 'int', 'bigint', 'smallint', 'real', 'double', 'float') then 2 end as flag from pragma_table_info(?"
   local found, set = core_run(self.handle, QUERY, sql .. (schema and ", ?)" or ")"), table.unpack({ rest or name, schema })) or {}, {}
-  for _, column in ipairs(found) do set[column.name] = column.flag == 1 or nil end
+  for _, column in ipairs(found) do set[column.name] = column.flag end
   if found[1] then booleans[key] = set end
   return set
 end

@@ -177,6 +177,19 @@ class Sqlite(SiteChunks):
                 (("db:insert", '"checked"'), ("db:insert", "5"), ("db:update", '"maybe"'), ("db:delete", '"x"'), ("tx:insert", '"checked"'))],
                False])
 
+    def test_a_text_for_a_column_that_is_declared_as_a_number(self):
+        self.assertEqual(self.run_lua("""
+          memory:exec "create table prod(id integer primary key, Stock int, price real, size text)"
+          local row = memory:insert("prod", { stock = " 12 ", price = "1.5", size = "x" })
+          local results = { row.Stock, row.price, memory:update("prod", { size = "y" }, { stock = "many" }) }
+          for _, columns in ipairs { { stock = "stock - 1" }, { price = "" }, { stock = "0x10" } } do
+            results[#results + 1] = select(2, pcall(memory.update, memory, "prod", columns, { id = 1 })):match "%a+:%a+: the column.*"
+          end
+          memory:exec "drop table prod"
+          return results
+        """), [[12, 1.5, 0, *("db:update: the column %s is declared as a number, and SQLite would store this text; for what depends on the "
+                             "old value write a statement; got %s" % one for one in (("stock", '"stock - 1"'), ("price", '""'), ("stock", '"0x10"')))]])
+
     def test_a_misspelt_name_of_a_parameter_raises(self):
         self.assertEqual(self.run_lua("""
           local sql, messages = "select :note as note, @n as n, :note as again", {}
