@@ -335,6 +335,7 @@ end
 -- ---- the calls -------------------------------------------------------------------------------------------------------
 
 local metatable = { __name = "check" }
+local patched = setmetatable({}, { __mode = "k" }) -- the checks that for_patch has seen
 
 -- is(value) -> whether value is a check of ls.check.
 function check.is(value) return type(value) == "table" and getmetatable(value) == metatable end
@@ -412,8 +413,8 @@ end
 
 -- for_patch(call, self): raises if a field of the check has a default, which has no place in a PATCH.
 function check.for_patch(call, self)
-  if not self.patches then no_default(call, self.node, "") end
-  self.patches = true
+  if not patched[self] then no_default(call, self.node, "") end
+  patched[self] = true
 end
 
 -- read_body("json"|"form", req, schema [, options]) -> value | given, errors: for req:json and req:form with a schema.

@@ -77,6 +77,12 @@ app:get("/arguments", function(req, res)
   return list
 end)
 
+app:get("/refused", function(req, res)
+  local refused = message(function() res:header("A", { a = 1 }) end)
+  res:header("A", {})
+  return refused
+end)
+
 app:get("/names", function(req, res)
   local socket = ls.socket("udp")
   socket:bind("127.0.0.1", 0)
@@ -143,6 +149,9 @@ class Misuse(E2E):
             self.assertIn("belongs to GET /slow, which is still running", seen[name])
             self.assertIn("ls.spawn", seen[name])
             self.assertIn("site.lua:", seen[name])
+
+    def test_a_header_with_names(self):
+        self.assertIn("invalid value of header 'A': a list of values expected, got a table with names", self.get("/refused").text)
 
     def test_a_count_is_no_status(self):
         """Trap 10 of the first hour: `return dict:incr("n")` failed at visits 1 to 199, then answered 201 Created, 204, 404."""

@@ -110,6 +110,10 @@ void ls_request_set_header(lua_State *L, ls_request *r, int name, int value)
     }
     ls_copy_open(L, value);
     const lua_Integer count = (lua_Integer)lua_rawlen(L, value);
+    if (count == 0) lua_pushnil(L);
+    if (count == 0 && lua_next(L, value) != 0)
+        luaL_error(L, "invalid value of header '%s': a list of values expected, got a table with names",
+                   lua_tostring(L, name));
     for (lua_Integer n = 1; n <= count; n++) {
         lua_rawgeti(L, value, n);
         header_line(L, r, name, lua_gettop(L), n == 1);
