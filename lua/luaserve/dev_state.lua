@@ -63,6 +63,8 @@ local visited -- array of the other functions that were visited
 local of_requests -- set of those that handlers of requests and middleware reach
 local middleware -- set of the functions of app:use
 
+local texts -- by source: the lines of a file of the site
+
 local open_file, open_in_task -- io.open of the site while it loads, and later
 
 local function warn(place, text)
@@ -97,7 +99,7 @@ function state.begin()
   print = print_values -- luacheck: ignore 121
   known, globals_before, apps, variables = { [_G] = true }, {}, {}, nil
   top_writes, late_writes, top_files, kept_files, locks, own_functions, each_state = {}, {}, {}, {}, {}, {}, {}
-  reads, writers, indexed, handler_places = setmetatable({}, { __mode = "k" }), {}, {}, {}
+  reads, writers, indexed, handler_places, texts = setmetatable({}, { __mode = "k" }), {}, {}, {}, {}
   for name in pairs(_G) do globals_before[name] = true end
   for _, module in pairs(package.loaded) do
     known[module] = true
@@ -155,6 +157,26 @@ end
 local function is_own(fn)
   local info = getinfo(fn, "S")
   return info.what ~= "C" and info.source:sub(1, 1) == "@" and info.source:sub(1, 10) ~= "@luaserve/"
+end
+
+-- lines_of(info, from, to) -> array with these lines of the file, empty without one.
+local function lines_of(info, from, to)
+  local lines = info and texts[info.source]
+  if not lines then
+    local file = info and info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb")
+    if not file then return {} end
+    lines = {}
+    for line in file:lines() do lines[#lines + 1] = line end
+    file:close()
+    texts[info.source] = lines
+  end
+  return table.move(lines, math.max(from, 1), math.min(to, #lines), 1, {})
+end
+
+-- function_lines(fn) -> the lines of the function, and what getinfo says of it.
+local function function_lines(fn)
+  local info = getinfo(fn, "S")
+  return lines_of(info, info.linedefined, info.lastlinedefined), info
 end
 
 -- copy_of(t) -> what is compared: { count =, [key] = value } or, of a large table, { length =, first = }.
@@ -389,15 +411,11 @@ end
 -- false: the variable is in order.
 local function write_in(variable, patterns, fn)
   local info = getinfo(fn, "S")
-  local file = info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb")
-  if not file then return nil end
   local declared = "^%s*local%s.*%f[%w_]" .. variable.name:match("^[%w_]*") .. "%f[^%w_].*%-%-.*%f[%w]"
-  local number, before, found = 0, "", nil
-  for line in file:lines() do
-    number = number + 1
+  local before, found = "", nil
+  for number, line in ipairs(lines_of(info, 1, math.huge)) do
     if line:find(declared .. "each state") or line:find(declared .. "this state") then
-      found = false
-      break
+      return false
     end
     line = line:gsub("%b{}", function(text) return not variable.thread and not text:find("function") and "{}" or nil end)
     local own = found == nil and number >= info.linedefined and number <= info.lastlinedefined
@@ -407,7 +425,6 @@ local function write_in(variable, patterns, fn)
     end
     before = line
   end
-  file:close()
   return found
 end
 
@@ -454,18 +471,6 @@ local function report(variable, place, fn)
     .. "ls.dict or a topic for what all share; "
     .. 'after the declaration of a cache, the comment "of each state" ends this warning',
     variable.global and "the global " or "", variable.name))
-end
-
--- lines_of(info, from, to) -> array with these lines of the file, empty without one.
-local function lines_of(info, from, to)
-  local file, lines, at = info and info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb"), {}, 0
-  if not file then return lines end
-  for line in file:lines() do
-    at = at + 1
-    if at >= from and at <= to then lines[#lines + 1] = line end
-  end
-  file:close()
-  return lines
 end
 
 local kinds = { ["nil"] = true, boolean = true, number = true, string = true } -- of values
@@ -766,7 +771,7 @@ function state.note_failure(message, code, name)
         :format(call, call))
     end
   end
-  if client_left[code] or not place then return end
+  if client_left[code] or not place or name == "wait" and code == "ETIMEDOUT" then return end
   local call = statement_of(results_matter, name)
   if not call or not core.dev.once("unused result: " .. place) then return end
   warn(place, string.format("%s has returned nil: %s; look at its results, or write assert(%s(...))", call, message, call))
@@ -777,25 +782,43 @@ local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select .
   tx = '"select ... for update"' }
 local then_it = { update = "updates", delete = "deletes from", insert = "inserts into" }
 
--- overwrites(assignments, where, select, counts) -> whether an update sets a column to a value that does not depend on the old one,
--- nor does its condition. In order: a constant for a column that the select has not read. `counts`: also n = n + 1, after a
+-- overwrites(assignments, where, read, counts) -> whether an update sets a column to a value that does not depend on the old one,
+-- nor does its condition. In order: a constant for a column that the select has not read, and a column that it has read with all
+-- others, and no line since names. `counts`: also n = n + 1, after a
 -- look at a limit.
-local function overwrites(assignments, where, select, counts)
+local function overwrites(assignments, where, read, counts)
+  local now, select = site_info(), read.sql
+  local between = now and read.info and now.source == read.info.source and now.currentline >= read.info.currentline
+    and table.concat(lines_of(now, read.info.currentline, now.currentline), "\n"):lower()
   for column, value in (assignments .. ","):gmatch("([%w_]+)%s*=%s*(.-),") do
     local name = "%f[%w_]" .. column .. "%f[^%w_]"
     local marks = value:find("^[^?$:@(]*$") and not select:find(name) and not select:find("*", 1, true)
+    if between and value:find("[?$:@]") and select:find("*", 1, true) then marks = marks or not between:find("[.\"]" .. column .. "%f[^%w_]") end
     if not marks and not where:find(name) and (counts or not value:find(name)) and not value:find("^[%w_]+%(%s*[)']")
       and not value:find("^current_") then return true end
   end
   return false
 end
 
--- has_key(sqls, name) -> whether these statements make a table of this name with a key that refuses a second row.
-local function has_key(sqls, name)
-  local text = " " .. table.concat(sqls, ";"):lower()
-  local columns = text:match("%screate%s+table[^(;]-%f[%w_]" .. name .. "%s*(%b())") or ""
-  return text:find("%screate%s+unique%s+index[^;]-%son%s+" .. name .. "%f[^%w_]") ~= nil
-    or columns:find("%f[%w_]unique%f[^%w_]") ~= nil or columns:gsub("integer%s+primary", ""):find("primary%s+key") ~= nil
+-- has_key(sqls, name, select) -> whether these statements make a key that refuses a second row in the table of this name, of a column
+-- that the select compares or computes with.
+local function has_key(sqls, name, select)
+  local text = " " .. table.concat(sqls, "; "):lower():gsub('["`%[%]]', "")
+  local keys = {}
+  for part in (text:match("%screate%s+table[^(;]-%f[%w_]" .. name .. "%s*(%b())") or ""):sub(2, -2):gsub("%b()", function(list)
+    return list:gsub(",", " ")
+  end):gmatch("[^,]+") do
+    if part:find("%f[%w_]unique%f[^%w_]") or part:find("primary%s+key") and not part:find("integer%s+primary") then
+      keys[#keys + 1] = part:match("%((.-)%)") or part:match("[%w_]+")
+    end
+  end
+  for list in text:gmatch("%screate%s+unique%s+index[^;]-%son%s+" .. name .. "%s*(%b())") do keys[#keys + 1] = list end
+  for _, key in ipairs(keys) do
+    for column in key:gmatch("[%w_]+") do
+      if select:find("%f[%w_]" .. column .. "%f[^%w_]") then return true end
+    end
+  end
+  return false
 end
 
 -- looks_for(read) -> whether the line with db:one, or a later one, asks whether there is a row, and returns.
@@ -805,6 +828,14 @@ local function looks_for(read)
   local lines = name and now and read.info and now.source == read.info.source
     and table.concat(lines_of(now, read.info.currentline, now.currentline), "\n") or ""
   return lines:find("%f[%w_]if%s+" .. (name or "") .. "%s+then.-%f[%w_]return%f[^%w_]") ~= nil
+end
+
+-- numbers_from(read) -> whether a line since then compares the number that was read with another one, or adds to it.
+local function numbers_from(read)
+  local now = site_info()
+  local lines = now and read.info and now.source == read.info.source and lines_of(now, read.info.currentline, now.currentline) or {}
+  local text = table.concat(lines, "\n"):gsub('%b""', function(sql) return sql:find("%+%s*1") and "+" or '""' end)
+  return text:find("[=~]=%s*%d") or text:find("%+") or text:find("<%f[^<]=?%s*%d") or text:find(">=?%s*%d")
 end
 
 local writes = set_of "insert update delete replace drop alter truncate create"
@@ -871,18 +902,19 @@ function state.watch_sql(db, sql, call, kind, sqls)
     entries.inserted[name] = usage.caller() or core.dev.site
   end
   if not read or not may_race(read.run, not entries.each_state and entries.origin, noted) then return end
-  local where = rest:match("%f[%w_]where%f[^%w_](.*)") or ""
+  local where = (rest:match("%f[%w_]where%f[^%w_](.*)") or ""):gsub("%f[%w_]returning%f[^%w_].*", "")
   local advice = 'Put the condition into the update, as in "where id = ? and count > 0", and look at the changes of its result, or use '
     .. in_one_step[call:match("^%a+")]
   if verb == "update" and not where:find("[<>]") then
-    wrong = overwrites(rest:match("^(.-)%f[%w_]where%f[^%w_]") or rest, where, read.sql, decides(read))
+    wrong = overwrites(rest:match("^(.-)%f[%w_]where%f[^%w_]") or rest, where, read, decides(read))
   elseif verb == "delete" then
     wrong = where ~= "" and statement_of(set_of "exec delete")
     advice = "Let the changes of its result decide, which are 0 for all but one"
   elseif verb == "insert" and not sql:find("on%s+conflict") then
-    wrong = decides(read)
-    local looks = not wrong and kind ~= "transaction" and looks_for(read) and not has_key(sqls or {}, name)
-    wrong = wrong or looks
+    local computes = read.sql:find("select%s+[%w_(]*count%s*%(") or read.sql:find("max%s*%(")
+    wrong = decides(read) or computes and numbers_from(read)
+    local looks = not wrong and kind ~= "transaction" and looks_for(read)
+    wrong = (wrong or looks) and not has_key(sqls or {}, name, read.sql)
     advice = looks and "Make an index unique, and let the insert fail with EEXIST" or "Put the condition into the insert, as in "
       .. '"insert into ... select ... where (select count(*) ...) < 10", or use ' .. in_one_step[call:match("^%a+")]
   end
@@ -892,7 +924,7 @@ function state.watch_sql(db, sql, call, kind, sqls)
   end
 end
 
-local decisions = set_of "if elseif while until not and or"
+local decisions, followers = set_of "if elseif while until not and or", set_of "then do and or"
 
 -- state.watch_reply(call, value): a line of the site has got this result of a database, such as "r:del" or "db:delete".
 function state.watch_reply(call, value)
@@ -927,9 +959,9 @@ local function watch_committed(fn, status, body, ...)
   if math.type(status) ~= "integer" or status < 400 or status > 599 or type(body) ~= "string" and type(body) ~= "table" then
     return status, body, ...
   end
-  local info = getinfo(fn, "S")
+  local lines, info = function_lines(fn)
   local at = info.linedefined
-  for i, line in ipairs(lines_of(info, at, info.lastlinedefined)) do
+  for i, line in ipairs(lines) do
     if line:find("%f[%w_]return%s*%(?" .. status .. "%f[^%w_.]") then at = info.linedefined + i - 1 end
   end
   warn(info.short_src .. ":" .. at, ("the function of a transaction has returned the status %d, and the transaction was "
@@ -992,7 +1024,7 @@ local function returns(read)
   return table.concat(lines, "\n"):find("%f[%w_]return%f[^%w_]") ~= nil
 end
 
-local is_delete, grows = set_of "delete", set_of "incr rpush lpush"
+local is_delete, grows = set_of "delete", set_of "incr rpush lpush decr incrby decrby hincrby sadd zadd"
 local is_read, is_set = set_of "get range llen pairs", { set = true, ["[key] = value"] = true }
 
 -- watch_call(entries, name, call, dict, key, value, ttl): a call in a task. It is wrong to set or to remove an entry that
@@ -1078,7 +1110,8 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
   elseif (sets or call == "delete") and read.call == "pairs" and not (noted and noted.counts) then
     return
   elseif sets and value ~= nil then
-    text = (ttl == nil or value == true or value == 1) and "sets an entry of the dict %q: another request may write it in between: use incr, update or add"
+    local counts = read.value and math.type(value) and value ~= read.value -- n - 1, also with a time to live
+    text = (ttl == nil or value == true or value == 1 or counts) and "sets an entry of the dict %q: another request may write it in between: use incr, update or add"
   elseif not sets and call ~= "delete" then
     return
   elseif noted and noted.counts and read.call ~= "range" and (sets or statement_of(is_delete)) then
@@ -1111,7 +1144,8 @@ function state.watch_dict(name, dict, evicts, file)
 end
 
 local as_dict = {} -- commands of Redis on a key
-for call, names in pairs { get = "GET HGET EXISTS HEXISTS SISMEMBER LLEN SCARD HLEN ZCARD", set = "SET HSET", delete = "DEL",
+for call, names in pairs { get = "GET HGET HMGET HGETALL EXISTS HEXISTS SISMEMBER LLEN SCARD HLEN ZCARD ZSCORE", range = "LRANGE",
+  set = "SET HSET SETEX PSETEX", delete = "DEL",
   incr = "INCR DECR INCRBY DECRBY HINCRBY RPUSH LPUSH SADD ZADD" } do
   for name in names:gmatch("%u+") do as_dict[name] = call end
 end
@@ -1156,8 +1190,7 @@ end
 
 -- state.watch_update(fn) -> the function that dict:update calls in place of fn: reports a flag or number that fn changes.
 function state.watch_update(fn)
-  local info = getinfo(fn, "S")
-  local text = table.concat(lines_of(info, info.linedefined, info.lastlinedefined), "\n"):match("function%s*%(.*") or "if"
+  local text = table.concat((function_lines(fn)), "\n"):match("function%s*%(.*") or "if"
   blind = true -- unless it compares the value, or gives it to the caller
   for _, pattern in ipairs { "%f[%w_]if%f[^%w_]", "%f[%w_]and%f[^%w_]", "[=~]=", "[<>]", "return%s+nil%s*," } do
     blind = blind and not text:find(pattern)
@@ -1321,22 +1354,16 @@ end
 
 -- count_place(fn, number) -> the line of the function that returns a computed number, or nil.
 local function count_place(fn, number)
-  local info = getinfo(fn, "S")
-  local file = info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb")
-  if not file then return nil end
-  local text, found = file:read("a"), nil
-  file:close()
+  local lines, info = function_lines(fn)
+  local text = table.concat(lines_of(info, 1, math.huge), "\n")
   if text:find("%f[%w_.]" .. number .. "%f[^%w_.]") then return nil end -- it is written somewhere as a status
-  local counts, at = {}, 0
-  for line in text:gmatch("([^\n]*)\n?") do
-    at = at + 1
-    if at >= info.linedefined and at <= info.lastlinedefined then
-      local name, value = line:match("([%a_][%w_]*)%s*=%s*(.*)")
-      if name and (value:find("incr%s*%(") or value:find("^#") or value:find("%+")) then counts[name] = true end
-      local result = line:match("%f[%w_]return%s+(.*)")
-      if result and (result:find("incr%s*%(") or result:find("^#") or counts[result:match("^[%a_][%w_]*")]) then
-        found = info.short_src .. ":" .. at
-      end
+  local counts, found = {}, nil
+  for at, line in ipairs(lines) do
+    local name, value = line:match("([%a_][%w_]*)%s*=%s*(.*)")
+    if name and (value:find("incr%s*%(") or value:find("^#") or value:find("%+")) then counts[name] = true end
+    local result = line:match("%f[%w_]return%s+(.*)")
+    if result and (result:find("incr%s*%(") or result:find("^#") or counts[result:match("^[%a_][%w_]*")]) then
+      found = info.short_src .. ":" .. info.linedefined + at - 1
     end
   end
   return found
@@ -1391,11 +1418,16 @@ local function watch_lists(handler, body)
   end
 end
 
+local guards = set_of "basic_auth bearer_auth csrf rate_limit oidc"
+
 -- refusal_in(fn) -> the line at which a function of the site decides to refuse a request, or nil
 local function refusal_in(fn)
-  if type(fn) ~= "function" or known[fn] or not is_own(fn) then return nil end
-  local info, decides_there = getinfo(fn, "S"), false
-  for i, line in ipairs(lines_of(info, info.linedefined, info.lastlinedefined)) do
+  if type(fn) ~= "function" or known[fn] then return nil end
+  local lines, info = function_lines(fn)
+  local module = info.source:match("^@luaserve/(.*)%.lua$")
+  if module then return guards[module] and "luaserve." .. module or nil end
+  local decides_there = false
+  for i, line in ipairs(lines) do
     decides_there = decides_there or line:find("%f[%w_]if%f[^%w_]") ~= nil
     if decides_there and (line:find("%f[%w_]return%s*%(?[45]%d%d%f[^%w_.]") or line:find(":status%s*%(%s*[45]%d%d%s*%)")) then
       return info.short_src .. ":" .. info.linedefined + i - 1
@@ -1403,16 +1435,48 @@ local function refusal_in(fn)
   end
 end
 
+local never_false = { -- expressions that no value makes false, and what to write
+  ["#[%a_][%w_.]*"] = "a number, and 0 is true in Lua: compare it, as in > 0",
+  ["[%a_][%w_.]*%.changes"] = "a number, and 0 is true in Lua: compare it, as in > 0",
+  ["[%a_][%w_.]*:exec%s*%b()%.changes"] = "a number, and 0 is true in Lua: compare it, as in > 0",
+  ["[%a_][%w_.]*:exec%s*%b()"] = "a table, also when nothing has changed: look at its changes, as in .changes > 0",
+  ["[%a_][%w_.]*:query%s*%b()"] = "a list, which is true also without rows: look at its first row, as in [1], or use one",
+  ["[%a_][%w_.]*:hgetall%s*%b()"] = "a table, which is true also without fields: write next(t)",
+  ["[%a_][%w_.]*:one%s*%([\"'%[]%s*select%s+count%([^()]*%)[^()]*%)"] = "a row also for a count of 0: compare its field",
+}
+for name in ("len llen scard hlen zcard"):gmatch("%a+") do
+  never_false["[%a_][%w_.]*:" .. name .. "%s*%b()"] = never_false["#[%a_][%w_.]*"]
+end
+
+-- warn_conditions(lines, info): warns of a condition that is always true, and of a field of a text.
+local function warn_conditions(lines, info)
+  for i, line in ipairs(lines) do
+    local place = info.short_src .. ":" .. info.linedefined + i - 1
+    for pattern, text in pairs(not line:find("^%s*%-%-") and never_false or {}) do
+      for word, call, after in line:gmatch("%f[%w_](%a+)[%s(]+(" .. pattern .. ")%s*%)?%s*(%a*)") do
+        if decisions[word] and followers[after] then warn(place, ("the condition %s is %s"):format(call, text)) end
+      end
+    end
+    local call = line:match("[:.](%a+)%s*%([^,]+,%s*req:%a+%(%s*%)%s*[,)]")
+    if (call == "insert" or call == "update") and line:find("req:json%(%s*%)") or line:find("req:form%(%s*%)") and call == "insert" then
+      warn(place, call .. " takes all fields that the client has sent, such as id or admin: give a schema, as in req:json{ title = \"string\" }")
+    end
+    if line:find("req:body%(%)%.%a") then warn(place, "req:body() is a text, which has no fields: write req:json() or req:form()") end
+  end
+end
+
 -- warn_guards(fn): warns of a line of a handler or middleware that calls such a function and does not look at its results.
 local function warn_guards(fn)
-  local info, values = getinfo(fn, "S"), {}
+  local lines, info = function_lines(fn)
+  local values = {}
   for i = 1, 255 do
     local name, value = getupvalue(fn, i)
     if not name then break end
     values[name] = value
   end
   local before = ""
-  for i, line in ipairs(lines_of(info, info.linedefined, info.lastlinedefined)) do
+  warn_conditions(lines, info)
+  for i, line in ipairs(lines) do
     line = line:gsub("%-%-.*", "")
     for at, base, field in line:gmatch("()%f[%w_.:]([%a_][%w_]*)%.?([%w_]*)%s*%(") do
       local value = values[base]
@@ -1457,18 +1521,14 @@ end
 -- state.middleware(fn): warns of a middleware function that takes results of next().
 function state.middleware(fn)
   warn_guards(fn)
-  local info, name = getinfo(fn, "S"), debug.getlocal(fn, 3)
-  local file = name and info.source:sub(1, 1) == "@" and io_open(info.source:sub(2), "rb")
-  if not file then return end
-  local at, pattern = 0, "[%w_]%s*=%s*%f[%w_]" .. name .. "%s*%("
-  for line in file:lines() do
-    at = at + 1
-    if at >= info.linedefined and at <= info.lastlinedefined and line:find(pattern) and not line:find("^%s*%-%-") then
-      warn(info.short_src .. ":" .. at, name .. "() returns nothing: call it alone; afterwards res:status(), "
+  local name = debug.getlocal(fn, 3)
+  local lines, info = function_lines(fn)
+  for at, line in ipairs(name and lines or {}) do
+    if line:find("[%w_]%s*=%s*%f[%w_]" .. name .. "%s*%(") and not line:find("^%s*%-%-") then
+      warn(info.short_src .. ":" .. info.linedefined + at - 1, name .. "() returns nothing: call it alone; afterwards res:status(), "
         .. "res:header(name) and res:body() are the response")
     end
   end
-  file:close()
 end
 
 -- ---- runs of tasks --------------------------------------------------------------------------------------------------

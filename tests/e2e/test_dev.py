@@ -709,8 +709,11 @@ local db = ls.sqlite("shop.db")
 db:migrate { [[create table stock(id integer primary key, qty integer check (qty >= 0));
   create table sale(item text unique not null, qty); insert into stock values(1, 1000)]],
   "alter table stock add item; alter table stock add at; alter table stock add done; update stock set item = 'tea'",
-  "create table seat(name text); create table own(name text primary key)" }
+  "create table seat(name text); create table own(name text primary key)",
+  "create table member(id integer primary key, name text not null unique, role text, visit, number integer)" }
 d:add("n", 0)
+local bearer = require "luaserve.bearer_auth" { tokens = { ["0123456789abcdefgh"] = "ann" } }
+local change = ls.check { role = "string?" }
 
 app:use("/session", ls.session { store = ls.dict("sessions") })
 app:get("/session/wrong", function(req)
@@ -892,6 +895,83 @@ end)
 app:get("/sql/zero", function()
   if not db:delete("stock", { id = 99 }) then return 404 end -- WARN db:delete has returned 0, which is true in Lua
   if db:update("stock", { qty = 1 }, { id = 99 }) == 0 then return 204 end
+end)
+app:get("/sql/first", function(req) -- the key of another column does not protect the role
+  local n = db:one("select count(*) as n from member").n
+  db:insert("member", { name = ls.crypto.uuid(), role = n == 0 and "admin" or "user" }) -- WARN selects from the table member and then inserts into it
+  if db:one("select count(*) as n from member").n == 0 then return 204 end
+  db:exec("insert into member(name) values(?)", ls.crypto.uuid()) -- WARN selects from the table member and then inserts into it
+  return 204
+end)
+app:get("/sql/taken", function()
+  local name = ls.crypto.uuid()
+  if db:one("select count(*) as n from member where name = ?", name).n > 0 then return 204 end
+  db:insert("member", { name = name })
+  local count = db:one("select count(*) as n from sale").n
+  db:exec("insert into sale(item) values(?)", ls.crypto.uuid())
+  return { count = count }
+end)
+app:get("/sql/next", function()
+  local n = db:one("select coalesce(max(number), 0) + 1 as n from member").n
+  db:insert("member", { name = ls.crypto.uuid(), number = n }) -- WARN selects from the table member and then inserts into it
+  return 204
+end)
+app:get("/sql/login", function() -- what the update sets does not depend on what was read
+  local user = db:one("select * from member order by id limit 1")
+  if not user then return 204 end
+  db:exec("update member set visit = ? where id = ?", os.time(), user.id)
+  db:update("member", { role = "x" }, { id = user.id, name = user.name })
+  return 204
+end)
+app:get("/sql/returning", function()
+  local row = db:one("select * from stock where id = 1")
+  row = db:one("update stock set qty = ? where id = 1 returning qty", row.qty) -- WARN selects from the table stock and then updates
+  return row
+end)
+app:get("/ttl", function()
+  local n = d:get("tokens") or 50
+  d:set("tokens", n, 60)
+  d:set("tokens", n - 1, 60) -- WARN reads and then sets an entry of the dict "d"
+  return 204
+end)
+app:get("/guard/called", function(req, res)
+  bearer(req, res, function() end) -- WARN continues after bearer has refused the request at luaserve.bearer_auth
+  return 204
+end)
+app:get("/guard/returned", function(req, res, next) return bearer(req, res, next) and 204 end)
+app:get("/conditions", function(req)
+  local list, done = {}, db:exec("delete from seat where name = 'none'")
+  if #list then list = nil end -- WARN the condition #list is a number, and 0 is true in Lua
+  if done.changes then done = nil end -- WARN the condition done.changes is a number
+  if not db:exec("delete from seat where name = 'none'").changes then return 404 end -- WARN is a number, and 0 is true in Lua
+  if db:exec("delete from seat where name = ''") then done = 1 end -- WARN is a table, also when nothing has changed
+  if req.query.token and db:query("select 1 as x from seat where name = 'none'") then done = 2 end -- WARN is a list, which is true also without rows
+  if db:one("select count(*) as n from seat") then done = 3 end -- WARN is a row also for a count of 0
+  if d:llen("none") then done = 4 end -- WARN the condition d:llen.* is a number
+  return 204
+end)
+app:get("/conditions/right", function()
+  local list, done = {}, db:exec("delete from seat where name = 'none'")
+  if #list > 0 or done.changes == 1 or d:llen("none") > 0 then return 404 end
+  if db:query("select 1 as x from seat where name = 'none'")[1] then return 404 end
+  if db:exec("delete from seat where name = ''").changes > 0 and #list ~= 1 then return 404 end
+  if db:one("select count(*) as n from seat").n < 0 or not db:one("select 1 as x") then return 404 end
+  local n = #list and 1
+  return { n = n, changes = done.changes }
+end)
+app:post("/mass", function(req)
+  db:insert("member", req:json()) -- WARN insert takes all fields that the client has sent
+  return { title = req:body().title } -- WARN req:body.* is a text, which has no fields
+end)
+app:post("/mass/right", function(req)
+  db:insert("member", req:json { name = "string" })
+  return 204
+end)
+app:patch("/check", function(req) return req:json(change) end)
+app:get("/sse/wait", function(_, res)
+  local sse = res:sse()
+  sse:send("x")
+  sse:wait(0.01)
 end)
 app:get("/sql/condition", function()
   local row = db:one("select * from stock where id = 1")
@@ -1244,6 +1324,9 @@ app:get("/checked", { query = { n = "integer" } }, function(req) return { ids = 
         server = self.serve(site, program=DEV)
         for path in re.findall(r'app:get\("([^"]+)"', site) * 2:
             self.assertIn(server.get(path).status, (200, 204), path)
+        for _ in range(4):  # the states share a check, which notes that it has seen a PATCH
+            with server.connect() as conn:
+                self.assertEqual(conn.ask("PATCH", "/check", [("Content-Type", "application/json")], body=b"{}").status, 200)
         server.wait_log("GET /used 200", count=2)
         server.stop()
         self.check_warnings(server, site)
