@@ -14,7 +14,8 @@ import unittest
 
 from harness import (E2E, LUASERVE, ROOT, SANITIZER, WAIT, WINDOWS, WINE, Conn, free_port, in_parallel, not_on_windows,
                      read_text, request, tls, write_text)
-from harness.websocket import WebSocket
+from harness.websocket import CLOSE, WebSocket
+from harness.websocket_peer import Peer as WebSocketPeer
 
 SITE = """
 local ls = require "luaserve"
@@ -733,6 +734,33 @@ class Commands(E2E):
             for _ in range(2):
                 server.reload("reloaded")
             self.assertEqual(len(conn.rest()), size)
+
+    def test_what_was_sent_before_a_websocket_closed(self):
+        """Neither a reload nor a stop ends a WebSocket that a task has closed before its last message has left."""
+        size = 32 << 20
+        for reloads in (True, False):
+            with self.subTest(reloads=reloads), contextlib.closing(WebSocketPeer()) as peer:
+                server = self.serve(
+                    "local ls = require 'luaserve' ls.config { drain_timeout = 600 } ls.listen('127.0.0.1:0', ls.app()) "
+                    "ls.on('start', function() if not ls.dict('once'):add('begun', 1) then return end local ws = ls.websocket('ws://127.0.0.1:%d/', "
+                    "{ write_ahead = '1g', send_timeout = 600, close_timeout = 600, compress = false }) "
+                    "ws:send(('x'):rep(%d)) ws:close() ls.log.info('closed') end)"
+                    % (peer.port, size))
+                with peer.accept() as conn:
+                    conn.answer()
+                    server.wait_log("closed")
+                    if reloads:
+                        server.reload("reloaded")
+                    server.signal()
+                    server.wait_log("draining")
+                    left, conn.unread = 2 + 8 + 4 + size - len(conn.unread), b""  # a head with 64 bits of length and a key
+                    while left > 0 and (data := conn.sock.recv(min(left, 1 << 20))):
+                        left -= len(data)
+                    self.assertEqual(left, 0)
+                    close = conn.read_frame()
+                    self.assertEqual(close.opcode, CLOSE)
+                    conn.send_frame(close.opcode, close.payload)
+                self.assertEqual(server.wait(), 0)
 
     def test_what_a_task_has_sent_before_it_closed(self):
         """A stop does not end a connection of ls.connect that was closed before its last bytes have left, nor one of a replaced site."""

@@ -689,7 +689,8 @@ unsigned ls_site_busy(const ls_site *site)
         const ls_state *state = state_at(site, n);
         if (state == NULL) continue;
         sum += atomic_load_explicit(&state->busy, memory_order_relaxed);
-        if (!atomic_load(&state->closed)) sum += atomic_load(&ls_tcps_of(state)->finishing);
+        if (atomic_load(&state->closed)) continue;
+        sum += atomic_load(&ls_tcps_of(state)->finishing) + atomic_load(&ls_wss_of(state)->finishing);
     }
     ls_mutex_unlock(mutex);
     return sum;

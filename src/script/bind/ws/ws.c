@@ -460,6 +460,7 @@ static void on_freed(ls_thread_ctx *ctx, ls_ws *ws)
     ls_list_remove(&link->node);
     if (link->limit != NULL) ls_conn_limit_leave(link->limit);
     if (link->counted) ls_sockets_closed(link->state);
+    if (link->finishing) atomic_fetch_sub(&ls_wss_of(link->state)->finishing, 1);
     atomic_fetch_sub(&ls_wss_of(link->state)->live, 1);
 }
 
@@ -493,7 +494,12 @@ void ls_ws_connect(ls_ws_object *o, ls_ws *ws, ls_conn_limit *limit)
 void ls_ws_object_close(ls_thread_ctx *ctx, ls_ws_object *o, unsigned code, const char *reason, size_t reason_len)
 {
     if (o->closed) return;
-    if (o->ws != NULL) ls_ws_close(ctx, o->ws, code, reason, reason_len);
+    if (o->ws != NULL) {
+        ls_ws_link *link = ls_ws_user(o->ws);
+        link->finishing = true;
+        atomic_fetch_add(&ls_wss_of(o->state)->finishing, 1);
+        ls_ws_close(ctx, o->ws, code, reason, reason_len);
+    }
     ls_subscriber_end(&o->subscriber); /* nothing follows the Close frame, which the peer may never answer */
     if (ls_ws_object_message(o) != NULL) consume(ctx, o); /* the Close frame of the peer is after it */
     ls_ws_object_resume(ctx, o);
@@ -548,9 +554,12 @@ static void ws_end(ls_thread_ctx *ctx, ls_state *state, enum ls_end_why why)
     if (why == LS_END_STOP) close_all(ctx, state, stop_code(state));
 }
 
+/* Those of a replaced site that send their last bytes continue, until the drain ends by time. */
 static void ws_close(ls_thread_ctx *ctx, ls_state *state)
 {
-    LS_LIST_EACH (ls_ws_link, link, &ls_wss_of(state)->open, node) ls_ws_abort(ctx, ls_ws_of(link));
+    const bool may_send = atomic_load(&state->generation->closing) == LS_CLOSING;
+    LS_LIST_EACH (ls_ws_link, link, &ls_wss_of(state)->open, node)
+        if (!link->finishing || !may_send) ls_ws_abort(ctx, ls_ws_of(link));
 }
 
 static bool ws_closed(ls_state *state)

@@ -88,12 +88,14 @@ typedef struct ls_ws_link { /* user data of an ls_ws */
     ls_ws_object *object; /* NULL: Lua has done with it */
     ls_conn_limit *limit; /* NULL: none */
     bool counted;         /* as a socket of the state: sockets.h */
+    bool finishing;       /* Lua has closed it */
 } ls_ws_link;
 
-typedef struct ls_wss {      /* of a state */
-    ls_node open;            /* connections that are not freed */
-    _Atomic uint32_t live;   /* connections that are not freed */
-    ls_ws_object *unflushed; /* with output of the running task */
+typedef struct ls_wss {         /* of a state */
+    ls_node open;               /* connections that are not freed */
+    _Atomic uint32_t live;      /* connections that are not freed */
+    _Atomic uint32_t finishing; /* of those: Lua has closed them, and a stop waits for their last bytes */
+    ls_ws_object *unflushed;    /* with output of the running task */
     ls_flush flush;
     unsigned ended;           /* that have ended since the last collection for them */
     int text_ref, binary_ref; /* the strings "text" and "binary" */
