@@ -382,7 +382,7 @@ local function answer(self, strip, req, res, plan, ready, failed)
     if call == true then return end
     if call then
       local results = self.response and table.pack(self.response(res, given.upstream)) or none
-      if self.response and core.proxy_refuse(res, call, is_answer(results)) then
+      if self.response and core.proxy_refuse(res, call, not is_answer(results)) then
         if plan then plan:replaced() end
         return table.unpack(results, 1, results.n)
       end

@@ -330,8 +330,8 @@ static int proxy_resume(lua_State *L)
     return wait_for(L, call, ls_proxy_resume(r->state->ctx, call->p));
 }
 
-/* core.proxy_refuse(res, call, always) -> whether the response was dropped: unless `always`, if the hook has described
- * another one, which keeps its status and, as a redirect, its Location. Nothing else of it is in res. */
+/* core.proxy_refuse(res, call [, if_described]) -> whether the response was dropped; with `if_described`, only if the hook
+ * has described another one, which keeps its status and, as a redirect, its Location. Nothing else of it is in res. */
 static int proxy_refuse(lua_State *L)
 {
     const ls_request *r = ls_res_check_open(L);
@@ -339,7 +339,7 @@ static int proxy_refuse(lua_State *L)
     ls_exchange *x = r->x;
     const int status = x->status;
     size_t len = 0;
-    if (!lua_toboolean(L, 3) && r->answer == LS_ANSWER_NONE) return ls_push_boolean(L, false);
+    if (lua_toboolean(L, 3) && r->answer == LS_ANSWER_NONE) return ls_push_boolean(L, false);
     const char *at = r->answer == LS_ANSWER_STATUS ? ls_exchange_find(x, "Location", 8, &len) : NULL;
     if (at != NULL) at = lua_pushlstring(L, at, len);
     ls_proxy_refuse(r->state->ctx, call->p);
