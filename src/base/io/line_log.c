@@ -16,7 +16,14 @@
 #include "base/os/memory.h"
 #include "base/os/thread.h"
 
-enum { RING = LS_LINE_LOG_RING_BYTES, BATCH = 1 << 18, AGAIN_BYTES = BATCH / 2, PAUSE_MS = 20, RETRY_MS = 50, REPORT_MS = 1000 };
+enum {
+    RING = LS_LINE_LOG_RING_BYTES,
+    BATCH = 1 << 18,
+    AGAIN_BYTES = BATCH / 2,
+    PAUSE_MS = 20,
+    RETRY_MS = 50,
+    REPORT_MS = 1000
+};
 
 typedef struct ring {
     _Alignas(64) _Atomic size_t put; /* by the thread */
@@ -33,6 +40,7 @@ struct ls_line_log {
     ls_cond changed;
     ls_thread thread;
     bool ending;
+    bool looks_last;   /* the writer has seen `ending` */
     uint64_t until_ms; /* then the log ends with lines that are not written */
     _Atomic bool sleeps, reopens;
     uint64_t dropped, dropped_ms, told; /* as of the last look, since when; those of which the log knows */
@@ -180,7 +188,9 @@ static void report(ls_line_log *log, int err)
 static bool pause_after(ls_line_log *log, bool any, int err)
 {
     ls_mutex_lock(&log->lock);
-    const bool over = log->ending && ((!any && err == LS_OK) || ls_clock_coarse_ms() >= log->until_ms);
+    const bool over =
+        log->ending && ((log->looks_last && !any && err == LS_OK) || ls_clock_coarse_ms() >= log->until_ms);
+    log->looks_last = log->ending; /* what was put before the end began, it sees at its next look */
     const uint32_t ms = log->ending ? 1 : err < 0 ? RETRY_MS : any ? PAUSE_MS : log->dropping ? REPORT_MS : 0;
     if (over) {
         log->to = log->at;
