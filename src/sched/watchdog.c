@@ -1,6 +1,6 @@
 /* watchdog.c - the thread that detects a worker which stays inside one packet.
  *
- * It scans the workers while any of them is active, and sleeps after 50 ms without a packet. Only the watchdog
+ * It scans the workers while any of them is active, and sleeps after half a second without a packet. Only the watchdog
  * reads the clock; a worker only counts. Going to sleep needs care: a worker publishes its count with a plain store
  * and then reads `watchdog_asleep`, so each side may miss the other's write. The watchdog therefore sets the flag one
  * scan before it sleeps and reads all counts again. A worker that missed the flag stored its count before the flag
@@ -10,8 +10,8 @@
 #include "sched/workers_internal.h"
 
 enum {
-    SCAN_SHORT_MS = LS_STALL_MS / 2, /* with the longer interval after it LS_STALL_MS */
-    QUIET_SCANS = 20, /* without a packet, then it sleeps: a packet now and then, as of a timer, costs few scans */
+    SCAN_SHORT_MS = LS_STALL_MS / 2,     /* with the longer interval after it LS_STALL_MS */
+    SCANS_PER_TICK = 1000 / LS_STALL_MS, /* half a second */
     TICK_MS = 500,
     LOW_CPU_MS = 20,        /* processor time of a packet, then its thread gets the lower priority */
     LOW_CPU_CROWDED_MS = 1, /* the same while all that may run are stalled */
@@ -67,8 +67,7 @@ static bool scan(ls_workers *workers)
         } else if (turn & 1) {
             busy = true;
             const uint64_t ms = (now - worker->seen_ns) / 1000000;
-            atomic_store_explicit(&worker->inside_ms, ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX,
-                                  memory_order_relaxed);
+            atomic_store_explicit(&worker->inside_ms, ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX, memory_order_relaxed);
             if (ms < stall_ms) continue;
             ls_workers_requeue_unstarted(workers, worker);
             ls_workers_set_stalled(workers, worker, true);
@@ -115,46 +114,44 @@ static bool ended(const ls_workers *workers)
     return workers->alive == 0 && atomic_load_explicit(&workers->stop, memory_order_relaxed);
 }
 
-/* Wait with the mutex until a worker begins a packet. */
-static void sleep_until_work(ls_workers *workers)
-{
-    bool more = true; /* ticks are due */
-    while (!ended(workers) && atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) {
-        if (!more) {
-            ls_cond_wait(&workers->watchdog_wake, &workers->mutex);
-        } else if (!ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, TICK_MS)) {
-            ls_mutex_unlock(&workers->mutex);
-            more = report_tick(workers, true);
-            ls_mutex_lock(&workers->mutex);
-        }
-    }
-}
-
 void ls_watchdog_run(void *arg)
 {
     ls_workers *workers = arg;
-    unsigned idle_scans = 0;
-    uint64_t ticked_ms = ls_clock_coarse_ms(); /* the last tick of this loop */
+    unsigned idle_scans = 0, scans = 0; /* scans: since the last tick, also those between short and rare packets */
     uint32_t interval_ms = SCAN_SHORT_MS;
+    bool more = false;
     ls_thread_set_brief();
     ls_mutex_lock(&workers->mutex);
     while (!ended(workers)) {
         ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, interval_ms);
         interval_ms = LS_STALL_MS - interval_ms;
+        scans++;
         if (scan(workers)) {
             idle_scans = 0;
             atomic_store_explicit(&workers->watchdog_asleep, false, memory_order_relaxed);
             ls_mutex_unlock(&workers->mutex);
             report_stalls(workers);
-            if (ls_clock_coarse_ms() - ticked_ms >= TICK_MS) {
+            if (scans >= SCANS_PER_TICK) {
                 (void)report_tick(workers, false);
-                ticked_ms = ls_clock_coarse_ms();
+                scans = 0;
             }
             ls_mutex_lock(&workers->mutex);
-        } else if (++idle_scans == QUIET_SCANS) {
+        } else if (++idle_scans == SCANS_PER_TICK) {
             atomic_store_explicit(&workers->watchdog_asleep, true, memory_order_relaxed);
-        } else if (idle_scans > QUIET_SCANS) {
-            sleep_until_work(workers);
+            ls_mutex_unlock(&workers->mutex);
+            more = report_tick(workers, true);
+            scans = 0;
+            ls_mutex_lock(&workers->mutex);
+        } else if (idle_scans > SCANS_PER_TICK) {
+            while (!ended(workers) && atomic_load_explicit(&workers->watchdog_asleep, memory_order_relaxed)) {
+                if (!more) {
+                    ls_cond_wait(&workers->watchdog_wake, &workers->mutex);
+                } else if (!ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, TICK_MS)) {
+                    ls_mutex_unlock(&workers->mutex);
+                    more = report_tick(workers, true);
+                    ls_mutex_lock(&workers->mutex);
+                }
+            }
             idle_scans = 0;
         }
     }
