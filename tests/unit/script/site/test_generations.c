@@ -8,16 +8,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-enum { ROUNDS = 1000, ROUNDS_SLOW = 100 };
-
-static unsigned rounds(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return ROUNDS_SLOW;
-#else
-    return ROUNDS;
-#endif
-}
+enum { ROUNDS = 100 };
 
 /* Everything that a state can have open when it is told to end: timers of both kinds, tasks in every kind of wait,
  * sockets of every kind, a look-up, buffers and long strings. %u: a port on which a listener accepts and never
@@ -76,7 +67,7 @@ TEST(a_generation_closes_with_everything_open)
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
     (void)snprintf(text, sizeof text, everything, port, port, port, port);
     generations_open(&g);
-    for (unsigned n = 0; n < rounds(); n++) {
+    for (unsigned n = 0; n < ROUNDS; n++) {
         generation_clear_log(&g);
         ls_site *site = generation_start(&g, text);
         if (n % 2 == 0) generation_await_log(&g, "begun"); /* else it ends in the middle of its start */
@@ -248,7 +239,7 @@ TEST_IN(generations, g, states_that_are_unused_give_their_memory_back)
     bool more = true;
     ls_site *site = generation_start(g, text);
     generation_await_idle(site);
-    for (unsigned round = 0; round < rounds() / 20; round++) {
+    for (unsigned round = 0; round < ROUNDS / 20; round++) {
         assert_int_equal(open_states(g), GENERATIONS_THREADS);
         generation_clear_log(g);
         hold_all(g, site, false);
@@ -416,7 +407,7 @@ TEST_IN(generations, g, a_generation_closes_while_states_give_their_memory_back)
 {
     static const char text[] = "core.listen{ host = '', port = 0, dispatch = print, failed = print }";
     bool more;
-    for (unsigned round = 0; round < rounds() / 20; round++) {
+    for (unsigned round = 0; round < ROUNDS / 20; round++) {
         ls_site *site = generation_start(g, text);
         hold_all(g, site, false);
         for (unsigned n = 0; n <= LS_STATE_UNUSED_TICKS; n++) (void)ls_site_on_tick(g->runtime, true, &more);
