@@ -28,7 +28,8 @@ local function ms(n) return math.tointeger(n * 1000 // 1) end
 function rules.directives(text)
   local out, at = {}, 1
   while text do
-    local name, equal, after = text:match("^[%s,]*([^%s,=\"]+)%s*(=?)%s*()", at)
+    at = text:match("^[%s,]*()", at)
+    local name, equal, after = text:match("^([^%s,=\"]+)%s*(=?)%s*()", at)
     if not name then
       at = text:match("^[^,]*,()", at) -- what is no name
       if not at then break end

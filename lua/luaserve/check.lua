@@ -9,6 +9,7 @@ local core = require "luaserve.core"
 local json = require "luaserve.json"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
+local trim = require("luaserve.text").trim
 
 -- A site may replace the globals.
 local concat, move, sort, find, format = table.concat, table.move, table.sort, string.find, string.format
@@ -219,7 +220,7 @@ local function converted(node, value)
   if value == "" then value = nil end
   if node.kind == "boolean" and value == nil and not node.optional and node.default == nil then return false end
   if type(value) ~= "string" then return value end
-  local text = value:match("^%s*(.-)%s*$")
+  local text = trim(value)
   if node.kind == "integer" and find(text, "^[+-]?%d+$") then return tonumber(text) end
   if node.kind == "number" and find(text, "^[+-]?%.?%d[%d.eE+-]*$") then return tonumber(text) or value end
   if node.kind == "boolean" then

@@ -7,6 +7,7 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local rules = require "luaserve.fetch_rules"
 local days_of = require("luaserve.date").days_of
+local trim = require("luaserve.text").trim
 
 local concat, find, lower, match, sort = table.concat, string.find, string.lower, string.match, table.sort
 local ipairs, setmetatable, time, tonumber, type = ipairs, setmetatable, os.time, tonumber, type
@@ -62,11 +63,13 @@ local function path_of(at) return match(at.target, "^[^?]*") end
 -- ignored.
 local function read_cookie(at, line, now)
   local pair, rest = match(line, "^([^;]*)(.*)$")
-  local name, value = match(pair, "^[ \t]*(.-)[ \t]*=[ \t]*(.-)[ \t]*$")
-  if not name or name == "" or #name + #value > COOKIE_BYTES_MAX or find(pair, "[\0-\8\10-\31\127]") then return nil end
+  local name, value = match(pair, "^([^=]*)=(.*)$")
+  if not name then return nil end
+  name, value = trim(name), trim(value)
+  if name == "" or #name + #value > COOKIE_BYTES_MAX or find(pair, "[\0-\8\10-\31\127]") then return nil end
   local given = {}
-  for key, text in rest:gmatch(";[ \t]*([^;=]*)=?([^;]*)") do
-    given[lower(match(key, "^(.-)[ \t]*$"))] = match(text, "^[ \t]*(.-)[ \t]*$")
+  for key, text in rest:gmatch(";([^;=]*)=?([^;]*)") do
+    given[lower(trim(key))] = trim(text)
   end
   local ends = given.expires and read_date(given.expires) or forever
   local max_age = given["max-age"] and match(given["max-age"], "^-?%d+$")

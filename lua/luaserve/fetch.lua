@@ -11,6 +11,7 @@ local reply = require "luaserve.reply"
 local proxies = require "luaserve.fetch_proxy"
 local rules = require "luaserve.fetch_rules"
 local tcp = require "luaserve.tcp"
+local trim = require("luaserve.text").trim
 
 local concat, format, next, rawget, setmetatable = table.concat, string.format, next, rawget, setmetatable
 local tostring, type = tostring, type
@@ -458,8 +459,8 @@ local methods = {}
 
 local function read_fields(answer)
   local headers = reply.headers()
-  for name, value in answer.head:gmatch("\n([^:\r\n]+):[ \t]*([^\r\n]*)") do
-    reply.add(headers, name, (value:gsub("[ \t]+$", "")))
+  for name, value in answer.head:gmatch("\n([^:\r\n]+):([^\r\n]*)") do
+    reply.add(headers, name, trim(value))
   end
   if answer.decoded then headers["content-encoding"], headers["content-length"] = nil, nil end
   return headers
@@ -671,13 +672,13 @@ function meta:__close() self:close() end
 -- Follow a redirect. -> the next request | nil, message, code; false: this is the answer.
 local function redirected(request, call, status, head)
   if request.redirects_max == 0 or not rules.is_redirect(status) then return false end
-  local location = head:match("\n[Ll][Oo][Cc][Aa][Tt][Ii][Oo][Nn]:[ \t]*([^\r\n]-)[ \t]*\r")
+  local location = head:match("\n[Ll][Oo][Cc][Aa][Tt][Ii][Oo][Nn]:([^\r\n]*)\r")
   if not location then return false end
   if call:all(REDIRECT_BODY_MAX) then keep(request, call) end
   if request.redirected == request.redirects_max then
     return nil, format("more than %d redirects", request.redirects_max), "ELIMIT"
   end
-  local next_request, message, code = rules.redirect(request, status, location)
+  local next_request, message, code = rules.redirect(request, status, trim(location))
   if next_request then
     next_request.redirected = request.redirected + 1
     next_request.connect_s, next_request.sending, next_request.raised = nil, nil, nil

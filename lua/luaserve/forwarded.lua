@@ -4,6 +4,7 @@
 -- Each proxy adds the address of its client at the right. So the walk begins there, passes over trusted proxies, and ends
 -- at the first other address, which is that of the client: what stands left of it was written by the client.
 
+local trim = require("luaserve.text").trim
 
 local forwarded = {}
 
@@ -34,7 +35,7 @@ end
 
 local function list(text)
   local items = {}
-  for item in ((text or "") .. ","):gmatch("[ \t]*([^,]-)[ \t]*,") do items[#items + 1] = item end
+  for item in ((text or "") .. ","):gmatch("([^,]*),") do items[#items + 1] = trim(item) end
   return items
 end
 

@@ -5,6 +5,7 @@ local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local reply = require "luaserve.reply"
+local trim = require("luaserve.text").trim
 
 local inject = {}
 
@@ -101,7 +102,7 @@ local function read(request)
   local query = query_text("query", request.query or {})
   if query ~= "" then path = path .. (path:find("?", 1, true) and "&" or "?") .. query end
   one.fields = options.fields(request.headers or {}, check_header)
-  for _, field in ipairs(one.fields) do field[2] = tostring(field[2]):match("^[ \t]*(.-)[ \t]*$") end
+  for _, field in ipairs(one.fields) do field[2] = trim(tostring(field[2])) end
   if content_type and not value_of(one.fields, "content-type") then
     one.fields[#one.fields + 1] = { "Content-Type", content_type }
   end

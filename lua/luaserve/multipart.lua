@@ -9,6 +9,7 @@ local usage = require "luaserve.usage"
 local once = require "luaserve.once"
 local options = require "luaserve.options"
 local reply = require "luaserve.reply"
+local trim = require("luaserve.text").trim
 
 -- A site may replace the globals.
 local concat, find, format, match, sub = table.concat, string.find, string.format, string.match, string.sub
@@ -61,8 +62,9 @@ end
 local function fields_of(head)
   local headers, found = reply.headers(), nil
   for line in (head:gsub("\r\n([ \t])", "%1") .. "\r\n"):gmatch("(.-)\r\n") do
-    local name, value = line:match("^([^%s:]+):[ \t]*(.-)[ \t]*$")
+    local name, value = line:match("^([^%s:]+):(.*)$")
     if not name then return nil end
+    value = trim(value)
     reply.add(headers, name, value)
     if name:lower() == "content-disposition" then
       local at = value:match("^[Ff][Oo][Rr][Mm]%-[Dd][Aa][Tt][Aa]()")
@@ -335,7 +337,7 @@ end
 -- The last component of a file name that a client sent, which may be a path; nil: it has control characters.
 local function base_name(name)
   if find(name, "%c") then return nil end
-  local base = match(name, "([^/\\]*)$")
+  local base = match(name, "^.*[/\\](.*)$") or name
   return (base == "." or base == "..") and "" or base
 end
 

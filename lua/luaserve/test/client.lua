@@ -2,6 +2,7 @@
 
 local json = require "luaserve.json"
 local reply = require "luaserve.reply"
+local trim = require("luaserve.text").trim
 local usage = require "luaserve.usage"
 local options_of = require "luaserve.options"
 local form_query = require("luaserve.url").query
@@ -56,9 +57,9 @@ local function read_fields(sock, headers)
     local line, message = sock:receive("*l")
     if not line then return nil, message end
     if line == "" then return true end
-    local name, value = line:match("^([^:]+):%s*(.-)%s*$")
+    local name, value = line:match("^([^:]+):(.*)$")
     if not name then return nil, "malformed header line " .. usage.quote(line) end
-    reply.add(headers, name, value)
+    reply.add(headers, name, trim(value))
   end
 end
 

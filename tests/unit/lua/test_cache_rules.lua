@@ -18,6 +18,12 @@ function tests.directives()
   check.equal(rules.directives(nil), {})
 end
 
+function tests.long_texts_take_linear_time() -- else this does not end
+  for _, one in ipairs { ",", " ", '"', "=", '",', "a " } do
+    check.equal(type(rules.directives(one:rep(1000000) .. '"')), "table")
+  end
+end
+
 function tests.any_text_has_directives()
   math.randomseed(7)
   local parts = { "no-store", "max-age", "=", ",",

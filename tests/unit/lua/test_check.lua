@@ -94,6 +94,8 @@ function tests.strings_of_a_form_are_converted()
     is({ x = text }, nil, { x = ("must be a number; got %q"):format(text) })
   end
   is({ x = "1e999" }, nil, { x = "is too large" })
+  local long = "1" .. (" "):rep(1000000) .. "a" -- with a reading in quadratic time this does not end
+  is({ n = long }, nil, { n = 'must be a whole number; got a string' })
   is({ yes = "maybe" }, nil, { yes = 'must be true or false; got "maybe"' })
   table_of({
     { { a = "boolean" }, {}, { a = false } }, -- a box that is not ticked is not sent

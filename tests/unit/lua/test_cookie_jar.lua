@@ -22,6 +22,11 @@ local function sent(from, lines, to)
   return jar:field(rules.parse(to or from))
 end
 
+function tests.long_lines_take_linear_time() -- else this does not end
+  local blanks = (" "):rep(4000000)
+  check.equal(sent("http://a.example/", { "a" .. blanks .. "b", blanks .. "a" .. blanks .. "=1" .. blanks .. "; Path" .. blanks .. "=/" .. blanks }), "a=1")
+end
+
 function tests.what_is_sent()
   for _, case in ipairs {
     { "http://a.example/", { "a=1" }, nil, "a=1" }, { "http://a.example/", { " a = 1 ; Path = / " }, nil, "a=1" },

@@ -16,6 +16,13 @@ local function read(...)
   return { got.ip or false, got.ip and got.port, got.scheme or false, got.host or false }
 end
 
+-- This test and its like do not end if a reading takes quadratic time: it would be hours.
+function tests.long_fields_take_linear_time()
+  local blanks = (" "):rep(4000000)
+  check.equal(read(nil, "192.0.2.7, a" .. blanks .. "b", "http" .. blanks .. ", https", blanks), { false, nil, "https", false })
+  check.equal(read("for=a" .. blanks .. "b"), { false, nil, false, false })
+end
+
 function tests.customary_fields()
   for _, case in ipairs {
     { { "192.0.2.7", false, false, false }, "192.0.2.7" }, { { "192.0.2.7", 80, false, false }, "192.0.2.7:80" },

@@ -45,6 +45,12 @@ function tests.bodies()
   check.equal(getmetatable(got) == lists, true)
 end
 
+function tests.long_fields_take_linear_time() -- else this takes many minutes
+  local long = ("/"):rep(3900)
+  local parts = part('name=a; filename="' .. ("x"):rep(3900) .. '/"\r\nX: a' .. (" "):rep(4000) .. "b", "1")
+  check.equal(fields(parts:rep(999) .. part("name=" .. long:gsub("/", "x"), "2") .. "--b--"), { [long:gsub("/", "x")] = "2" })
+end
+
 function tests.malformed_bodies()
   for _, case in ipairs {
     { "there is no boundary", "" }, { "there is no boundary", "--c--" }, { "there is no boundary", "x--b--" },
