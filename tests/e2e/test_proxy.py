@@ -909,6 +909,24 @@ class Balance(ProxyCase):
 
 
 class Ends(ProxyCase):
+    def test_the_timeout_of_the_listener_is_none_of_the_proxy(self):
+        """The first request has waited for its connection before: its limit had begun."""
+        server = self.serve(app_site("""
+            ls.config { timeout = 0.25 }
+            app:get("/sleep", function() ls.sleep(100) end)
+            app:proxy("/", "http://127.0.0.1:%d", { timeout = 60 })
+""") % self.peer.port)
+        slow = self.connect(server=server).send(request("GET", "/"))
+        cut = self.connect(server=server).send(request("GET", "/"))
+        upstreams = [self.peer.accept().request() for _ in range(2)]
+        upstreams[1].send(H + b"Content-Length: 10\r\n\r\nhello")
+        self.assertEqual([server.get("/sleep").status for _ in range(3)], [503] * 3)
+        for upstream, rest in zip(upstreams, (H + b"Content-Length: 10\r\n\r\nhelloworld", b"world")):
+            upstream.send(rest)
+        for conn in slow, cut:
+            self.assertEqual(conn.head().status, 200)
+            self.assertEqual(conn.take(10), b"helloworld")
+
     def test_a_stop_waits_for_a_response_and_a_reload_keeps_it(self):
         server = self.serve(app_site("""
             ls.config { drain_timeout = 10 }

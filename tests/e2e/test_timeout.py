@@ -33,6 +33,8 @@ app:get("/job", function()
 end)
 app:get("/job/result", { timeout = 30 }, function() while not state:get("job") do ls.sleep(0.01) end return state:get("job") end)
 app:get("/events", function(req, res) local sse = res:sse() sse:wait() end)
+app:get("/events/later", function(req, res) ls.sleep(0) res:sse():wait() end) -- its limit has begun
+app:get("/upgrade", function(req, res) ls.sleep(0) res:upgrade("own"):receive() end)
 app:get("/forgets", { timeout = 0.25 }, function(req, res)
   local sse = res:sse()
   while true do sse:send("x") ls.sleep(0.02) end
@@ -157,11 +159,12 @@ class Timeout(E2E):
         self.eventually(lambda: self.ask("GET", "/job/result").text == "done", "the job is done")
 
     def test_events_have_no_limit(self):
-        with self.connect() as conn:
-            conn.send(request("GET", "/events"))
-            conn.response_head()
-            self.assertEqual(self.ask("GET", "/sleep").status, 503)
-            self.assertEqual(self.ask("GET", "/sleep").status, 503)
+        upgrade = [("Connection", "Upgrade"), ("Upgrade", "own")]
+        conns = [self.connect().send(request("GET", path, fields)) for path, fields in (("/events", []), ("/events/later", []), ("/upgrade", upgrade))]
+        for conn in conns:
+            conn.head()
+        self.assertEqual([self.ask("GET", "/sleep").status for _ in range(3)], [503] * 3)
+        for conn in conns:
             conn.silent()
 
     def test_a_loop_whose_client_has_left_ends(self):

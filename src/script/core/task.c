@@ -260,8 +260,7 @@ void ls_task_continue(ls_task *task)
     task->cpu_exceeded = false;
     task->ending = LS_END_NONE;
     task->state->ended_at[0] = '\0';
-    task->time_ms_max = LS_TASK_CAUGHT_MS;
-    ls_task_watch(task);
+    ls_task_limit(task, LS_TASK_CAUGHT_MS);
 }
 
 /* The processor time that still counts when the task continues after a short sleep: the time for which it slept is

@@ -250,6 +250,14 @@ static inline void ls_task_progress(ls_task *task)
     if (task->waiting) ls_task_watch(task);
 }
 
+/* The task ends when it waits for longer than `ms` from now on; 0: it has no limit. */
+static inline void ls_task_limit(ls_task *task, uint32_t ms)
+{
+    task->time_ms_max = ms;
+    task->due_ns = 0;
+    if (ms != 0 && task->waiting) ls_task_watch(task);
+}
+
 /* The task has received a value: a reload ends it when it receives the next one. */
 static inline void ls_task_received(ls_task *task)
 {

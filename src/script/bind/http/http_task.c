@@ -463,7 +463,7 @@ void ls_http_task_owns(ls_request *request, void *owned, const ls_response_kind 
     request->kind = kind;
     request->task->ended = owner_ended;
     request->time_ms_max = request->task->time_ms_max;
-    request->task->time_ms_max = 0;
+    ls_task_limit(request->task, 0);
 }
 
 /* ---- start ------------------------------------------------------------------------------------------------- */

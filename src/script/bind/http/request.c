@@ -156,8 +156,7 @@ static void watch(const ls_request *r, const ls_exchange *x)
     if (x->error == 0) {
         ls_task_progress(task);
     } else if (task->time_ms_max == 0 && r->time_ms_max != 0 && !ls_exchange_upgraded(x)) {
-        task->time_ms_max = r->time_ms_max;
-        if (task->waiting) ls_task_watch(task);
+        ls_task_limit(task, r->time_ms_max);
     }
 }
 
@@ -409,9 +408,7 @@ static void request_close(ls_thread_ctx *ctx, ls_state *state)
 /* core.time_max(req, ms): the task of the request ends when it waits for so long; 0: no limit. */
 static int core_time_max(lua_State *L)
 {
-    ls_task *task = ls_request_check_req(L, 1)->task;
-    task->time_ms_max = (uint32_t)luaL_checkinteger(L, 2);
-    task->due_ns = 0;
+    ls_task_limit(ls_request_check_req(L, 1)->task, (uint32_t)luaL_checkinteger(L, 2));
     return 0;
 }
 

@@ -107,8 +107,7 @@ int ls_response_coding_finish(lua_State *L, ls_request *r, int (*done)(lua_State
     long_response *l = lua_newuserdatauv(L, sizeof *l, 0);
     *l = (long_response){.filter = ls_coding_filter_of(r->x), .request = r, .done = done};
     l->w.work.run = run;
-    r->task->time_ms_max = 0; /* as for other whole responses, the deadlines of the connection apply */
-    ls_task_progress(r->task);
+    ls_task_limit(r->task, 0); /* as for other whole responses, the deadlines of the connection apply */
     return finish_continue(L, LUA_OK, (lua_KContext)l);
 }
 

@@ -172,7 +172,7 @@ ls_proxy *ls_proxy_check_paused(lua_State *L, int index)
 static int push_result(lua_State *L, proxy_call *call)
 {
     const ls_proxy_result result = ls_proxy_result_of(call->p);
-    call->task->time_ms_max = call->time_ms_max;
+    ls_task_limit(call->task, call->time_ms_max);
     if (ls_proxy_has_head(call->p)) ls_peer_answered(call->peer);
     if (ls_proxy_is_paused(call->p)) {
         /* The call that follows sets it again, but none follows an error of the site. */
@@ -198,7 +198,7 @@ static int wait_for(lua_State *L, proxy_call *call, int err)
     if (err == LS_DONE) return push_result(L, call);
     call->over = false;
     call->time_ms_max = call->task->time_ms_max;
-    call->task->time_ms_max = 0;
+    ls_task_limit(call->task, 0);
     return ls_task_yield(L, LS_WAIT_WRITE, (lua_KContext)call, call_continue);
 }
 

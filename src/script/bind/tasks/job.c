@@ -191,7 +191,7 @@ static int core_spawn_limited(lua_State *L)
     const int count = spawn(L, false);
     ls_task *task = ((ls_job *)lua_touserdata(L, -1))->task;
     ls_task_enter(task, LS_SCOPE_JOB);
-    task->time_ms_max = (uint32_t)ms;
+    ls_task_limit(task, (uint32_t)ms);
     return count;
 }
 
@@ -201,10 +201,7 @@ static int core_job_limit(lua_State *L)
     const ls_job *job = job_check(L);
     const lua_Integer ms = luaL_checkinteger(L, 2);
     luaL_argcheck(L, ms > 0 && ms <= UINT32_MAX, 2, "milliseconds expected");
-    if (job->task == NULL) return 0;
-    job->task->time_ms_max = (uint32_t)ms;
-    job->task->due_ns = 0;
-    if (job->task->waiting) ls_task_watch(job->task);
+    if (job->task != NULL) ls_task_limit(job->task, (uint32_t)ms);
     return 0;
 }
 
