@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import gzip
 import re
+import socket
 import threading
 
 from harness import E2E, WINDOWS, app_site, free_port, request, table, temporary_folder
@@ -57,6 +58,7 @@ app:proxy("/middleware", peer)
 app:proxy("/odd", odd, { strip = true })
 app:proxy("/dead", dead)
 app:proxy("/slow", peer, { timeout = 0.3 })
+app:proxy("/tunnel", peer, { timeout = 2 })
 app:proxy("/small", peer, { max_body = 5 })
 app:proxy("/none", peer, { retry = false })
 app:proxy("/hook", peer, {
@@ -670,6 +672,21 @@ class Streams(ProxyCase):
             upstream.send(b"bye")
             self.assertEqual(conn.take(3), b"bye")
         conn.expect_end()
+
+    def test_the_end_of_one_side_gives_the_other_one_a_limit(self):
+        pairs = []
+        for _ in range(2):
+            conn = self.connect().send(request("GET", "/tunnel", [("Connection", "Upgrade"), ("Upgrade", "chat")]))
+            pairs.append((conn, self.peer.accept().request()))
+            pairs[-1][1].send(b"HTTP/1.1 101 Fine\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+            conn.head()
+        (ended, silent), (quiet, ending) = pairs
+        ended.half_close()
+        ending.sock.shutdown(socket.SHUT_WR)
+        for conn in silent, quiet:
+            self.assertEqual(conn.sock.recv(1), b"", "the end is passed on")
+        ended.expect_end()
+        ending.ends()
 
     def test_upgrades_that_are_refused(self):
         upgrade = [("Connection", "Upgrade"), ("Upgrade", "chat")]

@@ -165,7 +165,7 @@ class Timeout(E2E):
             conn.head()
         self.assertEqual([self.ask("GET", "/sleep").status for _ in range(3)], [503] * 3)
         for conn in conns:
-            conn.silent()
+            self.assertTrue(conn.silent())
 
     def test_a_loop_whose_client_has_left_ends(self):
         for path in ("/forgets", "/endless"):

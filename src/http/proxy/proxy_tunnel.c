@@ -1,11 +1,13 @@
 /* proxy_tunnel.c - the connections of a proxy after a response 101 (RFC 9110 section 7.8): what one side sends goes to
- * the other one, without a copy. The end of a direction is passed on when its bytes were sent; an error of a side
- * closes both. */
+ * the other one, without a copy. The end of a direction is passed on when its bytes were sent; the other direction then
+ * ends when it is silent for the time in which a server must answer. An error of a side closes both. */
 #include "base/err.h"
 #include "http/proxy/proxy_internal.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);
+
+enum { HALF_SILENT_MS = 60000 /* without `timeout` */, KEEPALIVE_S = 60 };
 
 static const ls_stream_handler handler = {.received = received, .sent = sent, .closed = ls_proxy_closed};
 
@@ -17,6 +19,13 @@ static ls_proxy *proxy_of(ls_stream *s)
 static bool is_up(const ls_proxy *p, const ls_stream *s)
 {
     return s == p->up;
+}
+
+/* How long `from` may be silent: as long as it likes while both directions are open. */
+static uint32_t silent_ms_max(const ls_proxy *p, bool of_server)
+{
+    if (p->ended[!of_server] == LS_PROXY_OPEN) return 0;
+    return p->with.timeout_ms > 0 ? p->with.timeout_ms : HALF_SILENT_MS;
 }
 
 /* Send what `from` has received, and queue the rest. LS_OK; LS_ECLOSED: it has ended; LS_E*. */
@@ -45,10 +54,11 @@ static int move(ls_thread_ctx *ctx, ls_proxy *p, ls_stream *from, ls_stream *to)
             if (err == LS_PENDING) return err;
             if (p->ended[of_server] == LS_PROXY_ENDED) err = ls_stream_shutdown(ctx, to);
             p->ended[of_server] = LS_PROXY_ENDED_BOTH;
+            ls_stream_recv_within(to, silent_ms_max(p, !of_server));
             return err < 0 ? err : LS_DONE;
         }
         if (ls_stream_queued(to) >= LS_PROXY_QUEUE_BYTES || ls_stream_receiving(from)) return LS_PENDING;
-        ls_stream_recv_within(from, 0);
+        ls_stream_recv_within(from, silent_ms_max(p, of_server));
         err = ls_stream_recv(ctx, from, NULL, p->c.large ? LS_BLOCK_LARGE : LS_BLOCK_SMALL, &result);
         if (err == LS_PENDING) return err;
         err = pass(ctx, p, from, to, err < 0 ? err : result);
@@ -110,6 +120,8 @@ int ls_proxy_tunnel(ls_thread_ctx *ctx, ls_proxy *p)
         (ls_proxy_room){.proxy = p, .live = p->with.live, .limit = client.limit};
     atomic_fetch_add(p->with.live, 1);
     ls_stream_handover(p->up, &handler);
+    (void)ls_stream_keepalive(p->client, true, KEEPALIVE_S); /* a peer that has vanished */
+    (void)ls_stream_keepalive(p->up, true, KEEPALIVE_S);
     if (p->c.in.len > 0) {
         if ((err = ls_stream_push(ctx, p->client, &p->c.in)) < 0) return err;
         p->c.in = (ls_slice){0}; /* the queue has the reference */
