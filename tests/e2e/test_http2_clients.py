@@ -30,6 +30,10 @@ app:get("/events", function(_, res)
   for n = 1, 3 do sse:send("event " .. n) end
 end)
 app:get("/fails", function() return 503, "not now" end)
+app:any("/early/:status", function(req) return tonumber(req.params.status), "early" end)
+app:post("/small", { max_body = 1000 }, function(req) return req:body() end)
+app:post("/json", function(req) return req:json() end)
+app:post("/some", function(req) for _ in req:chunks() do return "some" end end)
 app:ws("/ws", function(ws, req)
   ws:send(req.version)
   for data in ws:messages() do ws:send(data) end
@@ -68,6 +72,10 @@ backend over_tls
 HTTPX = r"""
 import asyncio, httpx, sys
 plain, over_tls = sys.argv[1:]
+async def unread(client):
+    for path, status in (("/early/200", 200), ("/early/401", 401), ("/missing", 404), ("/small", 413), ("/json", 415)):
+        got = await client.post(path, content=bytes(3000000), headers={"Content-Type": "text/plain"})
+        assert got.status_code == status and got.text, got
 async def main():
     for base, how in ((plain, {"http1": False}), (over_tls, {"verify": False})):
         async with httpx.AsyncClient(http2=True, base_url=base, timeout=60, **how) as client:
@@ -84,6 +92,7 @@ async def main():
                 for n in range(50):
                     yield b"part %02d" % n
             assert len((await client.post("/echo", content=parts())).content) == 350
+            await unread(client)
 asyncio.run(main())
 """
 
@@ -166,6 +175,23 @@ class Clients(E2E):
             self.skipTest("not installed: python3-httpx")
         self.run_client(PYTHON, "-c", HTTPX, *("%s://127.0.0.1:%d" % (scheme, self.server.port(index))
                                               for scheme, index in (("http", PLAIN), ("https", TLS))))
+
+    @needs("curl")
+    def test_curl_unread(self):
+        """The whole of a response that ends before the body of its request is read."""
+        if "HTTP2" not in subprocess.run(["curl", "--version"], capture_output=True, text=True).stdout:
+            self.skipTest("a curl without HTTP/2")
+        body = self.server.dir + "/body"
+        rows = [("/early/200", 200), ("/early/401", 401), ("/missing", 404), ("/early/408", 408), ("/small", 413), ("/json", 415),
+                ("/early/417", 417), ("/some", 200)]
+        for size, paths in ((40000, rows), (3000000, rows), (9000000, [("/echo", 413)])):
+            write_text(body, "x" * size)
+            for how, scheme, index in (("--http2-prior-knowledge", "http", PLAIN), ("--http2", "https", TLS)):
+                for path, status in paths:
+                    for field in ("X-None: 1", "Expect:", "Transfer-Encoding: chunked"):
+                        out = self.run_client("curl", "-sk", how, "-m", str(WAIT), "--data-binary", "@" + body, "-w", " %{http_version} %{http_code}",
+                                              "-H", "Content-Type: text/plain", "-H", field, "%s://127.0.0.1:%d%s" % (scheme, self.server.port(index), path))
+                        self.assertRegex(out, r"(?s)\w.* 2 %d$" % status)
 
     @needs("nghttp")
     def test_nghttp_trailers(self):

@@ -112,6 +112,7 @@ typedef struct ls_h2_exchange {
     uint32_t waited_ms;  /* for the body, in all */
     uint32_t stalled_ms; /* of the current measurement of the response's rate */
     uint64_t measured;   /* bytes sent in it */
+    uint64_t unread_ms;  /* since when the body is discarded: see skip_body; 0: it is not */
     uint64_t body_received;
     ls_block *in_fill; /* where short pieces of the body are put side by side */
     uint32_t in_filled;
@@ -267,6 +268,9 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e);
 void ls_h2_reset(ls_h2_exchange *e, uint32_t code, const char *why);
 /* Respond to a request that gets no handler. */
 void ls_h2_refuse(ls_thread_ctx *ctx, ls_h2_exchange *e, int status, const char *why);
+/* Have the window of the stream be so many bytes, at most http2_window_bytes_max, unless it is larger, and that of the
+ * connection no smaller. */
+void ls_h2_widen(ls_h2_exchange *e, uint64_t to);
 /* Resume a response that waits for a larger window; `enough`: also if it is not larger yet. */
 void ls_h2_window_grew(ls_h2_exchange *e, bool enough);
 int ls_h2_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head, size_t length,
@@ -284,7 +288,6 @@ int ls_h2_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, in
 void ls_h2_go_away(ls_h2_conn *c, uint32_t code, const char *why);
 /* A stream was reset, by the client or for its fault: it costs one of the budget. */
 void ls_h2_count_reset(ls_h2_conn *c);
-void ls_h2_count_completed(ls_h2_conn *c);
 /* Bytes were received. */
 void ls_h2_count_received(ls_h2_conn *c, size_t bytes);
 /* Look at the deadlines; `ms` after the last look. */

@@ -43,12 +43,10 @@ ls_slice ls_h2_queue_take(ls_h2_queue *q, size_t max)
 
 void ls_h2_queue_clear(ls_h2_queue *q)
 {
-    while (ls_h2_queue_first(q) != NULL) {
-        ls_slice slice = ls_h2_queue_take(q, SIZE_MAX);
-        ls_slice_drop(&slice);
-    }
-    q->list.count = q->at = 0;
+    for (ls_slice *first; (first = ls_h2_queue_first(q)) != NULL; q->at++) ls_slice_drop(first);
+    q->list.count = 0;
     ls_slices_clear(&q->list);
+    *q = (ls_h2_queue){0};
 }
 
 /* ---- to the connection --------------------------------------------------------------------------------------- */
@@ -79,21 +77,12 @@ void ls_h2_unlock(ls_thread_ctx *ctx, ls_h2_exchange *e, bool changed)
 
 /* ---- from the connection ------------------------------------------------------------------------------------- */
 
-static bool has_body_news(const ls_h2_exchange *e)
-{
-    return e->in.bytes > 0 || e->in_end || e->in_error != 0;
-}
-
-static bool has_room(const ls_h2_exchange *e)
-{
-    return e->out.bytes < e->c->http->config.write_bytes_high / 4;
-}
-
 /* Whether the handler waits for something that is there. */
 static bool has_news(const ls_h2_exchange *e)
 {
-    return e->lost != 0 || (e->awaits & LS_H2_AWAITS_BODY && has_body_news(e)) ||
-           (e->awaits & LS_H2_AWAITS_SENT && has_room(e));
+    const bool body = e->in.bytes > 0 || e->in_end || e->in_error != 0,
+               room = e->out.bytes < e->c->http->config.write_bytes_high / 4;
+    return e->lost != 0 || (e->awaits & LS_H2_AWAITS_BODY && body) || (e->awaits & LS_H2_AWAITS_SENT && room);
 }
 
 static void woken(ls_thread_ctx *ctx, ls_op *op)

@@ -9,6 +9,7 @@
  *   answers    nghttp2 counts acknowledgements and SETTINGS; with ANSWERS_MAX frames to send nothing is received
  *   heads      their size by h2_head.c; the frames of one by nghttp2; their time, as that of the preface, is head_ms_max
  *   bodies     body_grace_ms, then body_rate_min, while the handler waits for them
+ *   unread     a body that is sent on after the end of the response: linger_ms_max
  *   responses  send_stall_ms_max, with send_rate_min, while the window of the stream is too small */
 #include "http/http2/h2_conn_internal.h"
 #include "net/refused.h"
@@ -115,11 +116,6 @@ void ls_h2_count_reset(ls_h2_conn *c)
         ls_h2_go_away(c, NGHTTP2_ENHANCE_YOUR_CALM, "too many streams were reset");
 }
 
-void ls_h2_count_completed(ls_h2_conn *c)
-{
-    if (c->limits.budget > 0 && c->limits.budget < c->http->config.http2_resets_max) c->limits.budget++;
-}
-
 void ls_h2_count_received(ls_h2_conn *c, size_t bytes)
 {
     ls_h2_limits *limits = &c->limits;
@@ -184,6 +180,7 @@ void ls_h2_tick(ls_thread_ctx *ctx, ls_h2_conn *c, uint32_t ms)
         if (e->closed) continue;
         ls_h2_window_grew(e, true);
         tick_body(ctx, e, ms);
+        if (e->unread_ms != 0 && now_ms - e->unread_ms >= config->linger_ms_max) ls_h2_reset(e, NGHTTP2_NO_ERROR, NULL);
         if (tick_response(e, ms)) ls_h2_reset(e, NGHTTP2_CANCEL, "the response is taken too slowly");
     }
 }

@@ -262,31 +262,57 @@ void ls_h2_reset(ls_h2_exchange *e, uint32_t code, const char *why)
     if (nghttp2_submit_rst_stream(e->c->session, NGHTTP2_FLAG_NONE, e->id, code) != 0) e->c->failed = true;
 }
 
-/* The handler does not read the rest of the body: the client need not send it (RFC 9113 section 8.1). */
-static void stop_body(ls_h2_exchange *e)
+void ls_h2_widen(ls_h2_exchange *e, uint64_t to)
 {
-    if (e->end_sent && e->returned && !e->tunnels &&
-        nghttp2_session_get_stream_remote_close(e->c->session, e->id) == 0)
-        ls_h2_reset(e, NGHTTP2_NO_ERROR, NULL);
+    nghttp2_session *session = e->c->session;
+    const uint32_t most = e->c->http->config.http2_window_bytes_max;
+    const int32_t bytes = (int32_t)(to < most ? to : most);
+    if (e->window >= (uint32_t)bytes) return;
+    e->window = (uint32_t)bytes;
+    if (nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, e->id, bytes) != 0 ||
+        (nghttp2_session_get_effective_local_window_size(session) < bytes &&
+         nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, bytes) != 0))
+        e->c->failed = true;
 }
 
-/* A reset for a fault of the client: the others are those of a handler. */
-static bool blames_client(uint32_t code)
+static void credit(ls_h2_exchange *e, size_t bytes)
 {
-    return code != NGHTTP2_NO_ERROR && code != NGHTTP2_INTERNAL_ERROR && code != NGHTTP2_CANCEL;
+    e->uncredited -= (uint32_t)bytes;
+    if (nghttp2_session_consume(e->c->session, e->id, bytes) != 0) e->c->failed = true;
+}
+
+/* The client has not sent all of the body, and no handler will read the rest. */
+static bool is_unread(const ls_h2_exchange *e)
+{
+    return e->returned && (e->x.head.has_body || e->connects) && !e->in_end && !e->tunnels;
+}
+
+/* The response has ended, so the request has. A reset, for the client need not send the rest (RFC 9113 section 8.1),
+ * would reach most clients before they have read the response, and they would drop it: ls_h2_tick sends it later. Until
+ * then the rest is discarded. It has got a window before the response, because curl 7.88 reads nothing after it. */
+static void skip_body(ls_h2_exchange *e)
+{
+    if (!e->end_sent || !is_unread(e) || e->unread_ms != 0) return;
+    e->unread_ms = e->c->now_ms;
+    credit(e, e->uncredited);
+    ls_mutex_lock(&e->c->lock);
+    ls_h2_queue_clear(&e->in);
+    ls_mutex_unlock(&e->c->lock);
+    ls_exchange_end(e->c->ctx, &e->x);
 }
 
 int ls_h2_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     ls_h2_conn *c = user;
-    if (frame->hd.type == NGHTTP2_GOAWAY) ls_h2_goaway_sent(c);
-    if (frame->hd.type == NGHTTP2_RST_STREAM && blames_client(frame->rst_stream.error_code)) ls_h2_count_reset(c);
-    if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
-    if (!(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
+    const uint32_t type = frame->hd.type, code = type == NGHTTP2_RST_STREAM ? frame->rst_stream.error_code : 0;
+    if (type == NGHTTP2_GOAWAY) ls_h2_goaway_sent(c);
+    if (code != NGHTTP2_NO_ERROR && code != NGHTTP2_INTERNAL_ERROR && code != NGHTTP2_CANCEL)
+        ls_h2_count_reset(c); /* for a fault of the client: these are those of a handler */
+    if ((type != NGHTTP2_HEADERS && type != NGHTTP2_DATA) || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
     ls_h2_exchange *e = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (e == NULL) return 0;
     e->end_sent = true;
-    stop_body(e);
+    skip_body(e);
     return 0;
 }
 
@@ -305,12 +331,6 @@ static int submit_head(ls_h2_exchange *e)
     const int err = nghttp2_submit_response(e->c->session, e->id, f.at, f.count, has_body ? &body : NULL);
     end(&f);
     return err;
-}
-
-static void credit(ls_h2_exchange *e, size_t bytes)
-{
-    e->uncredited -= (uint32_t)bytes;
-    if (nghttp2_session_consume(e->c->session, e->id, bytes) != 0) e->c->failed = true;
 }
 
 /* What becomes of a response that is not complete. */
@@ -346,6 +366,7 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e)
         if (read > 0) credit(e, read);
         if (interim) err = submit_interim(e, "100", NULL);
         if (hints != NULL && err == 0) err = submit_interim(e, "103", hints);
+        if (is_unread(e)) ls_h2_widen(e, e->x.head.has_length ? e->x.head.content_length : UINT32_MAX);
         if (head && code == 0 && err == 0)
             err = submit_head(e);
         else if (e->deferred)
@@ -354,7 +375,7 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e)
         if (code != 0)
             ls_h2_reset(e, code, NULL);
         else
-            stop_body(e);
+            skip_body(e);
     }
     if (hints != NULL) ls_block_drop(hints);
     ls_h2_free_if_unused(e);

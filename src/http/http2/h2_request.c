@@ -35,7 +35,8 @@ int ls_h2_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void
     ls_h2_exchange *e = exchange_of(session, id);
     if (e == NULL) return 0;
     credit_connection(e);
-    if (e->end_sent) ls_h2_count_completed(c);
+    uint32_t *const budget = &c->limits.budget; /* see h2_limits.c */
+    if (e->end_sent && *budget > 0 && *budget < c->http->config.http2_resets_max) (*budget)++;
     ls_h2_end_stream(c->ctx, e, e->end_sent && (!e->tunnels || e->in_end) ? 0 : LS_ERESET);
     return 0;
 }
@@ -241,16 +242,9 @@ static int copy_piece(ls_h2_exchange *e, const char *bytes, size_t len, ls_slice
 /* A handler that reads as fast as it gets, and has used up its window, gets a larger one, and with it the connection. */
 static void grow_window(ls_h2_exchange *e, bool reads)
 {
-    nghttp2_session *session = e->c->session;
-    const uint32_t most = e->c->http->config.http2_window_bytes_max;
-    if (!reads || e->arrived < e->window || e->window >= most) return;
-    e->window = e->window < most / 4 ? 4 * e->window : most;
+    if (!reads || e->arrived < e->window) return;
+    ls_h2_widen(e, 4 * (uint64_t)e->window);
     e->arrived = 0;
-    const int32_t bytes = (int32_t)e->window;
-    if (nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, e->id, bytes) != 0 ||
-        (nghttp2_session_get_effective_local_window_size(session) < bytes &&
-         nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, bytes) != 0))
-        e->c->failed = true;
 }
 
 int ls_h2_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes, size_t len, void *user)
@@ -259,7 +253,8 @@ int ls_h2_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const 
     ls_h2_exchange *e = exchange_of(session, id);
     ls_slice piece;
     if (flags & NGHTTP2_FLAG_PADDED) c->limits.payload += len;
-    if (e == NULL || e->closed) return nghttp2_session_consume(session, id, len) == 0 ? 0 : NGHTTP2_ERR_NOMEM;
+    if (e == NULL || e->closed || e->unread_ms != 0)
+        return nghttp2_session_consume(session, id, len) == 0 ? 0 : NGHTTP2_ERR_NOMEM;
     if (len == 0) return 0;
     if (len < BODY_COPIED_MAX) {
         if (copy_piece(e, (const char *)bytes, len, &piece) < 0) return NGHTTP2_ERR_NOMEM;

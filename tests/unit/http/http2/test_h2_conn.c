@@ -151,6 +151,64 @@ TEST_WITH(h2, h, windows_that_grow, h2_connected())
     assert_true(h->window <= TEST_HTTP2_WINDOW && h->window > TEST_HTTP2_WINDOW / 4);
 }
 
+/* ---- a body that is not read ------------------------------------------------------------------------------------- */
+
+static int records;
+
+static void note_record(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *record)
+{
+    records += record->status == 200 && record->end == LS_RECORD_COMPLETE;
+}
+
+/* A request whose response ends before its body, of which little or all of a window is received by then. */
+static h2 *unread(uint32_t linger_ms, size_t early)
+{
+    static ls_record_sink sink = {note_record};
+    static ls_recorder recorder = {.count = 1, .sinks = {&sink}};
+    h2 *h = h2_new();
+    records = 0;
+    h->r->handler.recorder = &recorder;
+    h->r->config.linger_ms_max = linger_ms;
+    h2_connect(h);
+    h2_preface(h);
+    h2_request(h, 1, '/', true);
+    for (; early > 16000; early -= 16000) h2_data(h, 1, 16000, false);
+    h2_data(h, 1, early, false);
+    assert_string_equal(h2_go(h), "H1:200 D1:2.");
+    assert_int_equal(records, 1);
+    return h;
+}
+
+TEST(an_unread_body_is_discarded)
+{
+    for (int full = 0; full < 2; full++) {
+        h2 *h = unread(FIXTURE_PATIENCE_MS, full ? LS_H2_WINDOW : 5);
+        assert_true(h->stream_window >= TEST_HTTP2_WINDOW / 2); /* from before the response */
+        for (int i = 0; i < 1000; i++) {
+            h2_data(h, 1, 16000, i == 999);
+            assert_string_equal(h2_go(h), "");
+            assert_true(h->window > 16000 && h->stream_window > 16000);
+        }
+        h2_request(h, 3, '/', false);
+        assert_string_equal(h2_go(h), "H3:200 D3:2.");
+        assert_int_equal(blocks_live(&h->r->place), 0);
+        assert_int_equal(records, 2);
+        h2_close(h);
+    }
+}
+
+TEST(an_unread_body_that_does_not_end)
+{
+    h2 *h = unread(0, 5);
+    FIXTURE_UNTIL(h->r, (fixture_settle(h->r), h->r->text_len > 0));
+    assert_string_equal(h2_take(h), "R1:0");
+    h2_data(h, 1, 5, false);
+    h2_request(h, 3, '/', false);
+    assert_string_equal(h2_go(h), "H3:200 D3:2.");
+    assert_int_equal(records, 2);
+    h2_close(h);
+}
+
 /* ---- drain --------------------------------------------------------------------------------------------------- */
 
 static char *drain(h2 *h)
