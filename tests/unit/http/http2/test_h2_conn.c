@@ -197,6 +197,27 @@ TEST(an_unread_body_is_discarded)
     }
 }
 
+/* Until then the stream is open: h2spec's rules of 6.1, 6.9 and 8.1, when the server answers first. */
+TEST(faults_of_an_unread_body)
+{
+    static const struct {
+        int type, flags;
+        const char *payload;
+        size_t len;
+        const char *seen;
+    } cases[] = {
+        {NGHTTP2_WINDOW_UPDATE, 0, "\0\0\0\0", 4, "G1:1"},
+        {NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, "\0\1a\1b", 5, "R1:1"}, /* trailers without the end */
+        {NGHTTP2_DATA, NGHTTP2_FLAG_PADDED, "\11ab", 3, "G1:1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        h2 *h = unread(FIXTURE_PATIENCE_MS, 5);
+        h2_put(h, cases[i].type, cases[i].flags, 1, cases[i].payload, cases[i].len);
+        assert_string_equal(h2_go(h), cases[i].seen);
+        h2_close(h);
+    }
+}
+
 TEST(an_unread_body_that_does_not_end)
 {
     h2 *h = unread(0, 5);
