@@ -1224,6 +1224,24 @@ function state.watch_form(name)
     .. "part:body"):format(name))
 end
 
+local instead_of = { headers = "upstream.headers[name]", cookies = 'upstream.headers["Cookie"]', query = "upstream.path" }
+
+-- state.watch_proxy(req): app:proxy sends the request.
+function state.watch_proxy(req)
+  local sent = {}
+  sent.headers, sent.cookies, sent.query = core.sent(req)
+  for name, fields in pairs(sent) do
+    for _, list in ipairs { fields, req[name] } do
+      for key in next, list do
+        if rawget(req[name], key) ~= rawget(fields, key) then
+          state.warn_here(("req.%s[%q] has changed, and the server of app:proxy gets what the client has sent: set %s in the hook "
+            .. "request of app:proxy"):format(name, key, instead_of[name]))
+        end
+      end
+    end
+  end
+end
+
 -- state.watch_key(fn, req, key): fn has given a key of rate_limit to a request without a user.
 function state.watch_key(fn, req, key)
   local info = getinfo(fn, "S")

@@ -341,8 +341,9 @@ end
 
 local loaded = package.loaded
 
--- Store the session of the request, whose cookie is in the head of the response.
+-- Store the session of the request, whose cookie is in the head of the response. The request is sent now.
 local function store_session(req)
+  if core.dev then require("luaserve.dev_state").watch_proxy(req) end
   local session = loaded["luaserve.session"]
   if session then session.store(req) end
 end

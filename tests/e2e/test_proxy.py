@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 
-from harness import E2E, WINDOWS, app_site, free_port, request, table, temporary_folder
+from harness import E2E, LUASERVE, WINDOWS, app_site, free_port, request, table, temporary_folder
 from harness.conn import Closed, chunked
 from harness.environment import SANITIZER, WAIT, WINE, repeats
 from harness.peer import Peer, response
@@ -741,6 +741,37 @@ class Hooks(ProxyCase):
             self.assertRegex(got.text, "upstream.headers: ")
         self.assertEqual(self.get("/hook?own=X-User").status, 500)
         self.server.wait_log('the fields of a request and a response are read-only: "X-User"')
+
+    def test_a_change_of_the_request_that_the_server_would_not_get(self):
+        """Dev mode says what to write instead; nothing of what was only read."""
+        server = self.serve(r"""
+            local ls = require "luaserve"
+            local app = ls.app()
+            app:use(function(req, _, next)
+              local _ = req.headers.accept, req.cookies.a, req.query.a, req.query_all.a, req.headers["x-twice"]
+              load(req:header("X-Run") or "", "=run", "t", { req = req })()
+              next()
+            end)
+            app:proxy("/", "http://127.0.0.1:%d")
+            ls.listen { host = "127.0.0.1", port = 0, handler = app }""" % self.peer.port, program=(LUASERVE, "dev"))
+
+        def passes(fields):
+            conn = self.connect(server=server).send(request("GET", "/?a=1&a=3&%41=%42", [("Accept", "a/b"), ("X-Twice", "1"), ("Cookie", "a=1; a=2"),
+                                                                                         ("X-TWICE", "2")] + fields))
+            with self.peer.accept() as upstream:
+                upstream.request()
+                upstream.send(OK)
+                self.assertEqual(conn.response().text, "ok")
+        passes([("X-Run", "req.user, req.headers.accept = 1, 'a/b'")])
+        self.assertEqual(server.warnings(), [])
+        for line, instead in (("req.headers.accept = 'x'", 'req.headers["accept"] has changed, and the server of app:proxy gets what the client has sent: set upstream.headers[name]'),
+                              ("req.headers.accept = nil", 'req.headers["accept"] has changed'),
+                              ("req.cookies.a = 2", 'req.cookies["a"] has changed'),
+                              ("req.query.b = 2", 'req.query["b"] has changed'),
+                              ("req.query.a = 2", 'req.query["a"] has changed')):
+            with self.subTest(line):
+                passes([("X-Run", line)])
+                server.wait_log(re.escape(instead) + ".* in the hook request of app:proxy")
 
     def test_a_failure_of_a_hook_is_the_answer(self):
         for target, message in {"/fails?at=request": "not today", "/cached/fails": "not today"}.items():

@@ -562,13 +562,11 @@ void ls_request_keep_tls(lua_State *L, ls_request *r)
     lua_settop(L, top);
 }
 
-/* Push the table that req keeps in this slot. */
-static int push_table(lua_State *L, ls_request *r, int slot)
+/* Push the table of this slot, as the client has sent it. */
+static void push_sent(lua_State *L, const ls_exchange *x, int slot)
 {
-    const ls_exchange *x = r->x;
     const char *query = x->bytes + x->head.query.at;
     const size_t query_len = x->head.has_query ? x->head.query.len : 0;
-    if (ls_request_cached(L, r, 1, slot)) return 1;
     switch (slot) {
     case LS_REQ_QUERY: ls_request_push_pairs(L, query, query_len); break;
     case LS_REQ_QUERY_ALL: ls_request_push_lists(L, query, query_len); break;
@@ -577,6 +575,23 @@ static int push_table(lua_State *L, ls_request *r, int slot)
     case LS_REQ_TRAILERS: push_trailers(L, x); break;
     default: lua_newtable(L); break; /* params */
     }
+}
+
+/* core.sent(req) -> new tables of its headers, its cookies and its query, as the client has sent them. */
+static int core_sent(lua_State *L)
+{
+    const ls_exchange *x = ls_request_check_req(L, 1)->x;
+    push_sent(L, x, LS_REQ_HEADERS);
+    push_sent(L, x, LS_REQ_COOKIES);
+    push_sent(L, x, LS_REQ_QUERY);
+    return 3;
+}
+
+/* Push the table that req keeps in this slot. */
+static int push_table(lua_State *L, ls_request *r, int slot)
+{
+    if (ls_request_cached(L, r, 1, slot)) return 1;
+    push_sent(L, r->x, slot);
     ls_request_cache(L, r, 1, slot);
     return 1;
 }
@@ -903,6 +918,7 @@ static void define(lua_State *L, ls_state *state)
 
 static const luaL_Reg functions[] = {{"params", core_params},
                                      {"set_query", core_set_query},
+                                     {"sent", core_sent},
                                      {"last_segment", core_last_segment},
                                      {"query", core_query},
                                      {"request_id", core_request_id},
