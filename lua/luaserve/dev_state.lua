@@ -715,22 +715,38 @@ local function caller_line()
   return lines[#lines] or "", #lines == 2 and lines[1] or ""
 end
 
--- decides(read) -> whether a comparison by < or > of what was read decides about the line of the site that calls now.
-local function decides(read)
+-- stripped(read) -> the lines of the site from that which has read to that which calls now, without texts and comments; nil: they
+-- are in two files.
+local function stripped(read)
   local now = site_info()
-  if not now or not read.info or now.source ~= read.info.source then return false end
+  if not now or not read.info or now.source ~= read.info.source then return nil end
   local lines = lines_of(now, read.info.currentline, now.currentline)
   for i, line in ipairs(lines) do
     lines[i] = line:gsub('%b""', '""'):gsub("%b''", "''"):gsub("%[%[.-%]%]", '""'):gsub("%-%-.*", ""):gsub("<%a+>", "")
   end
+  return lines
+end
+
+-- decides(read, field, length) -> whether a comparison of what was read decides about the line of the site that calls now: one by
+-- < or >, or, with the name of a field, one of the value or of this field with a number by == or ~=. `length`: a return
+-- at the length 0 is in order.
+local function decides(read, field, length)
+  local lines = stripped(read) or {}
   local name = (lines[1] or ""):match("([%a_][%w_]*)%s*=%f[^=]")
+  local of = field and "%." .. tostring(field):gsub("%W", "%%%0")
   for i, line in ipairs(lines) do
     local at = i == 1 and line:find("[<>]") or i > 1 and name and (line:find("%f[%w_]" .. name .. "%f[^%w_][^,]-[<>]")
       or line:find("[<>]=?%s*" .. name .. "%f[^%w_]"))
+    local word, operator, number = name and "%f[%w_]" .. name, nil, nil
+    for _, pattern in ipairs(field and (i == 1 and { "%)", "#[%w_.]+", of } or word and { word, word .. of }) or {}) do
+      if not at then at, _, operator, number = line:find(pattern .. "%s*([=~]=)%s*(%d+)") end
+    end
     if at then
       local rest = line:sub(at) .. "\n" .. table.concat(lines, "\n", i + 1)
-      return rest:find("%f[%w_]return%f[^%w_]") or rest:find("%f[%w_]error%f[^%w_]")
-        or not table.concat(lines, "\n", i, #lines - 1):find("%f[%w_]end%f[^%w_]")
+      local returns = rest:find("%f[%w_]return%f[^%w_]") or rest:find("%f[%w_]error%f[^%w_]")
+      local inside = not table.concat(lines, "\n", i, #lines - 1):find("%f[%w_]end%f[^%w_]")
+      if length and number == "0" then return operator == "~=" and returns or operator == "==" and inside end
+      return returns or inside
     end
   end
   return false
@@ -779,23 +795,34 @@ end
 
 local tables_of = { "%f[%w_]from%s+([%w_.]+)", "%f[%w_]join%s+([%w_.]+)" }
 local in_one_step = { db = "db:transaction", pg = 'pg:transaction with "select ... for update"',
-  tx = '"select ... for update"' }
-local then_it = { update = "updates", delete = "deletes from", insert = "inserts into" }
+  tx = '"select ... for update"', sqlite = "tx for the select as well" }
+local then_it = { update = "updates", delete = "deletes from", insert = "inserts into", replace = "replaces a row of" }
 
 -- overwrites(assignments, where, read, counts) -> whether an update sets a column to a value that does not depend on the old one,
 -- nor does its condition. In order: a constant for a column that the select has not read, and a column that it has read with all
--- others, and no line since names. `counts`: also n = n + 1, after a
--- look at a limit.
+-- others, and no line since names. `counts`: also n = n + 1, after a look at a limit, as also when the select or a line since compares
+-- the column with a number.
 local function overwrites(assignments, where, read, counts)
   local now, select = site_info(), read.sql
   local between = now and read.info and now.source == read.info.source and now.currentline >= read.info.currentline
     and table.concat(lines_of(now, read.info.currentline, now.currentline), "\n"):lower()
-  for column, value in (assignments .. ","):gmatch("([%w_]+)%s*=%s*(.-),") do
+  for column, value in (assignments:gsub("excluded%.[%w_]+", "?") .. ","):gmatch("([%w_]+)%s*=%s*(.-),") do
     local name = "%f[%w_]" .. column .. "%f[^%w_]"
     local marks = value:find("^[^?$:@(]*$") and not select:find(name) and not select:find("*", 1, true)
     if between and value:find("[?$:@]") and select:find("*", 1, true) then marks = marks or not between:find("[.\"]" .. column .. "%f[^%w_]") end
-    if not marks and not where:find(name) and (counts or not value:find(name)) and not value:find("^[%w_]+%(%s*[)']")
-      and not value:find("^current_") then return true end
+    if not marks and not where:find(name) and (counts or not value:find(name) or decides(read, column) or select:find(name .. "%s*[<>]"))
+      and not value:find("^[%w_]+%(%s*[)']") and not value:find("^current_") then return true end
+  end
+  return false
+end
+
+-- passes_on(read) -> whether the line of the site that calls now names the variable with what was read, or a field of it that the
+-- select has not compared.
+local function passes_on(read)
+  local lines = stripped(read) or {}
+  local name, where = (lines[1] or ""):match("local%s+([%w_]+)%s*="), read.sql:match("%f[%w_]where%f[^%w_](.*)") or ""
+  for after in (name and #lines > 1 and lines[#lines] or ""):gmatch("%f[%w_]" .. (name or "") .. "%f[^%w_]%.?([%w_]*)") do
+    if after == "" or not where:find("%f[%w_]" .. after:lower() .. "%f[^%w_]") then return true end
   end
   return false
 end
@@ -864,20 +891,24 @@ function state.watch_handler(fn)
   end
 end
 
--- state.watch_sql(db, sql, call, kind, sqls): a statement by a call such as "db:exec"; of a transaction
--- only those of PostgreSQL. In order is what another statement cannot make wrong. `sqls`: the migrations.
+local of_paths = {} -- by path: what stands for a database of SQLite and its transactions
+
+-- state.watch_sql(db, sql, call, kind, sqls): a statement by a call such as "db:exec". In order is what another statement cannot make
+-- wrong, as what a transaction of SQLite, which excludes all others that write, has read itself. `sqls`: the migrations.
 function state.watch_sql(db, sql, call, kind, sqls)
   if not variables then return call:find(":migrate") == nil and note_sql(sql, call, rawget(db, "types") and "pg" or "db") end
   if writes[sql:lower():match("%a+")] then state.watch_effect(call) end
-  db = rawget(db, "types") or kind ~= "transaction" and db -- of PostgreSQL also in a transaction, which excludes no other
-  local entries = db and entries_of()
+  local tx = kind == "transaction" and not rawget(db, "types") and db or nil -- one of PostgreSQL excludes no other
+  of_paths[db.target] = of_paths[db.target] or {}
+  db = rawget(db, "types") or of_paths[db.target]
+  local entries = entries_of()
   if not entries then return end
   local tables = entries[db] or {}
   entries[db], sql = tables, sql:lower():gsub('["`%[%]]', "")
   entries.databases = entries.databases or {}
   entries.databases[db] = true
   if sql:find("^%s*select%f[^%w_]") or sql:find("^%s*with%f[^%w_]") then
-    local read = not sql:find("%sfor%s+[%a%s]*update") and { run = runs, info = site_info(), line = caller_line(), sql = sql } or nil
+    local read = not sql:find("%sfor%s+[%a%s]*update") and { run = runs, info = site_info(), line = caller_line(), sql = sql, tx = tx } or nil
     for _, pattern in ipairs(tables_of) do
       for name in sql:gmatch(pattern) do
         name = name:match("[^.]*$")
@@ -891,32 +922,40 @@ function state.watch_sql(db, sql, call, kind, sqls)
     end
     return
   end
+  sql = sql:gsub("^%s*insert%s+or%s+replace%f[^%w_]", "replace")
   local verb, target, rest = sql:match("^%s*(update)%s+(.-)%s+set%f[^%w_](.*)")
   if not verb then verb, target, rest = sql:match("^%s*(%a+)%s+%a+%s+([%w_.]+)(.*)") end
   local name = writes[verb] and target:gsub("^or%s+%a+%s+", ""):gsub("^only%s+", ""):match("^[%w_.]*"):match("[^.]*$")
   if not name then return end
   local read, noted, wrong = tables[name], writers[db] and writers[db][name], nil
   note_write(db, name, entries)
-  if verb == "insert" then
+  if verb == "insert" and not tx then
     entries.inserted = entries.inserted or {}
     entries.inserted[name] = usage.caller() or core.dev.site
   end
-  if not read or not may_race(read.run, not entries.each_state and entries.origin, noted) then return end
+  if not read or tx and read.tx == tx or not may_race(read.run, not entries.each_state and entries.origin, noted) then return end
   local where = (rest:match("%f[%w_]where%f[^%w_](.*)") or ""):gsub("%f[%w_]returning%f[^%w_].*", "")
   local advice = 'Put the condition into the update, as in "where id = ? and count > 0", and look at the changes of its result, or use '
-    .. in_one_step[call:match("^%a+")]
+    .. in_one_step[tx and "sqlite" or call:match("^%a+")]
+  local upsert = sql:match("%f[%w_]on%s+conflict.-%f[%w_]set%f[^%w_](.*)")
   if verb == "update" and not where:find("[<>]") then
     wrong = overwrites(rest:match("^(.-)%f[%w_]where%f[^%w_]") or rest, where, read, decides(read))
   elseif verb == "delete" then
     wrong = where ~= "" and statement_of(set_of "exec delete")
     advice = "Let the changes of its result decide, which are 0 for all but one"
+  elseif upsert then
+    wrong = overwrites(upsert:match("^(.-)%f[%w_]where%f[^%w_]") or upsert, where, read, decides(read))
+  elseif verb == "replace" then
+    wrong = passes_on(read)
+    advice = 'Let the statement compute the value, as in "on conflict (id) do update set n = n + excluded.n", or use '
+      .. in_one_step[tx and "sqlite" or call:match("^%a+")]
   elseif verb == "insert" and not sql:find("on%s+conflict") then
     local computes = read.sql:find("select%s+[%w_(]*count%s*%(") or read.sql:find("max%s*%(")
-    wrong = decides(read) or computes and numbers_from(read)
-    local looks = not wrong and kind ~= "transaction" and looks_for(read)
+    wrong = decides(read) or computes and (numbers_from(read) or read.sql:find("count%s*%b()%s*[<>=]"))
+    local looks = not wrong and (kind ~= "transaction" or tx) and looks_for(read)
     wrong = (wrong or looks) and not has_key(sqls or {}, name, read.sql)
     advice = looks and "Make an index unique, and let the insert fail with EEXIST" or "Put the condition into the insert, as in "
-      .. '"insert into ... select ... where (select count(*) ...) < 10", or use ' .. in_one_step[call:match("^%a+")]
+      .. '"insert into ... select ... where (select count(*) ...) < 10", or use ' .. in_one_step[tx and "sqlite" or call:match("^%a+")]
   end
   if wrong then
     warn(usage.caller() or core.dev.site, ("selects from the table %s and then %s it in another statement: another request may "
@@ -1025,7 +1064,7 @@ local function returns(read)
 end
 
 local is_delete, grows = set_of "delete", set_of "incr rpush lpush decr incrby decrby hincrby sadd zadd"
-local is_read, is_set = set_of "get range llen pairs", { set = true, ["[key] = value"] = true }
+local is_read, is_set = set_of "get range llen pairs members", { set = true, ["[key] = value"] = true }
 
 -- watch_call(entries, name, call, dict, key, value, ttl): a call in a task. It is wrong to set or to remove an entry that
 -- was read before, because another task may write it in between: in another state at any time, in the same one while the
@@ -1099,9 +1138,9 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
       .. '"drain" runs in each state: take it with update, whose function returns nil, n'
   elseif (sets and new or grows[call]) and not (sets and read) then
     read = grows[call] and read or new and keys[length]
-    if not read or not (sets or statement_of(grows)) or not decides(read) then return end
+    if not read or not (sets or statement_of(grows)) or not decides(read, key, call ~= "incr") then return end
     text = "changes the dict %q because what it has read is within a limit: others may do so in between, and pass it. Let "
-      .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end'
+      .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end; who is the first, that of d:add("first", id)'
   elseif not read or read.call == "llen" then
     return
   elseif call == "update" and blind and (read.call == "pairs" or decides(read)) then
@@ -1119,6 +1158,8 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
   elseif read.call == "range" then
     text = "removes a list of the dict %q: what another request pushes in between is lost, and two may take the same "
       .. "values: take them with lpop, until it returns nil"
+  elseif read.call == "members" and not sets then
+    text = "removes an entry of the dict %q: what another request adds in between is lost: rename the key first, and read that one"
   elseif sets or statement_of(is_delete) then
     text = "removes an entry of the dict %q: another request may have done so in between, and both continue: let the result "
       .. "of delete decide, as in if not d:delete(key) then return 404 end"
@@ -1144,10 +1185,35 @@ function state.watch_dict(name, dict, evicts, file)
 end
 
 local as_dict = {} -- commands of Redis on a key
-for call, names in pairs { get = "GET HGET HMGET HGETALL EXISTS HEXISTS SISMEMBER LLEN SCARD HLEN ZCARD ZSCORE", range = "LRANGE",
+for call, names in pairs { get = "GET HGET HMGET EXISTS HEXISTS SISMEMBER LLEN SCARD HLEN ZCARD ZSCORE", range = "LRANGE",
+  members = "SMEMBERS HKEYS HGETALL ZRANGE ZRANGEBYSCORE ZREVRANGE ZREVRANGEBYSCORE",
   set = "SET HSET SETEX PSETEX", delete = "DEL",
   incr = "INCR DECR INCRBY DECRBY HINCRBY RPUSH LPUSH SADD ZADD" } do
   for name in names:gmatch("%u+") do as_dict[name] = call end
+end
+local removals = set_of "zrem srem hdel lrem"
+local trims = { LTRIM = "LRANGE", ZREMRANGEBYSCORE = "ZRANGEBYSCORE", ZREMRANGEBYRANK = "ZRANGE" }
+
+-- takes(read) -> whether the line of the site that calls now removes what the site has read, and does something with it, too.
+local function takes(read)
+  local now, name = site_info(), read.line:match("([%a_][%w_]*)%s*=%f[^=]")
+  local arguments = nil
+  for call, list in caller_line():gmatch(":(%l+)%s*(%b())") do arguments = removals[call] and list or arguments end
+  if not arguments or not statement_of(removals) or not read.info or now.source ~= read.info.source then return false end
+  local text, after = table.concat(lines_of(now, read.info.currentline, now.currentline), "\n"), lines_of(now, now.currentline + 1, now.lastlinedefined)
+  text = (text .. "\n" .. table.concat(after, "\n"):gsub("%f[%w_]for%f[^%w_].*", "")):gsub("%-%-[^\n]*", "")
+  local rest = text:gsub("%f[%w_]for%f[^%w_].-%f[%w_]in%f[^%w_]", "in"):gsub("%f[%w_]if%f[^%w_].-%f[%w_]then%f[^%w_]", "then")
+    :gsub("local%s+[%w_]+%s*=", "="):gsub(":(%l+)%s*%b()", function(call) return (removals[call] or call == "del") and "" or nil end)
+  for names in (text .. (name and "\nfor " .. name .. " in " or "")):gmatch("%f[%w_]for%s+([%w_,%s]-)%s+in%s") do
+    local removed, used = false, false
+    for word in names:gmatch("%f[%w_][%a]%w*") do
+      removed = removed or arguments:find("%f[%w_]" .. word .. "%f[^%w_]")
+      used = used or word ~= name and rest:find("%f[%w_]" .. word .. "%f[^%w_]")
+        or word == name and rest:find("%(%s*" .. word .. "%f[^%w_]")
+    end
+    if removed and used then return true end
+  end
+  return false
 end
 
 -- state.watch_queued(call): a command such as "p:exists" of a pipeline. Its result is no reply yet, but true in a condition.
@@ -1168,8 +1234,18 @@ end
 
 -- state.watch_redis(node, name, key, value, option): a command of Redis.
 function state.watch_redis(node, name, key, value, option)
-  local entries = variables and as_dict[name] and type(key) == "string" and entries_of()
-  if entries then watch_call(entries, "", as_dict[name], node, key, value, name == "SET" and option or nil) end
+  local entries = variables and type(key) == "string" and entries_of()
+  if not entries then return end
+  local read, trims_read = entries[node] and entries[node][key], nil
+  if read and trims[name] then trims_read = name == "LTRIM" and tonumber(value) ~= 0 or name ~= "LTRIM" and read.from == value and read.to == option end
+  if read and not is_locked() and (removals[name:lower()] and takes(read) or trims_read and trims[name] == read.name) then
+    warn(usage.caller() or core.dev.site, ("reads and then removes what it has read from Redis (%s): another task may have read it as well, "
+      .. "and both continue. Let the result decide, as in if r:zrem(key, member) > 0, or take it with lpop, spop or zpopmin"):format(name:lower()))
+  end
+  local call = as_dict[name]
+  if call then watch_call(entries, "", call, node, key, value, name == "SET" and option or nil) end
+  read = (call == "members" or call == "range") and entries[node][key]
+  if read then read.name, read.from, read.to, read.line = name, value, option, caller_line() end
 end
 
 -- state.watch_pairs(dict, key): a loop over the dict has come to this key; without it, all keys are read.

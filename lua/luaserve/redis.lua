@@ -115,7 +115,7 @@ end
 -- Send one command and wait for its reply. `call`, `offset`: for messages.
 local function command(self, call, offset, name, ...)
   local node = self.node
-  if dev and offset == 1 then require("luaserve.dev_state").watch_redis(node, name, ...) end
+  if dev and (offset == 1 or call == "r:call") then require("luaserve.dev_state").watch_redis(node, name, ...) end
   if self.nodes then return self.nodes:command(finish, call, offset, pack(name, ...)) end
   local conn, message, code = node.conn
   if not conn or not conn:is_open() then
@@ -251,7 +251,9 @@ local methods = {}
 function methods.call(self, name, ...)
   name = check_name("r:call", name)
   if inside[self] then check_outside(self, "r:call") end
-  return sure(self, "r:call", send(self, "r:call", 0, name, ...))
+  local reply = sure(self, "r:call", send(self, "r:call", 0, name, ...))
+  if reply == 0 and dev then require("luaserve.dev_state").watch_reply("r:call", reply) end
+  return reply
 end
 
 -- typed(kind, ...) -> the results of send(), whose reply must have this type, or be nil in place of a string; kind nil: any.

@@ -709,7 +709,7 @@ local db = ls.sqlite("shop.db")
 db:migrate { [[create table stock(id integer primary key, qty integer check (qty >= 0));
   create table sale(item text unique not null, qty); insert into stock values(1, 1000)]],
   "alter table stock add item; alter table stock add at; alter table stock add done; update stock set item = 'tea'",
-  "create table seat(name text); create table own(name text primary key)",
+  "create table seat(name text); create table own(name text primary key); create table score(id integer primary key, n); insert into score values(1, 0)",
   "create table member(id integer primary key, name text not null unique, role text, visit, number integer)" }
 d:add("n", 0)
 local bearer = require "luaserve.bearer_auth" { tokens = { ["0123456789abcdefgh"] = "ann" } }
@@ -991,6 +991,45 @@ app:get("/sql/transaction", function()
     return "ok"
   end))
 end)
+app:get("/sql/outside", function()
+  local row = db:one("select * from stock where id = 1")
+  db:transaction(function(tx)
+    tx:exec("update stock set qty = ? where id = 1", row.qty) -- WARN selects from the table stock and then updates .* or use tx for the select as well
+  end)
+  db:transaction(function(tx)
+    if tx:one("select qty from stock where id = 1").qty < 1 then return false end
+    tx:exec("update stock set qty = ? where id = 1", row.qty)
+  end)
+  local n = db:transaction(function(tx) return tx:one("select qty from stock where id = 1").qty end)
+  db:exec("update stock set qty = ? where id = 1", n) -- WARN selects from the table stock and then updates
+  return 204
+end)
+app:get("/sql/equal", function()
+  local row = db:one("select * from stock where id = 1")
+  if row.qty == 0 then return 204 end
+  db:exec("update stock set qty = qty - 1 where id = 1") -- WARN selects from the table stock and then updates
+  if db:one("select qty > 0 as left from stock where id = 1").left == 0 then return 204 end
+  db:exec("update stock set qty = qty - 1 where id = 1") -- WARN selects from the table stock and then updates
+  if not db:one("select 1 as x from stock where id = 1 and qty > 0") then return 204 end
+  db:exec("update stock set qty = qty - 1 where id = 1") -- WARN selects from the table stock and then updates
+  row = db:one("select done from stock where id = 1")
+  if row.done == 5 then return 204 end
+  db:exec("update stock set qty = qty + 1 where id = 1")
+  if db:one("select count(*) < 500 as left from seat").left == 0 then return 204 end
+  db:exec("insert into seat values('x')") -- WARN selects from the table seat and then inserts into it
+  return 204
+end)
+app:get("/sql/upsert", function()
+  local row = db:one("select id, n from score where id = 1")
+  db:exec("replace into score(id, n) values(1, ?)", row.n) -- WARN selects from the table score and then replaces a row of it .*on conflict
+  local n = db:one("select n from score where id = 1").n
+  db:exec("insert or replace into score values(1, ?)", n) -- WARN selects from the table score and then replaces
+  db:exec("insert into score(id, n) values(1, ?) on conflict (id) do update set n = excluded.n", n) -- WARN selects from
+  db:exec("insert into score(id, n) values(1, 1) on conflict (id) do update set n = score.n + excluded.n")
+  db:exec("insert or replace into score(id, n) values(?, 5)", row.id)
+  db:exec("replace into score(id, n) values(1, ?)", 5)
+  return { n = n }
+end)
 app:get("/sql/committed", function()
   local status = db:transaction(function(tx)
     tx:exec("update stock set qty = 7")
@@ -1221,6 +1260,32 @@ end)
 app:get("/limit/entries", function()
   if #own > 1000 then return 409 end
   own:set(ls.crypto.token(), true) -- WARN changes the dict "own" because
+  return "ok"
+end)
+app:get("/limit/first", function()
+  local id = ls.crypto.token()
+  own:set(id, #own == 0 and "admin" or "user") -- WARN changes the dict "own" because
+  local first = own:len() == 0
+  own:set(ls.crypto.token(), first) -- WARN changes the dict "own" because
+  if #own == 0 then return 409 end
+  own:set(ls.crypto.token(), true)
+  if #own == 0 then ls.log.info("the first") end
+  own:set(ls.crypto.token(), true)
+  return "ok"
+end)
+app:get("/limit/equal", function()
+  if (d:get("tickets") or 5) == 0 then return 409 end
+  d:incr("tickets", -1, 5) -- WARN changes the dict "d" because
+  local n = d:get("seats") or 0
+  if n == 1000 then return 409 end
+  d:incr("seats") -- WARN changes the dict "d" because
+  local m = d:get("marks") or 0
+  if m == 1 then ls.log.info("one") end
+  d:incr("marks")
+  if d.calls == 7 then return 409 end
+  d:incr("calls") -- WARN changes the dict "d" because
+  if old:llen("empty") == 0 then return "empty" end
+  old:rpush("empty", 1)
   return "ok"
 end)
 app:get("/limit/len", function()

@@ -1,8 +1,9 @@
 """ls.config{ redis = }: topics over several servers; dicts, sessions and rate limits in Redis."""
 import json
+import re
 import threading
 
-from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, in_parallel, not_on_windows, repeats
+from harness import E2E, LUASERVE, OTHER_SYSTEM, WINDOWS, app_site, in_parallel, not_on_windows, read_text, repeats
 from harness.redis import RedisServer, has_redis
 from harness.websocket import WebSocket
 
@@ -169,7 +170,44 @@ app:get("/queued", function()
   end)
   return "queued"
 end)
-app:get("/last", function() last = last + 1 return last .. "" end)""" % self.redis.port), program=(LUASERVE, "dev"))
+local run = function(job) ls.log.debug(job) end
+app:get("/take", function()
+  ls.redis("redis://127.0.0.1:%d/0", { timeout = 9 }):zadd("due", 1, "a", 2, "b", 3, "c")
+  for _, job in ipairs(r:zrangebyscore("due", "-inf", 9)) do
+    r:zrem("due", job) -- WARN zrem
+    run(job)
+  end
+  local first = r:zrange("first", 0, 0)[1]
+  if first then run(first) end
+  r:zrem("first", first or "a") -- WARN zrem
+  for field, value in pairs(r:hgetall("jobs")) do run(value) r:hdel("jobs", field) end -- WARN hdel
+  local batch = r:lrange("batch", 0, 9)
+  r:ltrim("batch", 10, -1) -- WARN ltrim
+  local old = r:zrangebyscore("old", 0, 5)
+  r:zremrangebyscore("old", 0, 5) -- WARN zremrangebyscore
+  local all = r:smembers("all")
+  r:del("all") -- WARN rename the key
+  if r:call("SISMEMBER", "none", "x") then batch = nil end -- WARN r:call has returned 0, which is true
+  return { batch, old, all }
+end)
+app:get("/take/right", function()
+  for _, job in ipairs(r:zrangebyscore("due2", "-inf", 9)) do
+    if r:zrem("due2", job) > 0 then run(job) end
+  end
+  for _, id in ipairs(r:zrangebyscore("online", 0, 5)) do
+    if id ~= "me" then r:zrem("online", id) end
+  end
+  for _, id in ipairs(r:smembers("room")) do run(id) end
+  r:srem("room", "me")
+  local last = r:lrange("log", 0, 0)
+  r:lpush("log", "x")
+  r:ltrim("log", 0, 99)
+  local top = r:zrange("window", 0, -1)
+  r:zremrangebyscore("window", 0, 5)
+  if r:call("SISMEMBER", "none", "x") == 1 or r:call("EXISTS", "none") > 0 then last = nil end
+  return { last, top }
+end)
+app:get("/last", function() last = last + 1 return last .. "" end)""" % (self.redis.port, self.redis.port)), program=(LUASERVE, "dev"))
         for number in range(1, 10):
             self.assertEqual(self.fetch(site, "/").text, str(number))
         self.fetch(site, "/last")
@@ -182,6 +220,15 @@ app:get("/last", function() last = last + 1 return last .. "" end)""" % self.red
         site.wait_log(r"site\.lua:\d+: the result of p:exists is no reply: it stands in the list that r:pipeline")
         site.wait_log(r"site\.lua:\d+: the result of p:get is no reply")
         self.assertEqual(len(site.warnings()), 5, site.log())
+        for words in ("SADD all x", "HSET jobs f v", "ZADD due2 1 a", "ZADD online 1 a"):
+            self.redis.ask(*words.split())
+        for path in ("/take", "/take/right", "/take", "/take/right"):
+            self.fetch(site, path)
+        lines = read_text(site.site).split("\n")
+        wanted = {n: m[1] for n, m in ((n, re.search("-- WARN (.*)", line)) for n, line in enumerate(lines, 1)) if m}
+        for n, text in wanted.items():
+            site.wait_log(r"site\.lua:%d: .*%s" % (n, text))
+        self.assertEqual(len(site.warnings()), 5 + len(wanted), site.log())
 
     def test_misuse(self):
         for code, message in [
