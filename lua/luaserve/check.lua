@@ -207,7 +207,7 @@ local booleans = { ["true"] = true, on = true, yes = true, ["1"] = true,
   ["false"] = false, off = false, no = false, ["0"] = false }
 
 -- The value of a form, a string or a list of strings, as one of the kind of the node; nil: it is absent.
-local function converted(node, value)
+local function converted(node, value, path)
   if node.kind == "list" then
     local list = {}
     for _, one in ipairs(type(value) == "table" and value or { value }) do
@@ -216,7 +216,10 @@ local function converted(node, value)
     if #list > 0 or not node.optional then return list end
     return nil
   end
-  if type(value) == "table" and node.kind ~= "object" and node.kind ~= "table" then value = value[1] end
+  if type(value) == "table" and node.kind ~= "object" and node.kind ~= "table" then
+    if core.dev and value[2] ~= nil then require("luaserve.dev_state").watch_values(path) end
+    value = value[1]
+  end
   if value == "" then value = nil end
   if node.kind == "boolean" and value == nil and not node.optional and node.default == nil then return false end
   if type(value) ~= "string" then return value end
@@ -284,7 +287,7 @@ end
 function run(node, value, path, state)
   if value == json.null and state.null and node.optional then return value end
   if value == json.null then value = nil end
-  if state.convert then value = converted(node, value) end
+  if state.convert then value = converted(node, value, path) end
   if value == nil then
     if node.default ~= nil then return node.default end
     if not node.optional then add(state, path, "is missing") end

@@ -1294,6 +1294,28 @@ end
 function state.begin_request() reads[running()] = { request = true } end
 function state.end_request() reads[running()] = nil end
 
+-- state.watch_values(name): a schema takes the first of several values that were sent.
+function state.watch_values(name)
+  state.warn_here(("several values of %q were sent, and the schema takes the first: { \"string\" } is the list of all"):format(name))
+end
+
+-- state.watch_fields(req, form): req:form() has the first value of each field. Warns of a field with several of which the first is read, or
+-- which is passed on with the form, in a function that does not call form_all.
+function state.watch_fields(req, form)
+  local info = type(select(2, next(form))) == "string" and site_info()
+  local lines = info and lines_of(info, info.linedefined, info.lastlinedefined) or {}
+  local name = caller_line():match("([%a_][%w_]*)%s*=%s*[%w_.]+:form%(")
+  local text, base = table.concat(lines, "\n"), name and "%f[%w_.]" .. name or ":form%(%s*%)"
+  local passed = not text:find(":form_all", 1, true) and (name and text:find("[(,{=n]%s*%f[%w_]" .. name .. "%s*[,)\n}]")
+    or not name and caller_line():find("[(,{=n]%s*[%w_.]+:form%(%s*%)%s*[^%s.%[]") or text:find("return%s+[%w_.]+:form%(%s*%)"))
+  for field, values in pairs(lines[1] and req:form_all() or {}) do
+    local escaped = field:gsub("%W", "%%%0")
+    if values[2] and (passed or text:find(base .. "%." .. escaped .. "%f[^%w_]") or text:find(base .. "%[[\"']" .. escaped .. "[\"']%]")) then
+      state.warn_here(("the form has several values of %q: req:form() has the first, req:form_all() the list of all"):format(field))
+    end
+  end
+end
+
 -- state.watch_form(name): req:form() has left a file out.
 function state.watch_form(name)
   warn(usage.caller() or core.dev.site, ("req:form() leaves out the file %q: read the form with req:parts(), part:save and "

@@ -466,6 +466,41 @@ class Warnings(Dev):
             'site.lua:21: the request has several values of "%s": req.query has the first, req.query_all the list of all' % name
             for name in ("ids[]", "tag")])
 
+    def test_repeated_fields_of_which_the_first_is_read(self):
+        site = app_site("""
+            app:post("/direct", function(req) return { req:form().tag } end) -- WARN the form has several values of "tag"
+            app:post("/named", function(req)
+              local form = req:form() -- WARN the form has several values of "tag"
+              return { form.name, form["tag"] }
+            end)
+            app:post("/whole", function(req) return req:form() end) -- WARN the form has several values of "tag"
+            app:post("/passed", function(req)
+              local f = req:form() -- WARN the form has several values of "tag"
+              return ls.inspect(f)
+            end)
+            app:post("/schema", function(req) return req:form{ tag = "string" } end) -- WARN several values of "tag" were sent
+            app:post("/other", function(req)
+              local form = req:form()
+              return { form.name, req.query.tag, form.tags }
+            end)
+            app:post("/both", function(req)
+              local form, tags = req:form(), req:form_all().tag
+              return { form.name, tags }
+            end)
+            app:post("/list", function(req) return req:form{ tag = { "string" } } end)
+            app:post("/all", function(req) local form = req:form_all() return form.tag end)
+            """)
+        server = self.serve(site, program=DEV)
+        parts = "".join('--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n1\r\n' % name for name in ("tag", "tag", "name")) + "--b--\r\n"
+        for path in re.findall(r'"(/\w+)"', site) * 2:
+            for kind, body in (("application/x-www-form-urlencoded", "tag=1&tag=2&name=x"), ("multipart/form-data; boundary=b", parts)):
+                with server.connect() as conn:
+                    self.assertEqual(conn.ask("POST", path, [("Content-Type", kind)], body=body.encode()).status, 200)
+        server.stop()
+        self.assertEqual(server.warnings(), [line for n, text in enumerate(site.split("\n"), 1) if "WARN" in text
+                                             for line in server.logged(r"site\.lua:%d: %s" % (n, text.partition("WARN ")[2]))])
+        self.assertEqual(len(server.warnings()), 5, server.log())
+
     def test_a_parameter_that_the_schema_of_the_route_leaves_out(self):
         server = self.dev("""
             local ls = require "luaserve"

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "codec/http_text.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/dev_mode.h"
 #include "script/bind/http/req.h"
 #include "script/bind/option.h"
 #include "script/bind/value/buffer.h"
@@ -219,6 +220,12 @@ static int check_form(lua_State *L, ls_request *r)
         if (is_utf8(L, form + 1) && is_utf8(L, form + 2)) continue;
         lua_pushliteral(L, "the form must be UTF-8");
         return ls_body_refuse(L, r, 400);
+    }
+    if (ls_dev_of(ls_state_runtime(r->state)) != NULL) {
+        ls_push_function(L, "luaserve.dev_state", "watch_fields");
+        lua_pushvalue(L, 1);
+        lua_pushvalue(L, form);
+        lua_call(L, 2, 0);
     }
     return 1;
 }
