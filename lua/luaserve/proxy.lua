@@ -155,12 +155,23 @@ end
 
 -- ---- health --------------------------------------------------------------------------------------------------------
 
+-- `count` more requests are answered with 503. At most one line a second has those of which the log does not know yet; a check
+-- writes the last ones.
+local function log_refused(self, count)
+  count = core.proxy_refused(self.servers[1].object, count)
+  if count > 0 then
+    core.log("warn", ("app:proxy: no server is usable: the checks of %s%s fail; requests answered with 503: %d"):format(
+      rules.shown(self.servers[1].url), #self.servers > 1 and " and the others" or "", count))
+  end
+end
+
 -- Check the server; `count` is the number of equal results in a row, negative for failures.
 local function check(self, one, count)
   local answer = fetch.fetch(one.at.origin .. self.path, { timeout = self.check_ms_max / 1000, stream = true,
     redirects = false, unix = one.unix, tls = one.tls, proxy = false })
   local passed = answer ~= nil and answer.status < 400
   if answer then answer:close() end
+  log_refused(self, 0)
   count = passed == (count > 0) and count + (passed and 1 or -1) or passed and 1 or -1
   if count == self.passes or count == -self.fails_max then
     core.proxy_mark(one.object, passed)
@@ -326,11 +337,7 @@ end
 
 -- -> 503: the checks of all servers fail.
 local function refuse(self, res)
-  local count = core.proxy_refused(self.servers[1].object)
-  if count > 0 then
-    core.log("warn", ("app:proxy: no server is usable: the checks of %s%s fail; requests answered with 503: %d"):format(
-      rules.shown(self.servers[1].url), #self.servers > 1 and " and the others" or "", count))
-  end
+  log_refused(self, 1)
   res:header("Retry-After", 1)
   return 503
 end

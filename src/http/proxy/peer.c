@@ -55,10 +55,10 @@ bool ls_peer_back(ls_peer *peer, uint64_t now_ms)
            atomic_exchange(&peer->out, false);
 }
 
-uint32_t ls_peer_refused(ls_peer *peer, uint64_t now_ms)
+uint32_t ls_peer_refused(ls_peer *peer, uint64_t now_ms, uint32_t count)
 {
     uint64_t due_ms = atomic_load(&peer->refused_due_ms);
-    atomic_fetch_add(&peer->refused, 1);
+    if (atomic_fetch_add(&peer->refused, count) + count == 0) return 0;
     if (now_ms < due_ms || !atomic_compare_exchange_strong(&peer->refused_due_ms, &due_ms, now_ms + REFUSED_MS))
         return 0;
     return atomic_exchange(&peer->refused, 0);

@@ -33,9 +33,9 @@ bool ls_peer_failed(ls_peer *peer, uint64_t now_ms, uint32_t fails_max, uint32_t
 /* Whether it gets the first request after the time without them: true for one caller. */
 bool ls_peer_back(ls_peer *peer, uint64_t now_ms);
 
-/* A request was refused because no server is usable; the peer is the first one of them. Returns the number of such
+/* `count` requests more were refused because no server is usable; the peer is the first one. Returns the number of such
  * requests if the log is to have it now, once a second at most; else 0. */
-uint32_t ls_peer_refused(ls_peer *peer, uint64_t now_ms);
+uint32_t ls_peer_refused(ls_peer *peer, uint64_t now_ms, uint32_t count);
 
 /* Checks of its health have failed or passed. */
 void ls_peer_mark(ls_peer *peer, uint64_t now_ms, bool healthy);

@@ -157,7 +157,7 @@ function tests.the_checks_of_all_servers_fail()
   local run, one = proxy_of({ "http://h:1", "http://h:2" })
   one.servers[1].object.share, one.servers[2].object.share = 0, 0
   local count = 7
-  core.results.proxy_refused = function(upstream) return upstream == one.servers[1].object and count end
+  core.results.proxy_refused = function(upstream, more) return upstream == one.servers[1].object and more * count end
   check.equal(lines_of(function() check.equal({ run() }, { 503, "" }) end), { "warn app:proxy: no server is usable: "
     .. "the checks of http://h:1 and the others fail; requests answered with 503: 7" })
   count = 0 -- there was a line within this second

@@ -51,12 +51,14 @@ TEST(one_caller_sees_that_it_is_out_and_back)
 TEST(refused_requests_are_counted_once_a_second)
 {
     ls_peer *peer = open_peer();
-    assert_int_equal(ls_peer_refused(peer, 5000), 1);
-    assert_int_equal(ls_peer_refused(peer, 5000), 0);
-    assert_int_equal(ls_peer_refused(peer, 5999), 0);
-    assert_int_equal(ls_peer_refused(peer, 6000), 3);
-    assert_int_equal(ls_peer_refused(peer, 6999), 0);
-    assert_int_equal(ls_peer_refused(peer, 9000), 2);
+    assert_int_equal(ls_peer_refused(peer, 5000, 1), 1);
+    assert_int_equal(ls_peer_refused(peer, 5000, 1), 0);
+    assert_int_equal(ls_peer_refused(peer, 5999, 1), 0);
+    assert_int_equal(ls_peer_refused(peer, 6000, 1), 3);
+    assert_int_equal(ls_peer_refused(peer, 6999, 1), 0);
+    assert_int_equal(ls_peer_refused(peer, 6999, 0), 0);
+    assert_int_equal(ls_peer_refused(peer, 9000, 0), 1); /* no one more: the last ones */
+    assert_int_equal(ls_peer_refused(peer, 99000, 0), 0);
     ls_peer_kind.close(&peer->shared);
 }
 
