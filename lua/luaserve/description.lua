@@ -207,6 +207,7 @@ end
 -- print(as_json, threads, threads_max, back_end): writes the description to standard output. The numbers are those of the server.
 function description.print(as_json, threads, threads_max, back_end)
   local server = { threads = threads, threads_max = threads_max, back_end = back_end }
+  require("luaserve.globals").warn()
   if not as_json then
     io.stdout:write(text(server))
     return

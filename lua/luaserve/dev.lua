@@ -309,6 +309,9 @@ function dev.begin()
 end
 
 -- dev.loaded(): the site has loaded.
-function dev.loaded() state.arm() end
+function dev.loaded()
+  state.arm()
+  require("luaserve.globals").warn()
+end
 
 return dev

@@ -466,6 +466,23 @@ class Warnings(Dev):
             'site.lua:21: the request has several values of "%s": req.query has the first, req.query_all the list of all' % name
             for name in ("ids[]", "tag")])
 
+    def test_a_misspelt_global(self):
+        """Before a request reads it; --check says so, too."""
+        files = {"helper.lua": "function of_helper() end\nreturn function() return helpr end\n"}
+        server = self.dev("""
+local ls = require "luaserve"
+local app, users, helper = ls.app(), {}, require "helper"
+dofile("more.lua")
+app:get("/", function() if userz then return users end return of_helper(), of_more, helper() end)
+ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
+""", files={**files, "more.lua": "of_more = 1\n"})
+        server.wait_log(r"warn \./helper\.lua:2: reads the global helpr, which nothing sets, so it is nil; did you mean 'helper'\?$")
+        server.wait_log(r"warn site\.lua:5: reads the global userz, which nothing sets, so it is nil; did you mean 'users'\?$")
+        self.assertEqual(len(server.warnings()), 2, server.log())
+        checked = subprocess.run([LUASERVE, "--check", "site.lua"], cwd=self.folder, capture_output=True, text=True, timeout=WAIT)
+        self.assertEqual((checked.returncode, len(checked.stderr.splitlines())), (0, 2), checked.stderr)
+        self.assertRegex(checked.stderr, r"warn site\.lua:5: reads the global userz,")
+
     def test_repeated_fields_of_which_the_first_is_read(self):
         site = app_site("""
             app:post("/direct", function(req) return { req:form().tag } end) -- WARN the form has several values of "tag"

@@ -25,7 +25,7 @@ for _, module in ipairs {
   "test_static", "test_init", "test_tcp", "test_tls", "test_acme", "test_udp", "test_ws_client", "test_dict", "test_notify",
   "test_option_tables", "test_option_pages", "test_cookie", "test_disposition", "test_cookie_jar", "test_forwarded", "test_multipart",
   "test_session", "test_csrf", "test_rate_limit", "test_template", "test_proxy", "test_url", "test_fetch_rules",
-  "test_dev_page", "test_dev_state", "test_command", "test_stress_options", "test_postgres", "test_redis",
+  "test_dev_page", "test_dev_state", "test_globals", "test_command", "test_stress_options", "test_postgres", "test_redis",
   "test_sqlite", "test_cron", "test_database_rows", "test_stress_threshold", "test_stress_figures", "test_stress_target", "test_stress_view", "test_diff",
   "test_report", "test_test", "test_test_run", "test_inspect", "test_process", "test_repl", "test_metrics", "test_definitions",
   "test_calls",
