@@ -47,15 +47,17 @@ class AccessLog(E2E):
     def test_combined_has_what_other_tools_read(self):
         server, folder = self.start('access_log = "a.log"')
         agent = [("User-Agent", 'forged"\\ GET'), ("Referer", "http://r/"), ("X-Forwarded-For", "192.0.2.7")]
+        hidden = [("X-Forwarded-For", "unknown")]
         self.ask_each(server, [(request("GET", "/items/7?a=1", agent), 200), (request("GET", "/none"), 404),
-                               (request("GET", "/quiet/up"), 200), (request("POST", "/body", body=b"12345"), 200)])
+                               (request("GET", "/items/8", hidden), 200), (request("GET", "/quiet/up"), 200), (request("POST", "/body", body=b"12345"), 200)])
         with self.connect(server=server) as conn:
             conn.send(b"GE T / HTTP/1.1\r\n\r\n")
             self.assertEqual(conn.response().status, 400)
-        got = self.lines(os.path.join(folder, "a.log"), 4)
+        got = self.lines(os.path.join(folder, "a.log"), 5)
         when = r"\[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d \+0000\]"
         for pattern in (
                 rf'192\.0\.2\.7 - - {when} "GET /items/7\?a=1 HTTP/1\.1" 200 6 "http://r/" "forged\\x22\\x5C GET"',
+                rf'unknown - - {when} "GET /items/8 HTTP/1\.1" 200 6 "-" "-"',
                 rf'127\.0\.0\.1 - - {when} "GET /none HTTP/1\.1" 404 \d+ "-" "-"',
                 rf'127\.0\.0\.1 - - {when} "POST /body HTTP/1\.1" 200 5 "-" "-"',
                 rf'127\.0\.0\.1 - - {when} "GE T / HTTP/1\.1" 400 32 "-" "-"'):

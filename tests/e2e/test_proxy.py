@@ -274,14 +274,22 @@ class Requests(ProxyCase):
         said = [("X-Forwarded-For", "192.0.2.1"), ("X-Forwarded-For", "192.0.2.2"), ("X-Forwarded-Proto", "https"),
                 ("X-Forwarded-Host", "a.example"), ("X-Forwarded-Port", "1"), ("X-Real-IP", "192.0.2.1"),
                 ("X_Forwarded_For", "192.0.2.3"), ("X-Forwarded_Proto", "https"), ("x_real_ip", "192.0.2.3"),
-                ("Forwarded", 'for=192.0.2.1;proto=https')]
+                ("Forwarded", 'for=192.0.2.2;proto=https')]
         seen, _ = self.through(request("GET", "/raw", said))
         self.assertEqual([line for line in seen.lines if "orward" in line or "Real" in line], [
             "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Proto: http", "X-Forwarded-Host: h"])
         seen, _ = self.through(request("GET", "/raw", said), index=1)
-        self.assertEqual(sorted(line for line in seen.lines if "orward" in line or "Real" in line), [
-            "Forwarded: for=192.0.2.1;proto=https, for=127.0.0.1;proto=http", "X-Forwarded-For: 192.0.2.1, 192.0.2.2, 127.0.0.1",
-            "X-Forwarded-Host: a.example", "X-Forwarded-Port: 1", "X-Forwarded-Proto: https", "X-Real-IP: 192.0.2.1"])
+        for n, fields in enumerate((said, said[:-1])):
+            seen, _ = self.through(request("GET", "/raw", fields), index=1)
+            self.assertEqual(sorted(line for line in seen.lines if "orward" in line or "Real" in line), [
+                "X-Forwarded-For: " + ("192.0.2.2, 127.0.0.1", "192.0.2.1, 192.0.2.2, 127.0.0.1")[n],
+                "X-Forwarded-Host: " + ("h", "a.example")[n],  # of both kinds only what is equal
+                "X-Forwarded-Port: 1", "X-Forwarded-Proto: https", "X-Real-IP: 192.0.2.1"])
+        for said, expected in (("proto=https", ["For: 127.0.0.1", "Proto: https", "Host: h"]),
+                               ('for="[2001:DB8::7]:1";host=a', ["For: 2001:db8::7, 127.0.0.1", "Proto: http", "Host: a"]),
+                               ("for=unknown", ["For: unknown, 127.0.0.1", "Proto: http", "Host: h"])):
+            seen, _ = self.through(request("GET", "/raw", [("Forwarded", said)]), index=1)
+            self.assertEqual([line for line in seen.lines if "orward" in line], ["X-Forwarded-" + line for line in expected])
 
     def test_paths_and_hosts(self):
         for target, line, host in [

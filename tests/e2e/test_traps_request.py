@@ -123,7 +123,16 @@ class Traps(Program):
                 WebSocket(server.at(index), "/ws", fields)
         for wrong in ("unknown", "", "1.2.3", "256.1.1.1", "unix:/run/a", "fe80::1%lo", "*", "192.0.2.7, x"):
             answer = got({"X-Forwarded-For": wrong})
-            self.assertEqual((answer["ip"], answer["remote"]), ("127.0.0.1", "127.0.0.1:%d" % answer["port"]), wrong)
+            self.assertEqual((answer["ip"], answer["remote"], answer.get("port")), ("unknown", "unknown", None), wrong)
+        # A client adds the kind that its proxy does not write: not even its own requests get the address of the proxy.
+        for added in ("for=1.2.3.4", "for=127.0.0.1", "for=unknown", 'for="192.0.2.7', "x"):
+            refused = server.get("/", {"X-Forwarded-For": "192.0.2.7", "Forwarded": added})
+            self.assertEqual(refused.status, 400, added)
+            self.assertIn("Forwarded", refused.text)
+            self.assertEqual(server.get("/", {"X-Forwarded-For": "192.0.2.7", "Forwarded": added}, 2).status, 200)
+        server.wait_log("log of\tunknown\thttp")
+        self.assertEqual(got({"Forwarded": "for=192.0.2.7", "X-Forwarded-Host": "evil"}),
+                         {"ip": "192.0.2.7", "remote": "192.0.2.7", "scheme": "http", "secure": False, "host": "own.example"})
         # A second field of that name is the end of the list.
         with server.connect() as conn:
             conn.send(b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n")

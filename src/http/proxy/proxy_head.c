@@ -131,7 +131,9 @@ bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const 
     if (ls_proxy_is_hop(name, len) || drops(filter, name, len)) return false;
     if (x->head.lists && ls_http_head_lists(&x->head, x->bytes, "connection", 10, name, len)) return false;
     const bool may_say = filter->trusted && memchr(name, '_', len) == NULL;
-    if (begins(name, len, "x-forwarded-", 12)) return may_say && !SAME(name, len, "x-forwarded-for");
+    if (begins(name, len, "x-forwarded-", 12))
+        return may_say && !SAME(name, len, "x-forwarded-for") &&
+               !(filter->told.any && (SAME(name, len, "x-forwarded-proto") || SAME(name, len, "x-forwarded-host")));
     switch (len) {
     case 4: return !SAME(name, len, "host");
     case 6: return !SAME(name, len, "expect");
@@ -164,17 +166,21 @@ static char *put_list(char *to, const ls_exchange *x, const char *name, size_t l
 
 static char *put_forwarding(char *to, const ls_exchange *x, const ls_proxy_filter *filter)
 {
-    const ls_text host = {x->bytes + x->head.host.at, x->head.host.len};
-    const ls_text proto = {"https", x->secure ? 5 : 4};
+    const ls_proxy_told *told = &filter->told;
+    const ls_text host =
+        told->host.ptr != NULL ? told->host : (ls_text){x->bytes + x->head.host.at, x->head.host.len};
+    const ls_text proto = told->scheme.ptr != NULL ? told->scheme : (ls_text){"https", x->secure ? 5 : 4};
     char text[LS_ADDR_TEXT_BYTES];
     const bool known = x->remote != NULL && (x->remote->family == LS_ADDR_IP4 || x->remote->family == LS_ADDR_IP6);
-    const bool six = known && x->remote->family == LS_ADDR_IP6;
     if (known) (void)ls_addr_host(x->remote, text);
     const size_t text_len = known ? strlen(text) : 0;
     char *const line = to;
     to = PUT(to, "X-Forwarded-For: ");
     char *const value = to;
-    if (filter->trusted) to = put_list(to, x, "x-forwarded-for", 15);
+    if (told->ip.ptr != NULL)
+        to = PUT(put_text(to, told->ip), ", ");
+    else if (filter->trusted)
+        to = put_list(to, x, "x-forwarded-for", 15);
     to = put(to, text, text_len);
     if (text_len == 0 && to > value) to -= 2; /* ", " */
     to = to > value && !drops(filter, "x-forwarded-for", 15) ? PUT(to, "\r\n") : line;
@@ -182,13 +188,7 @@ static char *put_forwarding(char *to, const ls_exchange *x, const ls_proxy_filte
         to = PUT(put_text(PUT(to, "X-Forwarded-Proto: "), proto), "\r\n");
     if (host.len > 0 && !is_given(x, filter, "x-forwarded-host", 16))
         to = PUT(put_text(PUT(to, "X-Forwarded-Host: "), host), "\r\n");
-    if (!filter->trusted || ls_http_head_find(&x->head, x->bytes, "forwarded", 9) == NULL ||
-        drops(filter, "forwarded", 9))
-        return to;
-    to = put_list(PUT(to, "Forwarded: "), x, "forwarded", 9);
-    to = PUT(to, "for=");
-    to = six ? PUT(put(PUT(to, "\"["), text, text_len), "]\"") : known ? put(to, text, text_len) : PUT(to, "unknown");
-    return PUT(put_text(PUT(to, ";proto="), proto), "\r\n");
+    return to;
 }
 
 bool ls_proxy_path_stays(const ls_exchange *x, const ls_proxy_change *change)

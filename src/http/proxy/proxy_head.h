@@ -8,11 +8,11 @@
  *     X-Forwarded-For     the address of the client, after the list that a trusted client has sent
  *     X-Forwarded-Proto   http or https, and
  *     X-Forwarded-Host    the Host of the request, unless a trusted client has sent the field
- *     Forwarded           only after that of a trusted client (RFC 7239): such a proxy uses it
  *
- * What other clients say about themselves in these fields, in others that begin with X-Forwarded- and in X-Real-IP is
- * dropped. A name with "_" in place of "-" counts as the same where a field is dropped or replaced: servers that follow
- * CGI read both under one name. Thread: inside x->actor. */
+ * Forwarded (RFC 7239) is never passed on. What luaserve believes of that of a trusted client is in the three others, in
+ * place of what they say. What other clients say about themselves in these fields, in others that begin with
+ * X-Forwarded- and in X-Real-IP is dropped. A name with "_" in place of "-" counts as the same where a field is dropped
+ * or replaced: servers that follow CGI read both under one name. Thread: inside x->actor. */
 #ifndef LS_HTTP_PROXY_HEAD_H
 #define LS_HTTP_PROXY_HEAD_H
 
@@ -20,11 +20,18 @@
 #include "codec/http1/http1_parse_response.h"
 #include "http/exchange.h"
 
+/* What a trusted client with Forwarded says about its own client. A text whose ptr is NULL: nothing. */
+typedef struct ls_proxy_told {
+    bool any;
+    ls_text ip, scheme, host;
+} ls_proxy_told;
+
 /* Which fields of a client the server gets. */
 typedef struct ls_proxy_filter {
     ls_text drops; /* the names of fields that are left out, between commas; len 0: none */
     bool trusted;  /* the client is a proxy of the site: see above */
     bool decoded;  /* the body has lost its content coding: so does the request */
+    ls_proxy_told told;
 } ls_proxy_filter;
 
 /* Whether the server gets a field or a trailer of that name as the client sends it. */

@@ -13,14 +13,15 @@ end
 -- { ip, port or false, scheme, host }; false for what the fields do not tell.
 local function read(...)
   local got = forwarded.read(hop, ...)
+  check.equal(got.refused, nil)
   return { got.ip or false, got.ip and got.port, got.scheme or false, got.host or false }
 end
 
 -- This test and its like do not end if a reading takes quadratic time: it would be hours.
 function tests.long_fields_take_linear_time()
   local blanks = (" "):rep(4000000)
-  check.equal(read(nil, "192.0.2.7, a" .. blanks .. "b", "http" .. blanks .. ", https", blanks), { false, nil, "https", false })
-  check.equal(read("for=a" .. blanks .. "b"), { false, nil, false, false })
+  check.equal(read(nil, "192.0.2.7, a" .. blanks .. "b", "http" .. blanks .. ", https", blanks), { "unknown", false, "https", false })
+  check.equal(forwarded.read(hop, "for=a" .. blanks .. "b").refused, "malformed Forwarded")
 end
 
 function tests.customary_fields()
@@ -31,12 +32,12 @@ function tests.customary_fields()
     { { "2001:db8::a", false, false, false }, "[2001:db8::a]" },
     { { "192.0.2.7", false, false, false }, "6.6.6.6, 192.0.2.7 ,10.1.1.1,\t10.2.2.2" }, -- 6.6.6.6: by the client
     { { "10.1.1.1", false, false, false }, "10.1.1.1, 10.2.2.2" }, -- all are trusted
-    { { "10.2.2.2", false, false, false }, "6.6.6.6, unknown, 10.2.2.2" },
-    { { "10.2.2.2", false, false, false }, "6.6.6.6, , 10.2.2.2" },
-    { { false, nil, false, false }, "192.0.2.7, unknown" }, { { false, nil, false, false }, "" },
-    { { false, nil, false, false }, "192.0.2.7," }, { { false, nil, false, false }, "999.1.1.1" },
-    { { false, nil, false, false }, "192.0.2.7:80:90" }, { { false, nil, false, false }, "unix:/run/a" },
-    { { false, nil, false, false }, "192.0.2.7 10.0.0.1" }, { { false, nil, false, false }, "[192.0.2.7]" },
+    { { "unknown", false, false, false }, "6.6.6.6, unknown, 10.2.2.2" },
+    { { "unknown", false, false, false }, "6.6.6.6, , 10.2.2.2" },
+    { { "unknown", false, false, false }, "192.0.2.7, unknown" }, { { "unknown", false, false, false }, "" },
+    { { "unknown", false, false, false }, "192.0.2.7," }, { { "unknown", false, false, false }, "999.1.1.1" },
+    { { "unknown", false, false, false }, "192.0.2.7:80:90" }, { { "unknown", false, false, false }, "unix:/run/a" },
+    { { "unknown", false, false, false }, "192.0.2.7 10.0.0.1" }, { { "unknown", false, false, false }, "[192.0.2.7]" },
     { { "192.0.2.7", false, false, false }, "192.0.2.7:99999" },
     { { "192.0.2.7", false, "https", "shop.example:443" }, "192.0.2.7", "HTTPS", "shop.example:443" },
     { { false, nil, "https", "[::1]:80" }, nil, "wss", "[::1]:80" },
@@ -44,6 +45,8 @@ function tests.customary_fields()
     { { "192.0.2.7", false, "http", "b" }, "192.0.2.7", "https, http", "a, b" }, -- the one at the right
     { { "192.0.2.7", false, false, false }, "192.0.2.7", "gopher", "a/b" },
     { { "192.0.2.7", false, false, false }, "192.0.2.7", "", "a b" },
+    { { "192.0.2.7", false, false, false }, "192.0.2.7", nil, "a:b" },
+    { { "192.0.2.7", false, false, "a_b.example." }, "192.0.2.7", nil, "a_b.example." },
   } do
     check.equal({ case[2] or "", read(nil, table.unpack(case, 2, 4)) }, { case[2] or "", case[1] })
   end
@@ -56,32 +59,51 @@ function tests.the_standard_field()
       'For="[2001:db8:cafe::17]:4711";Proto=https ; host="a.example:8443" ;by=10.0.0.1' },
     { { "192.0.2.43", false, "https", false }, 'for=6.6.6.6, for=192.0.2.43;proto=https, for="10.0.0.1";proto=http' },
     { { "10.1.1.1", false, "http", false }, "for=10.1.1.1;proto=http, for=10.2.2.2" },
-    { { "10.2.2.2", false, false, false }, "for=6.6.6.6, for=unknown;proto=https, for=10.2.2.2" },
-    { { "10.2.2.2", false, false, false }, "for=_hidden, for=10.2.2.2" },
-    { { false, nil, "https", false }, "for=unknown;proto=https" }, { { false, nil, "https", false }, "proto=https" },
-    { { false, nil, false, false }, "" }, { { false, nil, false, false }, "for=" },
-    { { false, nil, false, false }, 'for="192.0.2.43' }, { { false, nil, false, false }, "for=192.0.2.43 x" },
-    { { false, nil, false, false }, "for=192.0.2.43;for=192.0.2.44" },
-    { { false, nil, false, false }, 'for="6.6.6.6, for="192.0.2.43"' }, -- a quotation mark of the client
-    { { false, nil, false, false }, "for=2001:db8::1" },                -- needs quotation marks
-    { { false, nil, false, false }, 'for="1.1.1.1\\"' },
+    { { "unknown", false, "https", false }, "for=6.6.6.6, for=unknown;proto=https, for=10.2.2.2" },
+    { { "unknown", false, false, false }, "for=_hidden, for=10.2.2.2" },
+    { { "unknown", false, false, false }, "for=6.6.6.6, proto=ftp" },
+    { { "unknown", false, "https", false }, "for=unknown;proto=https" },
+    { { false, nil, "https", false }, "proto=https" }, { { false, nil, false, false }, "" },
+    { { "2001:db8::1", false, "http", false }, "for=[2001:db8::1];proto=http" }, -- quotation marks are missing
   } do
     check.equal({ case[2], read(case[2]) }, { case[2], case[1] })
   end
 end
 
+-- What a client sends must not hide the client that its proxy names.
+function tests.a_malformed_field_is_refused()
+  for _, text in ipairs {
+    'for="192.0.2.43', "for=192.0.2.43 x", "for=192.0.2.43;for=192.0.2.44", 'for="1.1.1.1\\"', "(", "for=(", "for=",
+    'for="6.6.6.6, for="192.0.2.43"', -- a quotation mark of the client
+  } do
+    check.equal(forwarded.read(hop, text).ip, "unknown")
+    check.equal(forwarded.read(hop, text).refused, "malformed Forwarded")
+    check.equal(forwarded.read(hop, text, "192.0.2.43").refused, "malformed Forwarded")
+  end
+end
+
 -- A proxy that writes one kind of field passes the other kind on from its client.
-function tests.both_kinds_count_as_far_as_they_agree()
+function tests.both_kinds_must_agree()
   for _, case in ipairs {
     { { "192.0.2.7", false, false, false }, "for=192.0.2.7", "192.0.2.7" },
-    { { false, nil, false, false }, "for=6.6.6.6", "192.0.2.7" },
-    { { false, nil, false, false }, "for=192.0.2.7", "6.6.6.6" },
-    { { "192.0.2.7", false, false, false }, "for=192.0.2.7;host=evil", "192.0.2.7", "https" },
+    { { "192.0.2.7", false, "http", false }, "for=192.0.2.7;host=evil", "192.0.2.7", "https" },
+    { { "192.0.2.7", false, "http", false }, "for=192.0.2.7;proto=https", "192.0.2.7", "http", "evil" },
     { { "192.0.2.7", false, "https", "a" }, "for=192.0.2.7;host=a;proto=https", "192.0.2.7", "https", "a" },
-    { { false, nil, false, false }, "for=(", "192.0.2.7", "https" },
     { { "192.0.2.7", false, false, false }, 'for="192.0.2.7:1"', "192.0.2.7:2" },
+    { { "192.0.2.7", false, false, false }, "for=192.0.2.7", nil, nil, "evil" },
+    { { "192.0.2.7", false, "http", false }, "proto=https", "192.0.2.7" },
+    { { "192.0.2.7", false, false, false }, "", "192.0.2.7" },
+    { { false, nil, "https", false }, "proto=https", nil, "https" },
   } do
     check.equal({ case[2], read(table.unpack(case, 2, 5)) }, { case[2], case[1] })
+  end
+  for _, case in ipairs {
+    { "for=6.6.6.6", "192.0.2.7" }, { "for=192.0.2.7", "6.6.6.6" }, { "for=10.1.1.1", "192.0.2.7" },
+    { "for=unknown", "192.0.2.7" }, { "for=192.0.2.7", "unknown" },
+  } do
+    local got = forwarded.read(hop, case[1], case[2])
+    check.equal(got.ip, "unknown")
+    check.equal(got.refused:match("^X%-Forwarded%-For and Forwarded name different clients") ~= nil, true)
   end
 end
 
@@ -89,7 +111,7 @@ function tests.the_text_of_both()
   check.equal(forwarded.read(hop, nil, "192.0.2.7:80").remote, "192.0.2.7:80")
   check.equal(forwarded.read(hop, nil, "[2001:db8::1]:80").remote, "[2001:db8::1]:80")
   check.equal(forwarded.read(hop, nil, "2001:db8::1").remote, "2001:db8::1")
-  check.equal(forwarded.read(hop, nil, "unknown").remote, nil)
+  check.equal(forwarded.read(hop, nil, "unknown").remote, "unknown")
 end
 
 -- Any bytes give a result, without an error and in linear time.
@@ -103,12 +125,12 @@ function tests.any_text()
   for _ = 1, 3000 do
     local text = {}
     for i = 1, next_of(12) do text[i] = pieces[next_of(#pieces)] end
-    local got = read(table.concat(text), table.concat(text, "", 1, #text // 2), table.concat(text, ","))
+    local got = forwarded.read(hop, table.concat(text), table.concat(text, "", 1, #text // 2), table.concat(text, ","))
     check.equal(type(got), "table")
   end
   check.equal(read(("for=10.0.0.1,"):rep(5000) .. "for=10.0.0.1")[1], "10.0.0.1")
   check.equal(read(nil, ("10.0.0.1, "):rep(5000) .. "192.0.2.7")[1], "192.0.2.7")
-  check.equal(read(nil, (" "):rep(60000))[1], false)
+  check.equal(read(nil, (" "):rep(60000))[1], "unknown")
 end
 
 return tests

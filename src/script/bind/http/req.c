@@ -15,6 +15,7 @@
 #include "net/refused.h"
 #include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/http/body.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/request.h"
 #include "script/bind/sock/listeners.h"
@@ -427,16 +428,38 @@ static int push_id(lua_State *L, const ls_exchange *x)
     return ls_push_bytes(L, id, 16);
 }
 
+/* told(req) -> the table of forwarded.lua, which the request keeps */
+static int told(lua_State *L)
+{
+    ls_request *r = lua_touserdata(L, 1);
+    if (!ls_request_cached(L, r, 1, LS_REQ_FORWARDED)) push_forwarded(L, r, ls_request_trusting(r));
+    return 1;
+}
+
+/* refuse(req): raise if the fields of a trusted proxy say what no one may believe: see forwarded.lua */
+static int refuse(lua_State *L)
+{
+    (void)told(L);
+    return lua_getfield(L, -1, "refused") != LUA_TNIL ? ls_body_refuse(L, lua_touserdata(L, 1), 400) : 0;
+}
+
 void ls_request_take_trusted(lua_State *L, const ls_request *r)
 {
     ls_exchange *x = r->x;
     if (ls_request_trusting(r) == NULL) return;
     name_by(x, "x-request-id", 12);
     ls_record_more *more = ls_record_more_of(r->state->ctx, x);
-    if (more == NULL) return;
-    ls_request_push_ip(L, r);
-    more->has_client = ls_addr_parse(lua_tostring(L, -1), 0, &more->client) == LS_OK;
-    lua_pop(L, 1);
+    if (more != NULL) {
+        ls_request_push_ip(L, r);
+        const bool hidden = strcmp(lua_tostring(L, -1), "unknown") == 0;
+        more->has_client = ls_addr_parse(lua_tostring(L, -1), 0, &more->client) == LS_OK || hidden;
+        if (hidden) more->client = (ls_addr){.family = LS_ADDR_NONE};
+        lua_pop(L, 1);
+    }
+    if (ls_http_head_find(&x->head, x->bytes, "forwarded", 9) == NULL) return;
+    lua_pushcfunction(L, refuse);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_call(L, 1, 0);
 }
 
 /* core.request_id(req, name) -> the value of the field `name`, in lower case, if a trusted proxy sends one that can
@@ -499,6 +522,23 @@ static int req_ip(lua_State *L)
 {
     ls_request *r = lua_touserdata(L, 1);
     return take_forwarded(L, r, REQ_IP) ? 1 : push_address(L, r->x->remote, REQ_IP);
+}
+
+ls_proxy_told ls_request_told(lua_State *L, const ls_request *r)
+{
+    static const char *const names[] = {"ip", "scheme", "host"};
+    ls_text texts[3];
+    if (ls_request_trusting(r) == NULL || ls_http_head_find(&r->x->head, r->x->bytes, "forwarded", 9) == NULL)
+        return (ls_proxy_told){.any = false};
+    lua_pushcfunction(L, told);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->req_ref);
+    lua_call(L, 1, 1);
+    for (int n = 0; n < 3; n++) {
+        (void)lua_getfield(L, -1 - n, names[n]);
+        texts[n].ptr = lua_tolstring(L, -1, &texts[n].len);
+    }
+    lua_pop(L, 4);
+    return (ls_proxy_told){true, texts[0], texts[1], texts[2]};
 }
 
 void ls_request_push_ip(lua_State *L, const ls_request *r)

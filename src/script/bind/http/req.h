@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "http/proxy/proxy_head.h"
 #include "script/bind/http/request.h"
 
 /* Make req.tls, if the connection uses TLS, before the exchange loses its session (ls_exchange_upgrade). Leaves the
@@ -18,10 +19,15 @@ void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 /* The listener, if the peer is one of its trusted proxies; else NULL. */
 const struct ls_state_listener *ls_request_trusting(const ls_request *r);
 
+/* What the request says in Forwarded and X-Forwarded-*, in strings that it keeps; only of a request of a trusted proxy
+ * with Forwarded. May raise. */
+ls_proxy_told ls_request_told(lua_State *L, const ls_request *r);
+
 /* The address of the client's connection; NULL: it is that of a trusted proxy, or of app:inject. */
 const ls_addr *ls_request_peer(const ls_request *r);
 
-/* The request begins: take the X-Request-Id of a trusted proxy as its id, and note its client for records. May raise. */
+/* The request begins: take the X-Request-Id of a trusted proxy as its id, and note its client for records. Raises for
+ * fields that name several clients; the response is 400. */
 void ls_request_take_trusted(lua_State *L, const ls_request *r);
 
 /* Push req.ip, behind a trusted proxy that of its client; "-": of app:inject. Also outside of the task. May raise. */

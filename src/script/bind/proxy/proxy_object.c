@@ -266,7 +266,9 @@ static int proxy_send(lua_State *L)
                                 .timeout_ms = u->timeout_ms,
                                 .pauses = u->pauses || lua_toboolean(L, 8),
                                 .place = {.url = {u->place, u->place_len}, .strip = change.strip},
-                                .filter = {.drops = check_text(L, 6), .trusted = ls_request_trusting(r) != NULL},
+                                .filter = {.drops = check_text(L, 6),
+                                           .trusted = ls_request_trusting(r) != NULL,
+                                           .told = ls_request_told(L, r)},
                                 .done = done};
     if (r->in.state == LS_BODY_WHOLE) {
         options.given = r->in.slices;
