@@ -349,11 +349,11 @@ local function wrap(uses, fn, own, segments)
   return core.chain(functions, places), all
 end
 
--- plain_segments(path) -> the segments of a path as the server behind app:proxy may read it: decoded, with a backslash as
+-- plain_segments(path) -> the segments of a path as the server behind app:proxy may read it: decoded, in lower case, with a backslash as
 -- separator, without parameters (";v=1") and empty segments.
 local function plain_segments(path)
   local segments = {}
-  for segment in gmatch(gsub(percent_decode(path) or "", "\\", "/"), "[^/]+") do
+  for segment in gmatch(gsub(lower(percent_decode(path) or ""), "\\", "/"), "[^/]+") do
     segment = gsub(segment, ";.*", "")
     if segment ~= "" then segments[#segments + 1] = segment end -- of ";v=1" no name is left
   end
@@ -453,6 +453,7 @@ local function add_leaf(flat, method, segments, leaf)
     local name = segment.param or segment.rest
     if name then leaf.names[#leaf.names + 1] = name end
   end
+  leaf.names[#leaf.names + 1] = leaf.empty
   local key = method .. " " .. router.shape(segments)
   local same = flat.seen[key]
   if same then
@@ -463,6 +464,9 @@ local function add_leaf(flat, method, segments, leaf)
   table.insert(flat.methods[method], { segments = segments, leaf = leaf })
 end
 
+-- The prefix itself, for a route with the rest of the path of a mounted app: unless another route has it.
+local function add_prefix(flat, ...) table.insert(flat.prefixes, table.pack(...)) end
+
 local function has_param(segments)
   for _, segment in ipairs(segments) do if segment.param then return true end end
   return false
@@ -472,18 +476,19 @@ local function flatten(flat, app, prefix, parent)
   local scope = new_scope(flat, parent, app, prefix)
   for _, route in ipairs(app.routes) do
     for _, use in ipairs(route.uses or {}) do add_place(flat, use, prefix) end
-    local at = { joined(prefix, route.segments) }
-    if #prefix > 0 and #route.segments == 1 and route.segments[1].text == "" then at[2] = prefix end
-    for _, segments in ipairs(at) do
-      local pattern = pattern_of(segments)
+    local last = #route.segments == 1 and route.segments[1] or {}
+    local at = { joined(prefix, route.segments), #prefix > 0 and (last.text == "" or last.rest) and prefix or nil }
+    for n, segments in ipairs(at) do
+      local pattern, empty = pattern_of(segments), n == 2 and last.rest or nil
       local run, uses = wrap(scope.uses, route.fn or (route.files or route.proxy):runner(#prefix + route.skip, scope.not_found),
         route.uses, segments)
-      add_leaf(flat, route.method, segments, {
+      local add = empty and add_prefix or add_leaf
+      add(flat, route.method, segments, {
         run = named(flat, pattern, run, scope.log), uses = uses, too_big = named(flat, pattern, scope.too_big, scope.log),
         files = route.files or route.proxy and not has_param(segments), scope = scope, max_body = route.max_body,
         time_max = route.time_max, slow = route.slow,
-        limited = route.max_body ~= nil or route.time_max ~= nil or route.slow ~= nil,
-        where = route.where, shown = route.shown, route = route,
+        limited = route.max_body ~= nil or route.time_max ~= nil or route.slow ~= nil or empty ~= nil,
+        where = route.where, shown = route.shown, route = route, empty = empty,
       })
     end
   end
@@ -515,6 +520,34 @@ local function flatten(flat, app, prefix, parent)
     flatten(flat, mount.app, joined(prefix, mount.segments), scope)
   end
   return scope
+end
+
+-- The proxy of the leaf has no path that its server may read as one of a route with middleware that the proxy is without, such
+-- as "//admin/x" beside an app with a login at "/admin": it is answered with 400.
+local function keep_apart(flat, leaf)
+  local has, others, any, mixed = {}, new_node(), false, false
+  for _, use in ipairs(leaf.uses) do has[use.inner] = true end
+  for _, other in pairs(flat.seen) do
+    local more = false
+    for _, use in ipairs(other.uses) do more = more or not has[use.inner] end
+    if more then
+      local segments = {}
+      for i, segment in ipairs(other.segments) do
+        mixed = mixed or segment.text and lower(segment.text) ~= segment.text
+        segments[i] = segment.text and { text = lower(segment.text) } or segment
+      end
+      insert(others, segments, other)
+      any = true
+    end
+  end
+  if not any then return end
+  local run = leaf.run
+  function leaf.run(req, res)
+    local path = req.path
+    local odd = mixed or path ~= lower(path) or find(path, "//", 1, true) or find(path, "[%%;\\]")
+    if odd and walk_segments(others, plain_segments(path), 1, 0) then return 400 end
+    return run(req, res)
+  end
 end
 
 local function fill(trie, entries)
@@ -595,7 +628,7 @@ end
 local function has_tunnels(flat)
   for _, entries in pairs(flat.methods) do
     for _, entry in ipairs(entries) do
-      if entry.leaf.shown == "WS" or entry.leaf.proxy then return true end
+      if entry.leaf.shown == "WS" or entry.leaf.route.proxy then return true end
     end
   end
   return false
@@ -605,8 +638,14 @@ end
 -- routes =, routes_of =, tunnels = } for core.listen. `records`: its routes are named for records, true or the name of their host.
 -- Raises when two routes are the same.
 function router.compile(app, records)
-  local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {}, records = records, places = {} }
+  local flat = { methods = {}, seen = {}, scopes = new_node(), missing = {}, records = records, places = {}, prefixes = {} }
   local root_scope = flatten(flat, app, {}, nil)
+  for _, one in ipairs(flat.prefixes) do
+    if not flat.seen[one[1] .. " " .. router.shape(one[2])] then add_leaf(flat, table.unpack(one)) end
+  end
+  for _, entry in ipairs(flat.methods.any or {}) do
+    if entry.leaf.route.proxy then keep_apart(flat, entry.leaf) end
+  end
 
   local tries, plain, by_prefix = {}, {}, {}
   local names = { any = true }
@@ -733,6 +772,7 @@ function router.compile(app, records)
       return leaf.run(req, res)
     end
     local names_of_leaf = leaf.names
+    if leaf.empty then values[#names_of_leaf] = "" end
     if names_of_leaf[1] then set_params(req, params_of(names_of_leaf)) end
     return leaf.run(req, res)
   end

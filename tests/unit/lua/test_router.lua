@@ -103,6 +103,62 @@ function tests.middleware_of_a_path_runs_for_other_spellings_of_it()
   end
 end
 
+-- An app:proxy("/", ...) whose server responds with `name`.
+local function proxy(app, name)
+  local route = { method = "any", segments = router.parse("", "/*path"), skip = 0 }
+  function route.proxy() return function() return name end end
+  route.proxy = { runner = route.proxy }
+  app.routes[#app.routes + 1] = route
+end
+
+local function login(_, _, _) return 401 end
+
+function tests.a_mounted_app_has_its_prefix_also_for_the_rest_of_its_path()
+  local app, admin, files, own = ls.app(), ls.app(), ls.app(), ls.app()
+  admin:use(login)
+  proxy(admin, "server")
+  proxy(app, "all")
+  app:mount("/admin", admin)
+  files:get("/*path", handler "files")
+  app:mount("/files", files)
+  own:get("/", handler "own /")
+  own:get("/*path", handler "own")
+  app:mount("/own/:id", own)
+  app:get("/taken", handler "taken")
+  app:mount("/taken", files)
+  expect(app, {
+    ["GET /admin"] = 401, ["POST /admin"] = 401, ["GET /admin/"] = 401, ["GET /admin/x"] = 401, ["GET /administer"] = "all",
+    ["GET /files"] = "files path=", ["GET /files/"] = "files path=", ["GET /files/a/b"] = "files path=a/b",
+    ["GET /own/7"] = "own / id=7", ["GET /own/7/x"] = "own id=7 path=x", ["GET /taken"] = "taken", ["GET /taken/x"] = "files path=x",
+  })
+end
+
+function tests.routes_that_may_be_tunnels()
+  local app = ls.app()
+  app:any("/*path", handler "any")
+  check.equal(router.compile(app).tunnels, false)
+  proxy(app:mount("/a", ls.app()).mounts[1].app, "all")
+  check.equal(router.compile(app).tunnels, true)
+end
+
+-- The server of the catch-all may read these paths as one that needs a login.
+function tests.other_spellings_of_a_guarded_route_are_no_paths_of_a_proxy()
+  local app, admin = ls.app(), ls.app()
+  proxy(app, "all")
+  admin:use(login)
+  proxy(admin, "admin")
+  app:mount("/Admin", admin)
+  app:get("/stats", login, handler "stats")
+  app:get("/open", handler "open")
+  local cases = { ["GET /Admin/x"] = 401, ["GET /stats"] = 401, ["GET /OPEN"] = "all", ["GET //open"] = "all", ["GET /a%2Fb"] = "all",
+    ["GET /X/admin"] = "all", ["GET //"] = "all", ["GET /"] = "all", ["GET /a//B"] = "all", ["GET /stats2"] = "all" }
+  for _, path in ipairs { "//admin/x", "/ADMIN/x", "/admin", "/Admin;a/x", "/;/admin/x", "/\\admin/x", "/admin%2fx", "/Admin%5Cx", "/STATS",
+    "/stat%53", "//stats", "/stats;a" } do
+    cases["GET " .. path], cases["POST " .. path] = 400, 400
+  end
+  expect(app, cases)
+end
+
 -- chains(app) -> the numbers of functions in the chains of its routes and of requests without a route; of all.
 local function chains(app)
   local chain, counts = core.chain, {}
