@@ -43,7 +43,7 @@ int ls_h2_head_add(ls_h2_head *h, const char *name, size_t name_len, const char 
  * text. has_body is that of Content-Length: whether a body follows is known by END_STREAM, and for the caller to set. */
 int ls_h2_head_end(ls_h2_head *h, const char **why);
 
-/* Whether a request may have this field, among its fields or as a trailer. Pseudo-header fields are none of these, nor are those
+/* Whether a message may have this field, among its fields or as a trailer. Pseudo-header fields are none of these, nor are those
  * of HTTP/1 that concern the connection. */
 bool ls_h2_field_valid(const char *name, size_t name_len, const char *value, size_t value_len);
 

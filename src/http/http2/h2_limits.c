@@ -42,6 +42,12 @@ int ls_h2_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, in
     char text[LS_ADDR_TEXT_BYTES];
     ls_refused_log("%s HTTP/2: stream %d: %s", ls_addr_logged(&c->remote, text), (int)frame->hd.stream_id,
                    nghttp2_strerror(code));
+    ls_h2_exchange *e = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (e == NULL) return 0;
+    ls_mutex_lock(&c->lock);
+    e->lost = LS_ERESET; /* from now on, not from the reset: a handler that has not started does not */
+    ls_h2_tell(c->ctx, e);
+    ls_mutex_unlock(&c->lock);
     return 0;
 }
 

@@ -50,25 +50,15 @@ static void end(fields *f)
 enum { KEPT = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE }; /* until the frame is made */
 #define ADD(f, name, value, len) add((f), (name), sizeof(name) - 1, (value), (len), KEPT)
 
-/* Fields that have no place in HTTP/2 (RFC 9113 section 8.2.2). */
-static bool is_of_connection(const ls_pair *field)
-{
-    static const ls_text names[] = {{"connection", 10},        {"upgrade", 7},
-                                    {"keep-alive", 10},        {"proxy-connection", 16},
-                                    {"transfer-encoding", 17}, {"http2-settings", 14}};
-    for (unsigned n = 0; n < sizeof names / sizeof *names; n++)
-        if (ls_text_same(field->name, field->name_len, names[n].ptr, names[n].len)) return true;
-    return false;
-}
-
-/* The lines belong to the exchange, so their names can be turned into small letters where they are. */
+/* The lines belong to the exchange, so their names can be turned into small letters where they are. Fields that have no
+ * place in HTTP/2 (RFC 9113 section 8.2.2) are left out. */
 static void add_line(fields *f, const ls_pair *field, uint8_t flags)
 {
-    if (is_of_connection(field)) return;
     char *name = (char *)(uintptr_t)field->name;
     for (size_t n = 0; n < field->name_len; n++)
         if (name[n] >= 'A' && name[n] <= 'Z') name[n] = (char)(name[n] | 0x20);
-    add(f, name, field->name_len, field->value, field->value_len, flags);
+    if (ls_h2_field_valid(name, field->name_len, "trailers", 8)) /* with any value */
+        add(f, name, field->name_len, field->value, field->value_len, flags);
 }
 
 /* A WebSocket begins with 200. Where a handler has answered a request for one as if it were an ordinary one, the client
@@ -351,7 +341,7 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e)
     e->returned = e->released;
     const size_t read = e->credit;
     ls_block *hints = e->hints;
-    const bool interim = e->continue_due, head = e->head_due && !e->submitted, aborted = e->aborted;
+    const bool interim = e->continue_due, lost = e->closed || e->lost != 0, head = e->head_due && !e->submitted, aborted = e->aborted;
     e->credit = 0;
     e->hints = NULL;
     e->continue_due = false;
@@ -360,7 +350,7 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e)
         e->counted = false;
         c->running--;
     }
-    if (!e->closed && c->session != NULL) {
+    if (!lost && c->session != NULL) {
         const uint32_t code = reset_code(e, head, aborted);
         int err = 0;
         if (read > 0) credit(e, read);

@@ -56,8 +56,9 @@ int ls_h2_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, vo
 {
     ls_h2_conn *c = user;
     const int32_t id = frame->hd.stream_id;
-    c->heading = exchange_of(session, id); /* the fields are trailers; NULL: of a request */
-    if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+    const bool trailers = frame->headers.cat != NGHTTP2_HCAT_REQUEST;
+    c->heading = trailers ? exchange_of(session, id) : NULL;
+    if (trailers) return 0;
     const uint32_t peer_max = c->http->config.streams_per_ip_max;
     ls_peers *const peers = ls_deadlines_peers(c->deadlines);
     if (c->running >= c->http->config.http2_streams_max) return refuse_stream(c, session, id);
@@ -286,7 +287,7 @@ int ls_h2_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user
 {
     ls_h2_conn *c = user;
     const bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
-    ls_h2_exchange *e = frame->hd.stream_id > 0 ? exchange_of(session, frame->hd.stream_id) : NULL;
+    ls_h2_exchange *e = frame->hd.type == NGHTTP2_HEADERS ? c->heading : exchange_of(session, frame->hd.stream_id);
     c->head_ms = 0;
     switch (frame->hd.type) {
     case NGHTTP2_HEADERS:

@@ -21,6 +21,24 @@ TEST_WITH(h2, h, resets, h2_connected())
     fixture_until_ended(h->r);
 }
 
+/* CVE-2025-8671: a fault for which we reset the stream, before its handler has started and after. */
+TEST_WITH(h2, h, faults_that_reset_a_stream, h2_connected())
+{
+    h2_request(h, 1, 'R', true);
+    h2_put_number(h, NGHTTP2_WINDOW_UPDATE, 1, INT32_MAX);
+    assert_string_equal(h2_go(h), "R1:3");
+    assert_int_equal(h->r->starts, 0);
+    h2_request(h, 3, 'R', true);
+    assert_string_equal(h2_go(h), "");
+    h2_put_number(h, NGHTTP2_WINDOW_UPDATE, 3, INT32_MAX);
+    assert_string_equal(h2_go(h), "R3:3");
+    assert_int_equal(ends, 1);
+    assert_int_equal(h->r->error, LS_ERESET);
+    h2_request(h, 5, '/', false);
+    assert_string_equal(h2_go(h), "H5:200 D5:2.");
+    assert_int_equal(blocks_live(&h->r->place), 0);
+}
+
 TEST_WITH(h2, h, streams, h2_connected())
 {
     uint32_t id = 1;
