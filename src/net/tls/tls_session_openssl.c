@@ -533,7 +533,6 @@ static int64_t session_write(ls_filter *f, const ls_slice *slices, unsigned coun
     ls_tls_conn *s = conn_of(f);
     if (s->write_ended || !s->complete) return LS_EPROTO;
     if (has_changed_file(slices, count)) return LS_ECHANGED;
-    clear_errors();
     const int64_t taken = begin_out(s, out) ? write_records(s, slices, count) : LS_ENOMEM;
     end_out(s);
     if (taken < 0) { /* records may be lost: the peer could not verify those that follow */
