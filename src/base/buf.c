@@ -7,7 +7,7 @@
  * The account counts what was taken from the system, so that getting and putting cached blocks touches no memory
  * that threads share:
  *     bytes_live + bytes cached (free lists and return stacks) = pools->taken <= bytes_max
- * At the cap a pool first returns its own cached blocks of the other size. It cannot reach the blocks that other pools
+ * At the cap a pool first returns its own cached blocks of the other sizes. It cannot reach the blocks that other pools
  * cache, so those caches are small: at most 1/64 of bytes_max per size, list and pool.
  *
  * The reserve is a pool without an owner: its blocks return to the system by the path of the others, and are never
@@ -38,7 +38,7 @@
 #define LS_POOL_CACHE_LARGE 16
 #endif
 enum { CACHE_SHARE = 64, RESERVE_SHARE = 64, RESERVE_BYTES_MAX = 1 << 20, LINE_BYTES = 64 };
-enum { SMALL, LARGE, SIZES };
+enum { TINY = LS_BLOCK_OF_TINY, SMALL = LS_BLOCK_OF_SMALL, LARGE = LS_BLOCK_OF_LARGE, SIZES };
 
 typedef struct cache {
     ls_block *free;
@@ -82,10 +82,8 @@ static LS_THREAD_LOCAL char thread_mark;
 static char closed_mark;
 #define CLOSED ((ls_block *)(void *)&closed_mark)
 
-static int size_index(const ls_block *block)
-{
-    return block->cap == LS_BLOCK_SMALL ? SMALL : LARGE;
-}
+static const uint32_t sizes[SIZES] = {LS_BLOCK_TINY, LS_BLOCK_SMALL, LS_BLOCK_LARGE},
+                      cached_max[SIZES] = {LS_POOL_CACHE_SMALL, LS_POOL_CACHE_SMALL, LS_POOL_CACHE_LARGE};
 
 /* ---- the account ---- */
 
@@ -98,10 +96,10 @@ static void raise_peak(ls_counter *peak, uint64_t value)
     }
 }
 
-static ls_block *take_from_system(ls_pool *pool, size_t size)
+static ls_block *take_from_system(ls_pool *pool, uint32_t kind)
 {
     ls_pools *const account = pool->account;
-    const int index = size == LS_BLOCK_SMALL ? SMALL : LARGE;
+    const size_t size = sizes[kind];
     const uint64_t bytes_max =
         pool == account->reserve ? account->bytes_max : account->bytes_max - account->reserve_bytes;
     uint64_t bytes = ls_counter_read(&account->taken_bytes);
@@ -114,26 +112,21 @@ static ls_block *take_from_system(ls_pool *pool, size_t size)
         atomic_fetch_sub_explicit(&account->taken_bytes, size, memory_order_relaxed);
         return NULL;
     }
-    block->cap = (uint32_t)size;
+    block->cap = sizes[kind];
     block->home = pool;
-    block->kind = LS_BLOCK_POOLED;
+    block->kind = kind;
     block->next = NULL;
-    const uint64_t count = atomic_fetch_add_explicit(&account->taken[index], 1, memory_order_relaxed) + 1;
-    raise_peak(&account->taken_peak[index], count);
+    const uint64_t count = atomic_fetch_add_explicit(&account->taken[kind], 1, memory_order_relaxed) + 1;
+    raise_peak(&account->taken_peak[kind], count);
     raise_peak(&account->taken_bytes_peak, bytes + size);
     return block;
 }
 
 static void give_to_system(ls_pools *account, ls_block *block)
 {
-    atomic_fetch_sub_explicit(&account->taken[size_index(block)], 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&account->taken[block->kind], 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&account->taken_bytes, block->cap, memory_order_relaxed);
     free(block);
-}
-
-static uint32_t cache_max(size_t share, uint32_t most)
-{
-    return share < most ? (uint32_t)share : most;
 }
 
 int ls_pools_open(size_t bytes_max, ls_pools **out)
@@ -142,8 +135,10 @@ int ls_pools_open(size_t bytes_max, ls_pools **out)
     if (pools == NULL) return LS_ENOMEM;
     ls_mutex_open(&pools->lock);
     pools->bytes_max = bytes_max;
-    pools->cache_max[SMALL] = cache_max(bytes_max / CACHE_SHARE / LS_BLOCK_SMALL, LS_POOL_CACHE_SMALL);
-    pools->cache_max[LARGE] = cache_max(bytes_max / CACHE_SHARE / LS_BLOCK_LARGE, LS_POOL_CACHE_LARGE);
+    for (int i = 0; i < SIZES; i++) {
+        const size_t share = bytes_max / CACHE_SHARE / sizes[i];
+        pools->cache_max[i] = share < cached_max[i] ? (uint32_t)share : cached_max[i];
+    }
     ls_node_init(&pools->pools);
     pools->refs = 1;
     const int err = ls_pool_open(pools, &pools->reserve);
@@ -185,7 +180,7 @@ void ls_pools_close(ls_pools *pools)
 void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
 {
     ls_pools *const account = (ls_pools *)(uintptr_t)pools; /* only the lock is changed */
-    uint64_t live[SIZES] = {0, 0};
+    uint64_t live[SIZES] = {0};
     uint64_t copied, encrypted;
     ls_mutex_lock(&account->lock);
     copied = ls_counter_read(&account->copied_before);
@@ -201,9 +196,12 @@ void ls_pools_stat(const ls_pools *pools, ls_pools_stats *out)
         }
     }
     ls_mutex_unlock(&account->lock);
-    out->blocks_live = live[SMALL] + live[LARGE];
-    out->bytes_live = live[SMALL] * LS_BLOCK_SMALL + live[LARGE] * LS_BLOCK_LARGE;
-    out->blocks_peak = ls_counter_read(&account->taken_peak[SMALL]) + ls_counter_read(&account->taken_peak[LARGE]);
+    out->blocks_live = out->bytes_live = out->blocks_peak = 0;
+    for (int i = 0; i < SIZES; i++) {
+        out->blocks_live += live[i];
+        out->bytes_live += live[i] * sizes[i];
+        out->blocks_peak += ls_counter_read(&account->taken_peak[i]);
+    }
     out->bytes_peak = ls_counter_read(&account->taken_bytes_peak);
     out->bytes_max = account->bytes_max;
     out->bytes_copied = copied;
@@ -237,13 +235,13 @@ bool ls_pool_check(const ls_pool *pool)
         const cache *c = &pool->caches[i];
         uint32_t count = 0;
         for (const ls_block *block = c->free; block != NULL; block = block->next, count++)
-            if (block->home != pool || size_index(block) != i || atomic_load(&block->refs) != 0) return false;
+            if (block->home != pool || block->kind != (uint32_t)i || atomic_load(&block->refs) != 0) return false;
         if (count != c->count || count > pool->account->cache_max[i]) return false;
     }
     return ls_counter_read(&pool->account->taken_bytes) <= pool->account->bytes_max;
 }
 
-static void trim(ls_pool *pool, int index)
+static void trim(ls_pool *pool, uint32_t index)
 {
     cache *const c = &pool->caches[index];
     while (c->free != NULL) {
@@ -254,7 +252,7 @@ static void trim(ls_pool *pool, int index)
     c->count = 0;
 }
 
-static inline void cache_or_free(ls_pool *pool, ls_block *block, int index)
+static inline void cache_or_free(ls_pool *pool, ls_block *block, uint32_t index)
 {
     cache *const c = &pool->caches[index];
     if (c->count >= pool->account->cache_max[index]) {
@@ -269,19 +267,19 @@ static inline void cache_or_free(ls_pool *pool, ls_block *block, int index)
 /* Move the returned blocks to the free lists, and leave `head` (NULL or CLOSED) in their place. */
 static void take_returned(ls_pool *pool, ls_block *head)
 {
-    uint64_t counts[SIZES] = {0, 0};
+    uint64_t counts[SIZES] = {0};
     ls_block *block = atomic_exchange_explicit(&pool->returned, head, memory_order_acquire);
     while (block != NULL) {
         ls_block *const next = block->next;
-        const int index = size_index(block);
+        const uint32_t index = block->kind;
         counts[index]++;
         cache_or_free(pool, block, index);
         block = next;
     }
     for (int i = 0; i < SIZES; i++) {
         if (counts[i] > 0) atomic_fetch_sub_explicit(&pool->returned_count[i], counts[i], memory_order_relaxed);
+        pool->returns_taken += counts[i];
     }
-    pool->returns_taken += counts[SMALL] + counts[LARGE];
     LS_INVARIANT(ls_pool_check(pool));
 }
 
@@ -289,7 +287,7 @@ void ls_pool_close(ls_pool *pool)
 {
     atomic_store_explicit(&pool->owner, NULL, memory_order_relaxed);
     take_returned(pool, CLOSED);
-    for (int i = 0; i < SIZES; i++) trim(pool, i);
+    for (uint32_t i = 0; i < SIZES; i++) trim(pool, i);
 
     uint64_t out = 0; /* includes blocks that others returned to the system, which `orphans` counts as well */
     for (int i = 0; i < SIZES; i++) out += ls_counter_read(&pool->gets[i]) - ls_counter_read(&pool->puts[i]);
@@ -311,15 +309,15 @@ void ls_pool_leave(ls_pool *pool)
 /* ---- blocks ---- */
 
 /* The free list is empty. Out of line: inlined, it would make the fast path save registers. */
-LS_NOINLINE static ls_block *get_slowly(ls_pool *pool, size_t size, int index)
+LS_NOINLINE static ls_block *get_slowly(ls_pool *pool, uint32_t kind)
 {
-    cache *const c = &pool->caches[index];
+    cache *const c = &pool->caches[kind];
     if (atomic_load_explicit(&pool->returned, memory_order_relaxed) != NULL) take_returned(pool, NULL);
     if (c->free == NULL) {
-        ls_block *block = take_from_system(pool, size);
-        if (block == NULL) { /* retry with the memory of the other free list */
-            trim(pool, index == SMALL ? LARGE : SMALL);
-            block = take_from_system(pool, size);
+        ls_block *block = take_from_system(pool, kind);
+        if (block == NULL) { /* retry with the memory of the other free lists */
+            for (uint32_t i = 0; i < SIZES; i++) trim(pool, i);
+            block = take_from_system(pool, kind);
         }
         return block;
     }
@@ -329,20 +327,18 @@ LS_NOINLINE static ls_block *get_slowly(ls_pool *pool, size_t size, int index)
     return block;
 }
 
-ls_block *ls_block_get(ls_pool *pool, size_t size)
+ls_block *ls_block_get_of(ls_pool *pool, enum ls_block_kind kind)
 {
-    assert(size == LS_BLOCK_SMALL || size == LS_BLOCK_LARGE);
     assert(atomic_load_explicit(&pool->owner, memory_order_relaxed) == &thread_mark);
-    const int index = size == LS_BLOCK_SMALL ? SMALL : LARGE;
-    cache *const c = &pool->caches[index];
+    cache *const c = &pool->caches[kind];
     ls_block *block = c->free;
     if (block != NULL) {
         c->free = block->next;
         c->count--;
-    } else if ((block = get_slowly(pool, size, index)) == NULL) {
+    } else if ((block = get_slowly(pool, kind)) == NULL) {
         return NULL;
     }
-    ls_counter_add(&pool->gets[index], 1);
+    ls_counter_add(&pool->gets[kind], 1);
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     return block;
 }
@@ -366,14 +362,14 @@ ls_block *ls_block_get_reserved(ls_pool *pool)
 {
     ls_pool *const reserve = pool->account->reserve;
     ls_block *block = ls_block_get(pool, LS_BLOCK_SMALL);
-    if (block != NULL || (block = take_from_system(reserve, LS_BLOCK_SMALL)) == NULL) return block;
+    if (block != NULL || (block = take_from_system(reserve, SMALL)) == NULL) return block;
     atomic_fetch_add_explicit(&reserve->gets[SMALL], 1, memory_order_relaxed); /* by any thread */
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     return block;
 }
 
 /* The block counts as out until the last statement, so the pool exists until then. */
-static void put_foreign(ls_pool *pool, ls_block *block, int index)
+static void put_foreign(ls_pool *pool, ls_block *block, uint32_t index)
 {
     atomic_fetch_add_explicit(&pool->foreign_puts[index], 1, memory_order_relaxed);
     if (pool != pool->account->reserve &&
@@ -408,13 +404,13 @@ void ls_external_free(ls_external *external)
 
 void ls_block_put(ls_block *block)
 {
-    if (block->kind != LS_BLOCK_POOLED) {
+    if (block->kind >= SIZES) {
         ls_external *external = (ls_external *)(void *)block;
         external->release(external);
         return;
     }
     ls_pool *const pool = block->home;
-    const int index = size_index(block);
+    const uint32_t index = block->kind;
     atomic_store_explicit(&block->refs, 0, memory_order_relaxed);
     if (atomic_load_explicit(&pool->owner, memory_order_relaxed) != &thread_mark) {
         put_foreign(pool, block, index);

@@ -10,7 +10,7 @@
  *     bytes_live + bytes of free blocks that pools keep                     <= bytes_max
  *     a block with refs == 0 is on exactly one list, or was returned to the system
  * The last 1/64 of bytes_max, at most 1 MiB, is a reserve that only ls_block_get_reserved() takes from.
- * A pool keeps at most 256 small and 16 large free blocks per list, and at most bytes_max / 64 in each.
+ * A pool keeps at most 256 tiny, 256 small and 16 large free blocks per list, and at most bytes_max / 64 in each.
  *
  * Threads: an ls_pool is used by the thread that entered it; any thread may drop a reference. */
 #ifndef LS_BASE_BUF_H
@@ -24,15 +24,17 @@
 typedef struct ls_pools ls_pools;
 typedef struct ls_pool ls_pool;
 
-enum { LS_BLOCK_SMALL = 4096, LS_BLOCK_LARGE = 65536 }; /* payload bytes of the two sizes */
+enum { LS_BLOCK_TINY = 1480, LS_BLOCK_SMALL = 4096, LS_BLOCK_LARGE = 65536 }; /* payload bytes of the sizes */
 
 enum ls_block_kind {
-    LS_BLOCK_POOLED,   /* the bytes follow the header */
+    LS_BLOCK_OF_TINY, /* of a pool: the bytes follow the header */
+    LS_BLOCK_OF_SMALL,
+    LS_BLOCK_OF_LARGE,
     LS_BLOCK_EXTERNAL, /* the bytes lie elsewhere and stay valid until the release: ls_external */
     LS_BLOCK_FILE      /* no bytes in memory: slices are ranges of a file, see port/file/shared_file.h */
 };
 
-/* refs; cap: payload bytes, LS_BLOCK_SMALL or LS_BLOCK_LARGE, 0: not of a pool; next: while on a free list; from, to,
+/* refs; cap: payload bytes, LS_BLOCK_TINY, SMALL or LARGE, 0: not of a pool; next: while on a free list; from, to,
  * seen: else of the one who receives into the block and takes data[from .. to) bit by bit; kind: enum ls_block_kind. A
  * macro, because C11 allows no struct with a flexible array inside another one. */
 #define LS_BLOCK_HEADER        \
@@ -94,8 +96,14 @@ void ls_pool_enter(ls_pool *pool);       /* makes the calling thread the owner *
 void ls_pool_leave(ls_pool *pool);       /* the owner has ended: none, until the next ls_pool_enter; any thread */
 bool ls_pool_check(const ls_pool *pool); /* whether its free lists are as said above; by the owner */
 
-/* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_SMALL or LS_BLOCK_LARGE. */
-ls_block *ls_block_get(ls_pool *pool, size_t size);
+/* A block with one reference; NULL at the cap or out of memory. `size` is LS_BLOCK_TINY, LS_BLOCK_SMALL or LS_BLOCK_LARGE. */
+ls_block *ls_block_get_of(ls_pool *pool, enum ls_block_kind kind);
+static inline ls_block *ls_block_get(ls_pool *pool, size_t size)
+{
+    return ls_block_get_of(pool, size == LS_BLOCK_TINY    ? LS_BLOCK_OF_TINY
+                                 : size == LS_BLOCK_SMALL ? LS_BLOCK_OF_SMALL
+                                                          : LS_BLOCK_OF_LARGE);
+}
 
 /* Move the received bytes of *block, from its `from` to its `to`, to the start of another one of this size, which
  * takes its place. LS_OK; LS_ENOMEM: nothing has changed. */

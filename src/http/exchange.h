@@ -169,8 +169,8 @@ struct ls_exchange {
     uint32_t id_field; /* 1 + the number of the field of the request whose value names it in logs; 0: `id` does */
     ls_response_filter *filter; /* the first one of the response; NULL: none */
 
-    ls_http_head head; /* large */
-    ls_op op;          /* starts the exchange when no actor was free; a kept request ends before it */
+    ls_op op;          /* starts the exchange when no actor was free */
+    ls_http_head head; /* last: an exchange may have memory only for the fields that the head has */
 };
 
 /* Add a header line to the response. `replace`: remove the lines of that name first. Returns LS_OK, or

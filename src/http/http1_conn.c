@@ -34,12 +34,6 @@ void ls_http1_append_rx(ls_http1_conn *c, uint32_t bytes)
     c->in->to += bytes;
 }
 
-static void drop_consumed(ls_http1_conn *c)
-{
-    if (c->in == NULL || c->in->from < c->in->to) return;
-    ls_http1_drop_received(c);
-}
-
 /* Make room after a partial head: move the head to another block when the end of its block is near. A head gets at
  * most one large block, and head_bytes_max is not larger than that. */
 static int make_head_room(ls_thread_ctx *ctx, ls_http1_conn *c)
@@ -59,7 +53,7 @@ static int read_more(ls_thread_ctx *ctx, const ls_http_server *http, ls_http1_co
     const enum ls_http1_phase phase = atomic_load_explicit(&c->phase, memory_order_relaxed);
     int64_t result;
     int err;
-    drop_consumed(c);
+    if (ls_http1_unparsed(c) == 0) ls_http1_drop_received(c);
     ls_stream_set_actor(s, NULL);
     if (c->in == NULL) {
         if (phase != LS_H1_FRESH) {
@@ -203,12 +197,12 @@ void ls_http1_end_exchange(ls_thread_ctx *ctx, ls_http1_conn *c)
     if (after_exchange(ctx, c) == LS_H1_AGAIN) ls_http1_run(ctx, c, handler);
 }
 
-/* A handler that waits holds no receive block: the text of the head moves to the unused end of the table of its fields, if
- * there is room. */
+/* A handler that waits holds no receive block: the text of the head moves to the end of the block of the exchange, if
+ * there is room after the fields. */
 static void keep_head(ls_block *block, ls_exchange *x)
 {
     ls_slice *const head = &x->head_bytes;
-    char *const to = (char *)(x->head.fields + LS_HTTP_FIELDS_MAX) - head->len;
+    char *const to = block->data + block->cap - head->len;
     if (head->block == block || to < (const char *)&x->head.fields[x->head.field_count]) return;
     memcpy(to, head->ptr, head->len);
     ls_slice_drop(head);
@@ -262,6 +256,25 @@ static bool is_replaced(const ls_thread_ctx *ctx, const ls_http_server *http, co
     return ctx->inside != NULL && atomic_load_explicit(&http->handler, memory_order_relaxed) != handler;
 }
 
+/* Begin an exchange with the head that was received. The bytes of the head, or a result of ls_http1_parse; *why: static
+ * text. Without a head there is no exchange. */
+static int begin(ls_thread_ctx *ctx, const ls_http_server *http, ls_http1_conn *c, uint32_t have, const char **why)
+{
+    ls_http_limits limits = http->config.head;
+    bool tiny = have <= LS_HTTP1_TINY_HEAD_BYTES && limits.fields_max > LS_HTTP1_TINY_FIELDS;
+    for (int err;; tiny = false) {
+        limits.fields_max = tiny ? LS_HTTP1_TINY_FIELDS : http->config.head.fields_max;
+        *why = "out of buffers";
+        if ((c->exchange = ls_block_get(ctx->pool, tiny ? LS_BLOCK_TINY : LS_BLOCK_SMALL)) == NULL) return -503;
+        ls_http1_exchange *e = ls_http1_exchange_of(c);
+        err = ls_http1_parse(c->in->data + c->in->from, have, c->in->seen, &limits, &e->x.head, &e->terms, why);
+        if (err > 0) return err;
+        ls_block_drop(c->exchange);
+        c->exchange = NULL;
+        if (err != -431 || !tiny) return err; /* else there may be more fields than those of a tiny block */
+    }
+}
+
 static void run(ls_thread_ctx *ctx, ls_http_server *http, ls_http1_conn *c, const ls_http_handler *handler)
 {
     ls_stream *const s = ls_http1_stream(c);
@@ -269,28 +282,19 @@ static void run(ls_thread_ctx *ctx, ls_http_server *http, ls_http1_conn *c, cons
     for (;;) {
         const uint32_t have = ls_http1_unparsed(c);
         if (have > 0 && have > c->in->seen && !is_replaced(ctx, http, handler)) {
-            if ((c->exchange = ls_block_get(ctx->pool, LS_BLOCK_SMALL)) == NULL) {
-                refuse(ctx, c, 503, "out of buffers");
-                return;
-            }
             const char *why = NULL;
-            err = ls_http1_parse(c->in->data + c->in->from, have, c->in->seen, &http->config.head,
-                                 &ls_http1_exchange_of(c)->x.head, &ls_http1_exchange_of(c)->terms, &why);
+            err = begin(ctx, http, c, have, &why);
             if (err > 0) {
                 if (handle(ctx, http, c, handler, (uint32_t)err) == LS_H1_RELEASED) return;
                 if (c->in != NULL && ls_stream_queued(s) < http->config.write_bytes_high && !others_wait(ctx))
                     continue;
+            } else if (err < 0 && ls_http1_is_http2(c)) {
+                ls_http1_leave(ctx, c);
+                return;
+            } else if (err < 0) {
+                refuse(ctx, c, -err, why);
+                return;
             } else {
-                ls_block_drop(c->exchange);
-                c->exchange = NULL;
-                if (err < 0 && ls_http1_is_http2(c)) {
-                    ls_http1_leave(ctx, c);
-                    return;
-                }
-                if (err < 0) {
-                    refuse(ctx, c, -err, why);
-                    return;
-                }
                 c->in->seen = have;
             }
         }
@@ -311,15 +315,12 @@ static void run(ls_thread_ctx *ctx, ls_http_server *http, ls_http1_conn *c, cons
             return;
         }
         if (err == LS_DONE) err = read_more(ctx, http, c);
-        if (err == LS_PENDING) return;
-        if (err == LS_ENOMEM) {
+        if (err == LS_DONE) continue;
+        if (err == LS_ENOMEM)
             refuse(ctx, c, 503, "out of buffers");
-            return;
-        }
-        if (err < 0) {
-            if (!ls_http1_end_changed(ctx, c, err)) ls_http1_conn_close(ctx, c);
-            return;
-        }
+        else if (err != LS_PENDING && !ls_http1_end_changed(ctx, c, err))
+            ls_http1_conn_close(ctx, c);
+        return;
     }
 }
 

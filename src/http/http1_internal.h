@@ -109,7 +109,8 @@ enum {
     LS_H1_UNEXPECTS = 32,   /* that receive was cancelled: wake the handler when it has ended */
 };
 
-/* The exchange and its HTTP/1.1 state, in one small pool block. */
+/* The exchange and its HTTP/1.1 state, in one pool block: a tiny one if the received bytes are few and the fields too, whose
+ * table is shorter then. The text of the head has room after it. */
 typedef struct ls_http1_exchange {
     bool awaits_sent;      /* wake the handler when the queue is sent; received body bytes always wake it */
     bool head_refused;     /* there was no memory for the head of the response: nothing of it is queued */
@@ -128,10 +129,15 @@ typedef struct ls_http1_exchange {
     ls_chunks chunks;
     ls_addr remote, local;
     ls_stream_watch watch;
-    ls_exchange x; /* last: it is large */
+    ls_exchange x; /* last: its table of fields may be shorter */
 } ls_http1_exchange;
 
 _Static_assert(sizeof(ls_http1_exchange) <= LS_BLOCK_SMALL, "an exchange fits into a small block");
+enum {
+    LS_HTTP1_TINY_HEAD_BYTES = 400,
+    LS_HTTP1_TINY_FIELDS =
+        (LS_BLOCK_TINY - LS_HTTP1_TINY_HEAD_BYTES - offsetof(ls_http1_exchange, x.head.fields)) / sizeof(ls_http_field)
+};
 
 typedef struct ls_http1_conn { /* the user data of a stream */
     ls_node node;

@@ -189,17 +189,27 @@ TEST_WITH(fixture, r, a_suspended_request_stays_with_its_handler, connected(late
 /* Its head is in the block of the exchange; one without room there stays where it was received. */
 TEST_WITH(fixture, r, a_request_that_waits_holds_one_block, connected(later))
 {
-    char text[3000];
-    for (int is_long = 0; is_long <= 1; is_long++) {
+    static const struct {
+        const char *more; /* further fields, which a tiny block has no room for */
+        int len;          /* of the field A */
+        uint64_t blocks, bytes;
+    } cases[] = {{"", 3, 1, LS_BLOCK_TINY},
+                 {"b:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\nb:\r\n", 3, 1, LS_BLOCK_SMALL},
+                 {"", 2000, 1, LS_BLOCK_SMALL},
+                 {"", 3600, 2, (uint64_t)2 * LS_BLOCK_SMALL}};
+    char text[4000];
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
         ls_pools_stats pools;
         r->started = false;
-        (void)snprintf(text, sizeof text, "GET /abc HTTP/1.1\r\nHost: h\r\nA: %0*d\r\n\r\n", is_long ? 2000 : 3, 1);
+        (void)snprintf(text, sizeof text, "GET /abc HTTP/1.1\r\nHost: h\r\nA: %0*d\r\n%s\r\n", cases[n].len, 1,
+                       cases[n].more);
         send_text(r, text);
         ls_pools_stat(r->place.pools, &pools);
-        assert_int_equal(pools.blocks_live, 1 + is_long);
+        assert_int_equal(pools.blocks_live, cases[n].blocks);
+        assert_int_equal(pools.bytes_live, cases[n].bytes);
         assert_memory_equal(r->x->bytes + r->x->head.path.at, "/abc", 4);
         const ls_span value = r->x->head.fields[1].value;
-        assert_int_equal(value.len, is_long ? 2000 : 3);
+        assert_int_equal(value.len, cases[n].len);
         assert_memory_equal(r->x->bytes + value.at + value.len - 3, "001", 3);
         fixture_resume(r);
         assert_string_equal(fixture_take(r), HI);
