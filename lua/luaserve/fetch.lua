@@ -155,7 +155,10 @@ local of_defaults = { -- of a request without options; plain: it has none
 
 -- Read the options into a request: { at =, method =, fields =, body =, and the options }.
 local function read_request(at, given)
-  if given == nil then return setmetatable({ at = at }, of_defaults) end
+  if given == nil then -- with room for what is set later
+    local request = { at = at, method = "GET", plain = true, begun = nil, deadline = nil, head_s = nil, total_s = nil }
+    return setmetatable(request, of_defaults)
+  end
   local request = { at = at, method = "GET", fields = no_fields, redirected = 0 }
   usage.check(given, "table", "ls.fetch: options must be a table such as { timeout = 5 }")
   options.take("ls.fetch", given, fetch.calls["ls.fetch"], request)
@@ -253,19 +256,17 @@ local function tunnel(request, sock)
   return sock
 end
 
+-- Of core.connect, which has read them when it waits.
+local limits = options.merged { tcp.defaults(), { write_bytes_high = uint32_max } }
+
 -- fetch.dial(request) -> sock | nil, message, code. Connects. { at =, unix =, tls =, connect_ms_max = } suffices.
 local function dial(request)
   local at, via = request.at, request.via
-  local limits = { public_only = request.public_only }
-  for name, value in next, tcp.defaults() do limits[name] = value end
   request.connect_deadline = request.connect_ms_max > 0 and now() + request.connect_ms_max / 1000 or nil
   local seconds = left_to_connect(request)
-  limits.write_bytes_high = uint32_max
-  limits.connect_ms_max = seconds and math.ceil(seconds * 1000) or 0
-  if at.secure and not via then
-    limits.tls = require("luaserve.tls").client("ls.fetch", request.tls or true)
-    if request.unix then limits.tls = named(limits.tls, at.host) end
-  end
+  limits.connect_ms_max, limits.public_only = seconds and math.ceil(seconds * 1000) or 0, request.public_only
+  limits.tls = at.secure and not via and require("luaserve.tls").client("ls.fetch", request.tls or true) or nil
+  if limits.tls and request.unix then limits.tls = named(limits.tls, at.host) end
   local host, port = at.host, at.port
   if request.unix then host, port = "unix:" .. request.unix, 0 end
   if via then host, port = via.host, via.port end
@@ -404,9 +405,8 @@ local function attempt(request, key, fresh)
     if not sock then return nil, message, code, true, false end
     request.connect_s = now() - begun
   end
-  local call = core.client_call(sock, request.method == "HEAD" and "head" or "body")
+  local call = core.client_call(sock, request.method == "HEAD" and "head" or "body", left(request))
   send_request(request, sock, call)
-  call:within(left(request))
   local status, head, coding, silent = call:head()
   raise_of_body(request)
   if status then return call, status, head, coding end
@@ -421,7 +421,7 @@ local lasting = { EINVAL = true, EACCES = true, ECERT = true, ENOENT = true, ENO
 local function exchange(request)
   local via, wrong = proxies.of(request)
   if wrong then return nil, wrong, "EINVAL" end
-  request.via = via
+  if via ~= request.via then request.via = via end
   local key, retries, fresh = key_of(request), 0, false
   while true do
     local call, status, head, coding, reused = attempt(request, key, fresh)

@@ -95,9 +95,8 @@ local refused = { [403] = "EACCES", [407] = "EACCES" }
 -- of the parsed URL. A failure closes it.
 function proxy.tunnel(via, sock, at, seconds)
   local server = at.authority:find(":%d+$") and at.authority or at.authority .. ":" .. at.port
-  local call = core.client_call(sock, "head")
+  local call = core.client_call(sock, "head", seconds)
   sock:send("CONNECT " .. server .. " HTTP/1.1\r\nHost: " .. server .. "\r\n" .. via.authorization .. "\r\n")
-  call:within(seconds)
   local status, head, code = call:head()
   if not status then return failure(via, head, code) end
   if status < 200 or status > 299 then

@@ -75,6 +75,7 @@ end
 -- no_more(call, last, ...): raises if an argument after `last` is not nil: it would be ignored. `call` shows the right
 -- call, such as "app:error(fn)". A second result of `require` after `last` is ignored.
 function usage.no_more(call, last, ...)
+  if select("#", ...) == 0 then return end -- almost always
   for i = (...) ~= nil and usage.is_loader_data(last, (...)) and 2 or 1, select("#", ...) do
     local extra = select(i, ...)
     if extra ~= nil then

@@ -104,14 +104,10 @@ local function open(host, port, out)
   local opening, request = core.ws_opening(out)
   local deadline = out.connect_ms_max > 0 and core.now() + out.connect_ms_max / 1000
   local limits = { connect_ms_max = out.connect_ms_max, tls = out.tls, write_bytes_high = 2 ^ 32 - 1 }
-  for name, value in next, tcp.defaults() do
-    if limits[name] == nil then limits[name] = value end
-  end
-  local sock, message, code = core.connect(host, port, limits)
+  local sock, message, code = core.connect(host, port, options.merged { tcp.defaults(), limits })
   if not sock then return nil, message, code end
-  local call = core.client_call(sock, "upgrade")
+  local call = core.client_call(sock, "upgrade", deadline and math.max(deadline - core.now(), 0) or nil)
   sock:send(request)
-  call:within(deadline and math.max(deadline - core.now(), 0) or nil)
   local status, head, why = call:head()
   if not status then return no_response(head, why) end
   sock:flush() -- a server may answer before it has taken all of the request

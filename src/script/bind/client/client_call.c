@@ -464,7 +464,7 @@ static int client_take(lua_State *L)
     return 1;
 }
 
-/* core.client_call(sock, asked) -> call. `asked`: "head", the request is HEAD; "upgrade", a response 101 may follow; else
+/* core.client_call(sock, asked [, seconds]) -> call. seconds: as of call:within. `asked`: "head", the request is HEAD; "upgrade", a response 101 may follow; else
  * "body". */
 static int client_new(lua_State *L)
 {
@@ -478,6 +478,7 @@ static int client_new(lua_State *L)
     call->state = state;
     lua_pushvalue(L, 1);
     (void)lua_setiuservalue(L, -2, 1);
+    call->deadline_ns = lua_isnoneornil(L, 3) ? 0 : ls_task_deadline(ls_check_seconds(L, 3));
     ls_http_client_init(&call->c, asked, HEAD_BYTES_MAX);
     call->c.unfolds = true;
     call->end.run = task_ended;
