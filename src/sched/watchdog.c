@@ -1,17 +1,17 @@
 /* watchdog.c - the thread that detects a worker which stays inside one packet.
  *
- * It scans the workers while any of them is active, and sleeps after half a second without a packet. Only the watchdog
- * reads the clock; a worker only counts. Going to sleep needs care: a worker publishes its count with a plain store
- * and then reads `watchdog_asleep`, so each side may miss the other's write. The watchdog therefore sets the flag one
- * scan before it sleeps and reads all counts again. A worker that missed the flag stored its count before the flag
- * became visible to it, a whole scan ago: the watchdog sees the count. A worker that stores its count later sees the
- * flag. */
+ * It scans the workers every LS_STALL_MS while any of them is active, and sleeps after half a second without a packet.
+ * Each scan is a timer of the system and two changes of the thread, as dear as several requests. Only the watchdog reads
+ * the clock; a worker only counts. Going to sleep needs care: a worker publishes its count with a plain store and then
+ * reads `watchdog_asleep`, so each side may miss the other's write. The watchdog therefore sets the flag one scan before
+ * it sleeps and reads all counts again. A worker that missed the flag stored its count before the flag became visible to
+ * it, a whole scan ago: the watchdog sees the count. A worker that stores its count later sees the flag. */
 #include "base/clock.h"
 #include "sched/workers_internal.h"
 
 enum {
-    SCAN_SHORT_MS = LS_STALL_MS / 2,     /* with the longer interval after it LS_STALL_MS */
-    SCANS_PER_TICK = 1000 / LS_STALL_MS, /* half a second */
+    SCAN_SHORT_MS = LS_STALL_MS / 2,
+    SCANS_PER_TICK = 500 / LS_STALL_MS, /* half a second */
     TICK_MS = 500,
     LOW_CPU_MS = 20,        /* processor time of a packet, then its thread gets the lower priority */
     LOW_CPU_CROWDED_MS = 1, /* the same while all that may run are stalled */
@@ -118,13 +118,11 @@ void ls_watchdog_run(void *arg)
 {
     ls_workers *workers = arg;
     unsigned idle_scans = 0, scans = 0; /* scans: since the last tick, also those between short and rare packets */
-    uint32_t interval_ms = SCAN_SHORT_MS;
     bool more = false;
     ls_thread_set_brief();
     ls_mutex_lock(&workers->mutex);
     while (!ended(workers)) {
-        ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, interval_ms);
-        interval_ms = LS_STALL_MS - interval_ms;
+        ls_cond_wait_ms(&workers->watchdog_wake, &workers->mutex, is_crowded(workers) ? SCAN_SHORT_MS : LS_STALL_MS);
         scans++;
         if (scan(workers)) {
             idle_scans = 0;

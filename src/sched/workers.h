@@ -2,10 +2,10 @@
  *
  * `threads` workers (the concurrency value) wait at the port and dispatch packets: at most LS_WAIT_PACKETS per wait,
  * or LS_WAIT_PACKETS_MAX with a single worker. Every worker counts the packets it begins. The watchdog is a thread
- * that sleeps while no worker is busy; otherwise it compares the counts twice in LS_STALL_MS. A worker whose count has
- * not changed is stalled: its handler is slow or blocks. The watchdog returns the packets of its batch that it has not
- * begun to the port and releases a standby thread in its place, up to threads_max. When the stalled worker returns,
- * one worker is too many; it detects that before its next wait and becomes idle.
+ * that sleeps while no worker is busy; otherwise it compares the counts once in LS_STALL_MS. A worker whose count has
+ * not changed is stalled, after twice that time at the latest: its handler is slow or blocks. The watchdog returns the
+ * packets of its batch that it has not begun to the port and releases a standby thread in its place, up to threads_max.
+ * When the stalled worker returns, one worker is too many; it detects that before its next wait and becomes idle.
  *
  * Standby threads are started when they are needed; one that has been idle for standby_idle_ms_max ends. One that is
  * not idle hands its work to an idle one of the first `threads`, which stay.
