@@ -97,6 +97,7 @@ unsigned ls_sim_threads(void);           /* that have not ended */
 void ls_sim_threads_open(void);
 
 unsigned ls_sim_blocks(void); /* of malloc, that are in use */
+void ls_sim_memory_begin(void);
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------ */
 

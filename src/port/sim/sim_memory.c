@@ -15,9 +15,9 @@
 
 #include "port/sim/sim.h"
 
-enum { CLASSES = 80, HEAD_BYTES = 16, CHUNK_BYTES = 1 << 20, PAGE_BYTES = 4096, FREED = 0xdb };
-static const uintptr_t arena_first = UINT64_C(0x200000000000);
-static const size_t arena_bytes = UINT64_C(1) << 40;
+enum { CLASSES = 80, HEAD_BYTES = 16, LARGEST = 256 << 10, PAGE_BYTES = 4096, LARGE_PAGE_BYTES = 2 << 20, FREED = 0xdb };
+static const uintptr_t blocks_first = UINT64_C(0x200000000000), pages_first = UINT64_C(0x210000000000);
+static const size_t blocks_bytes = UINT64_C(1) << 32, pages_bytes = UINT64_C(1) << 40;
 
 typedef struct head {       /* before each block */
     uint64_t size;          /* that can be used */
@@ -30,27 +30,42 @@ typedef struct free_block {
 } free_block;
 
 static struct {
-    uintptr_t next, end, pages; /* the free part of the latest chunk; the first page that was never used */
+    size_t block_bytes, page_bytes; /* used so far, of each of the two */
     free_block *lists[CLASSES];
     unsigned blocks;  /* that are in use */
     atomic_flag busy; /* a thread of the system that ends may free beside the one that has the turn */
 } arena;
 
-static void *map_at(uintptr_t at, size_t bytes, int protection)
+static bool map_at(uintptr_t at, size_t bytes)
 {
-    const long result = ls_sim_syscall(SYS_mmap, (long)at, (long)bytes, protection,
-                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    return result == (long)at ? (void *)at : NULL;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    return ls_sim_syscall(SYS_mmap, (long)at, (long)bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == (long)at;
 }
 
 static uintptr_t take_pages(size_t bytes)
 {
-    if (arena.pages == 0) arena.pages = arena_first;
-    const uintptr_t at = arena.pages;
+    const uintptr_t at = pages_first + arena.page_bytes;
     bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    if (at + bytes > arena_first + arena_bytes || map_at(at, bytes, PROT_READ | PROT_WRITE) == NULL) return 0;
-    arena.pages += bytes;
+    if (arena.page_bytes + bytes > pages_bytes || !map_at(at, bytes)) return 0;
+    arena.page_bytes += bytes;
     return at;
+}
+
+/* The next part of the memory for blocks. Its pages are large ones: those of a run would be thousands of page faults. */
+static uintptr_t take_bytes(size_t bytes)
+{
+    const uintptr_t at = blocks_first + arena.block_bytes;
+    if (arena.block_bytes == 0 && (!map_at(at, blocks_bytes) ||
+                                   ls_sim_syscall(SYS_madvise, (long)at, (long)blocks_bytes, MADV_HUGEPAGE, 0, 0, 0) < 0))
+        return 0;
+    if (arena.block_bytes + bytes > blocks_bytes) return 0;
+    arena.block_bytes += bytes;
+    return at;
+}
+
+void ls_sim_memory_begin(void)
+{
+    arena.block_bytes = (arena.block_bytes + LARGE_PAGE_BYTES - 1) / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
 }
 
 /* Sizes 16, 24, 32, 48, 64, 96 ... */
@@ -73,7 +88,7 @@ static unsigned class_of(size_t size, size_t *rounded)
 static void *allocate(size_t size)
 {
     size_t rounded;
-    if (size > arena_bytes / 4) return NULL;
+    if (size > pages_bytes / 4) return NULL;
     const unsigned class = class_of(size, &rounded);
     const size_t bytes = (rounded + HEAD_BYTES + 15) / 16 * 16;
     void *result = NULL;
@@ -82,19 +97,7 @@ static void *allocate(size_t size)
         result = arena.lists[class];
         arena.lists[class] = arena.lists[class]->next;
     } else {
-        uintptr_t at = 0;
-        if (bytes > CHUNK_BYTES / 4) {
-            at = take_pages(bytes);
-        } else {
-            if (arena.next + bytes > arena.end) {
-                arena.next = take_pages(CHUNK_BYTES);
-                arena.end = arena.next == 0 ? 0 : arena.next + CHUNK_BYTES;
-            }
-            if (arena.next != 0) {
-                at = arena.next;
-                arena.next += bytes;
-            }
-        }
+        const uintptr_t at = bytes > LARGEST ? take_pages(bytes) : take_bytes(bytes);
         if (at != 0) {
             *(head *)at = (head){.size = rounded, .class = class};
             result = (void *)(at + HEAD_BYTES);

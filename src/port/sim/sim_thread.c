@@ -28,7 +28,7 @@
 
 #include "port/sim/sim.h"
 
-enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, FUNCTIONS_PER_TURN = 1000000 };
+enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, FUNCTIONS_PER_TURN = 1000000, WAITS_MAX = 1024 };
 enum { LENT_BYTES = 4096, HAS_WRFSBASE = 2 /* AT_HWCAP2 */ };
 
 typedef struct sim_thread {
@@ -115,24 +115,34 @@ int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
     return before != NULL ? sigemptyset(before) : 0;
 }
 
+static uint8_t *waits_for(const void *object)
+{
+    static uint8_t counts[WAITS_MAX]; /* of the threads that wait for an object of this number: mostly none */
+    return &counts[(uintptr_t)object / 8 % WAITS_MAX];
+}
+
+static void set_running(sim_thread *t, bool woken)
+{
+    --*waits_for(t->object);
+    t->woken = woken;
+    t->state = RUNS;
+}
+
 /* A thread that can run. While all threads wait, the time moves to the next event. */
 static sim_thread *pick(void)
 {
+    sim_thread *can[THREADS_MAX];
     for (;;) {
         unsigned count = 0;
-        uint64_t earliest_ns;
         ls_sim_run_events();
-        earliest_ns = ls_sim_next_event();
+        const uint64_t now_ns = ls_sim_now_ns();
+        uint64_t earliest_ns = ls_sim_next_event();
         for (sim_thread *t = threads; t < threads_end; t++) {
-            if (t->state == WAITS && t->until_ns <= ls_sim_now_ns()) t->state = RUNS;
+            if (t->state == WAITS && t->until_ns <= now_ns) set_running(t, false);
+            if (t->state == RUNS) can[count++] = t;
             if (t->state == WAITS && t->until_ns < earliest_ns) earliest_ns = t->until_ns;
-            if (t->state == RUNS) count++;
         }
-        if (count > 0) {
-            uint64_t left = count == 1 ? 0 : ls_sim_below(count);
-            for (sim_thread *t = threads;; t++)
-                if (t->state == RUNS && left-- == 0) return t;
-        }
+        if (count > 0) return can[count == 1 ? 0 : ls_sim_below(count)];
         if (earliest_ns == UINT64_MAX) ls_sim_fail("every thread waits, and nothing can happen any more");
         ls_sim_move_to(earliest_ns);
     }
@@ -188,12 +198,10 @@ void ls_sim_call(void)
 bool ls_sim_wait(const void *object, uint64_t until_ns)
 {
     if (self == NULL) ls_sim_fail("a thread that is not of the world waits");
-    self->object = object;
+    ++*waits_for(self->object = object);
     self->until_ns = until_ns;
-    self->woken = false;
     self->state = WAITS;
     yield();
-    self->object = NULL;
     return self->woken;
 }
 
@@ -205,24 +213,17 @@ void ls_sim_compute(uint64_t ns)
 
 void ls_sim_wake_all(const void *object)
 {
-    for (sim_thread *t = threads; t < threads_end; t++) {
-        if (t->state != WAITS || t->object != object) continue;
-        t->woken = true;
-        t->state = RUNS;
-    }
+    for (sim_thread *t = threads; t < threads_end && *waits_for(object) > 0; t++)
+        if (t->state == WAITS && t->object == object) set_running(t, true);
 }
 
 void ls_sim_wake_one(const void *object)
 {
+    sim_thread *found[THREADS_MAX];
     unsigned count = 0;
-    for (const sim_thread *t = threads; t < threads_end; t++) count += t->state == WAITS && t->object == object;
-    uint64_t left = count > 1 ? ls_sim_below(count) : 0;
-    for (sim_thread *t = threads; t < threads_end; t++) {
-        if (t->state != WAITS || t->object != object || left-- > 0) continue;
-        t->woken = true;
-        t->state = RUNS;
-        return;
-    }
+    for (sim_thread *t = threads; t < threads_end && *waits_for(object) > 0; t++)
+        if (t->state == WAITS && t->object == object) found[count++] = t;
+    if (count > 0) set_running(found[count > 1 ? ls_sim_below(count) : 0], true);
 }
 
 unsigned ls_sim_thread_number(void)

@@ -105,7 +105,7 @@ ls.tcp({ host = "127.0.0.1", port = 6379, read_timeout = false }, function(sock)
   subscribers[sock] = nil
 end)
 
-ls.every(0.1, function()
+local publisher = ls.every(0.1, function()
   published = published + 1
   local text = published .. " " .. world.text("news." .. published, published % 700 + 10)
   for sock in pairs(subscribers) do
@@ -148,4 +148,5 @@ end, function()
     ls.sleep(0.2)
   end
   if sim.count("messages", 0) < messages + 10 then sim.fail "the subscription gets no messages" end
+  publisher:cancel() -- until the end there is nothing to do
 end, { reloads = 30, gauges = { redis_waiting = 1, ["running.timers"] = 1 } }) -- the subscription

@@ -21,11 +21,16 @@ function M.text(id, bytes)
   return (part:rep(bytes // #part + 1)):sub(1, bytes)
 end
 
+local function check(call)
+  if sim.now() > call.until_s then sim.fail(call.what .. " lasts longer than its limit") end
+end
+
 -- The results of fn(...), which must end within these seconds.
 function M.within(seconds, what, fn, ...)
   local call = { what = what, until_s = sim.now() + seconds + SLACK }
   pending[call] = true
   return (function(...)
+    check(call)
     pending[call] = nil
     return ...
   end)(fn(...))
@@ -49,22 +54,21 @@ local SECONDS = { connections_open = 80, bytes_live = 80 } -- others: SLACK
 
 local function settle(before)
   for _, name in ipairs(GAUGES) do
-    local until_s = sim.now() + (SECONDS[name] or SLACK)
+    local until_s, pause = sim.now() + (SECONDS[name] or SLACK), 0.25
     while (sim.stats()[name] or 0) > (before[name] or 0) do
       if sim.now() > until_s then
         sim.fail(("nobody uses the server, and %s is %d, not %d"):format(name, sim.stats()[name], before[name] or 0))
       end
-      ls.sleep(0.5)
+      pause = 2 * pause -- nothing happens meanwhile, also in the watchdog
+      ls.sleep(math.min(pause, until_s - sim.now() + 0.01))
     end
   end
 end
 
 local function watch()
   while not ended do
-    ls.sleep(1)
-    for call in pairs(pending) do
-      if sim.now() > call.until_s then sim.fail(call.what .. " lasts longer than its limit") end
-    end
+    ls.sleep(5) -- seldom: a call that ends is judged by itself
+    for call in pairs(pending) do check(call) end
   end
 end
 
