@@ -8,10 +8,10 @@
  * What every world must do, beside what it checks itself: no thread waits for ever; the process does not crash;
  * both servers end when they are stopped; at the end no descriptor, no thread and no block of memory is left. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <glob.h>
 #include <lauxlib.h>
 #include <lua.h>
 #include <openssl/crypto.h>
@@ -33,8 +33,6 @@
 #include "server/server_internal.h"
 
 enum {
-    WORLDS_MAX = 64,
-    NAME_BYTES = 64,
     MESSAGE_BYTES = 512,
     BUCKETS = 1024,
     REAL_SECONDS_MAX = 60,
@@ -51,7 +49,8 @@ static void *const kept_address = (void *)UINT64_C(0x180000000000);
 typedef struct options {
     uint64_t seed, runs, seconds, batch_seconds;
     const char *world, *faults, *folder;
-    bool twice, shrinks, prints_log, quits; /* quits: a run whose time is over has ended well, without its end */
+    bool twice, shrinks, prints_log, is_quiet,
+        quits; /* quits: a run whose time is over has ended well, without its end */
 } options;
 
 typedef struct result { /* of a run, in memory that both processes see */
@@ -330,10 +329,11 @@ static int sim_expect(lua_State *L) /* lines of the log with this text are no fa
 static int define_sim(lua_State *L, void *side)
 {
     static const luaL_Reg functions[] = {
-        {"random", sim_random},       {"now", sim_now},       {"compute", sim_compute}, {"fail", sim_fail},
-        {"count", sim_count},         {"reload", sim_reload}, {"done", sim_done},       {"calm", sim_calm},
-        {"expect", sim_expect},       {"crash", sim_crash},   {"note", sim_note},       {"noted", sim_noted},
-        {"noted_all", sim_noted_all}, {"stats", sim_stats},   {NULL, NULL},
+        {"random", sim_random},       {"now", sim_now},     {"compute", sim_compute},
+        {"fail", sim_fail},           {"count", sim_count}, {"reload", sim_reload},
+        {"done", sim_done},           {"calm", sim_calm},   {"expect", sim_expect},
+        {"crash", sim_crash},         {"note", sim_note},   {"noted", sim_noted},
+        {"noted_all", sim_noted_all}, {"stats", sim_stats}, {NULL, NULL},
     };
     luaL_newlib(L, functions);
     lua_pushstring(L, side);
@@ -496,6 +496,7 @@ static pid_t start_run(const options *o, const char *world, uint64_t seed)
     fflush(NULL);
     const pid_t child = fork();
     if (child != 0) return child;
+    if (o->is_quiet) (void)ls_sim_syscall(SYS_dup2, open("/dev/null", O_WRONLY), STDERR_FILENO, 0, 0, 0, 0);
     /* Of the processor's time, and for a turn that no thread has. */
     (void)setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = REAL_SECONDS_MAX}}, NULL);
     (void)setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {.tv_sec = 10 * REAL_SECONDS_MAX}}, NULL);
@@ -509,6 +510,7 @@ static pid_t start_run(const options *o, const char *world, uint64_t seed)
 static bool ended_well(int status, const options *o, const char *world, uint64_t seed, const result *r)
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->is_complete) return true;
+    if (o->is_quiet) return false;
     if (WIFSIGNALED(status))
         fprintf(stderr, "ended by signal %d%s\n", WTERMSIG(status),
                 WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
@@ -535,29 +537,16 @@ static bool run_one(const options *o, const char *world, uint64_t seed, result *
 
 /* ---- many runs -------------------------------------------------------------------------------------------------- */
 
-/* Whether the seed ends well with these options; prints nothing. */
-static bool try_quietly(const options *o, const char *world, uint64_t seed, result *r)
-{
-    const long shown = ls_sim_syscall(SYS_dup, STDERR_FILENO, 0, 0, 0, 0, 0);
-    const int nowhere = open("/dev/null", O_WRONLY);
-    (void)ls_sim_syscall(SYS_dup2, nowhere, STDERR_FILENO, 0, 0, 0, 0);
-    const bool is_right = run_one(o, world, seed, r);
-    (void)ls_sim_syscall(SYS_dup2, shown, STDERR_FILENO, 0, 0, 0, 0);
-    (void)close(nowhere);
-    (void)close((int)shown);
-    return is_right;
-}
-
 /* Look for a shorter history that fails: fewer seconds, then fewer kinds of faults. Its failure may be another one. */
 static void shrink(options o, const char *world, uint64_t seed, result *r)
 {
     static char list[256];
     uint32_t used = r->faults_used;
-    o.quits = true; /* a world judges its end only if it has come to it */
+    o.quits = o.is_quiet = true; /* a world judges its end only if it has come to it */
     while (o.seconds > 1) {
         options shorter = o;
         shorter.seconds = o.seconds / 2;
-        if (try_quietly(&shorter, world, seed, r)) break;
+        if (run_one(&shorter, world, seed, r)) break;
         o = shorter;
     }
     for (int i = 0; i < FAULTS; i++) {
@@ -569,12 +558,13 @@ static void shrink(options o, const char *world, uint64_t seed, result *r)
                                faults[k].name);
         options fewer = o;
         fewer.faults = tried[0] != '\0' ? tried : "none";
-        if (try_quietly(&fewer, world, seed, r)) continue;
+        if (run_one(&fewer, world, seed, r)) continue;
         used &= ~(1u << i);
         memcpy(list, fewer.faults, strlen(fewer.faults) + 1);
         o.faults = list;
     }
     fprintf(stderr, "\nthe shortest history found:\n");
+    o.is_quiet = false;
     (void)run_one(&o, world, seed, r);
 }
 
@@ -586,36 +576,23 @@ static double real_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static int worlds_of(const options *o, char names[WORLDS_MAX][NAME_BYTES])
-{
-    int n = 0;
-    DIR *const folder = opendir(o->folder);
-    for (struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL && n < WORLDS_MAX;) {
-        const size_t len = strlen(e->d_name);
-        if (len < 5 || len - 4 >= NAME_BYTES || strcmp(e->d_name + len - 4, ".lua") != 0) continue;
-        if (o->world != NULL && (strncmp(o->world, e->d_name, len - 4) != 0 || o->world[len - 4] != '\0')) continue;
-        memcpy(names[n], e->d_name, len - 4);
-        names[n++][len - 4] = '\0';
-    }
-    if (folder != NULL) (void)closedir(folder);
-    qsort(names, (size_t)n, NAME_BYTES, (int (*)(const void *, const void *))strcmp);
-    return n;
-}
-
 static int run_all(const options *o)
 {
-    static char worlds[WORLDS_MAX][NAME_BYTES];
-    result *const results = mmap(NULL, 2 * sizeof *results, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    const int world_count = worlds_of(o, worlds);
-    const double started = real_seconds();
-    uint64_t done = 0, failed = 0, simulated_ns = 0, calls = 0;
-    if (world_count == 0) {
-        fprintf(stderr, "sim: %s has no world %s\n", o->folder, o->world != NULL ? o->world : "");
+    char path[MESSAGE_BYTES];
+    glob_t worlds;
+    (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, o->world != NULL ? o->world : "*");
+    if (glob(path, 0, NULL, &worlds) != 0) {
+        fprintf(stderr, "sim: there is no %s\n", path);
         return 2;
     }
+    result *const results = mmap(NULL, 2 * sizeof *results, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const double started = real_seconds();
+    uint64_t done = 0, failed = 0, simulated_ns = 0, calls = 0;
     for (uint64_t i = 0; o->batch_seconds > 0 ? real_seconds() - started < (double)o->batch_seconds : i < o->runs;
          i++) {
-        const char *const world = worlds[(o->seed + i) % (uint64_t)world_count];
+        const char *const at = worlds.gl_pathv[(o->seed + i) % worlds.gl_pathc] + strlen(o->folder) + 1;
+        char world[MESSAGE_BYTES];
+        (void)snprintf(world, sizeof world, "%.*s", (int)(strlen(at) - strlen(".lua")), at);
         const uint64_t seed = o->seed + i;
         bool is_right = run_one(o, world, seed, &results[0]);
         if (is_right && o->twice) {
@@ -635,9 +612,9 @@ static int run_all(const options *o)
         if (!is_right && o->runs == 1) return 1;
     }
     const double took = real_seconds() - started;
-    printf("%llu seeds of %d worlds from %llu, %llu failed: %.1f simulated s, %llu calls, hash %016llx, in %.1f s "
+    printf("%llu seeds of %zu worlds from %llu, %llu failed: %.1f simulated s, %llu calls, hash %016llx, in %.1f s "
            "(%.0f seeds an hour)\n",
-           (unsigned long long)done, world_count, (unsigned long long)o->seed, (unsigned long long)failed,
+           (unsigned long long)done, worlds.gl_pathc, (unsigned long long)o->seed, (unsigned long long)failed,
            (double)simulated_ns / 1e9, (unsigned long long)calls, (unsigned long long)results[0].hash, took,
            (double)done / took * 3600);
     return failed > 0;

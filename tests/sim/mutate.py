@@ -95,7 +95,7 @@ def first_failure(folder, number, name, seed, runs):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1][7:])
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/mutants")
-    parser.add_argument("--unit-tests", default="^unit")
+    parser.add_argument("--unit-tests", help="a regular expression; else those of the folder of the fault's file")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("numbers", type=int, nargs="*")
@@ -110,7 +110,8 @@ def main():
         if given.sample and unseen == given.sample:
             break
         by = "unit tests"
-        if not unit_tests_fail(given.folder, number, given.unit_tests):
+        tests = given.unit_tests or "^unit[.]" + os.path.dirname(name).replace("/", "[.]")
+        if not unit_tests_fail(given.folder, number, tests):
             by = first_failure(given.folder, number, name, given.seed, given.runs) or "NOT FOUND"
             unseen += 1
             found += by != "NOT FOUND"

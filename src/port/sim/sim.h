@@ -145,6 +145,7 @@ void ls_sim_disk_begin(void *memory, unsigned life);
 void ls_sim_disk_crash_after(uint64_t changes, void (*fn)(void));
 
 /* The function of this name in the C library. */
+#define LS_SIM_REAL(name) ((__typeof__(name) *)ls_sim_real(#name))
 void *ls_sim_real(const char *name);
 long ls_sim_syscall(long number, long a, long b, long c, long d, long e, long f); /* -errno */
 long ls_sim_result(long result); /* of ls_sim_syscall: errno is set, as the C library does */

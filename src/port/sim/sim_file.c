@@ -86,8 +86,7 @@ static void disk_stat(ls_sim_file *file, struct stat *out)
     fill(opened_of(file)->of, out);
 }
 
-static const ls_sim_kind disk_kind = {
-    .name = "file", .write = disk_write, .close = disk_close, .stat = disk_stat};
+static const ls_sim_kind disk_kind = {.name = "file", .write = disk_write, .close = disk_close, .stat = disk_stat};
 
 static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
 {
@@ -159,7 +158,8 @@ void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t of
 
 int munmap(void *at, size_t bytes)
 {
-    return ls_sim_disk_maps(at) ? 0 : (int)ls_sim_result(ls_sim_syscall(SYS_munmap, (long)at, (long)bytes, 0, 0, 0, 0));
+    return ls_sim_disk_maps(at) ? 0
+                                : (int)ls_sim_result(ls_sim_syscall(SYS_munmap, (long)at, (long)bytes, 0, 0, 0, 0));
 }
 
 /* ---- paths ------------------------------------------------------------------------------------------------------ */
@@ -258,13 +258,9 @@ int lstat(const char *restrict path, struct stat *restrict out)
 
 char *realpath(const char *restrict path, char *restrict out)
 {
-    static char *(*real)(const char *, char *);
     struct stat st;
     char at[LS_SIM_PATH_BYTES];
-    if (!ls_sim_path_is(path)) {
-        if (real == NULL) real = (char *(*)(const char *, char *))ls_sim_real("realpath");
-        return real(path, out);
-    }
+    if (!ls_sim_path_is(path)) return LS_SIM_REAL(realpath)(path, out);
     if (stat(path, &st) < 0 || plain(path, at) < 0) return NULL;
     return out != NULL ? strcpy(out, at) : strdup(at);
 }
@@ -273,7 +269,8 @@ int unlink(const char *path)
 {
     char at[LS_SIM_PATH_BYTES];
     inode *f;
-    if (!ls_sim_path_is(path)) return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
+    if (!ls_sim_path_is(path))
+        return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
     ls_sim_disk_call(true);
     if (look_up(path, at, &f) < 0) return -1;
     if (f == NULL) return ls_sim_failed(ENOENT);
@@ -299,12 +296,10 @@ int rename(const char *from, const char *to)
 
 FILE *fopen(const char *restrict path, const char *restrict mode)
 {
-    static FILE *(*real)(const char *, const char *);
     errno = ENOENT; /* the times of processors are those of another world */
     if (strncmp(path, "/proc/", 6) == 0) return NULL;
     if (ls_sim_path_is(path)) ls_sim_fail("fopen of %s: streams are not simulated", path);
-    if (real == NULL) real = (FILE *(*)(const char *, const char *))ls_sim_real("fopen");
-    return real(path, mode);
+    return LS_SIM_REAL(fopen)(path, mode);
 }
 
 /* ---- other names ------------------------------------------------------------------------------------------------ */

@@ -15,7 +15,8 @@
 
 #include "port/sim/sim.h"
 
-enum { CLASSES = 80, HEAD_BYTES = 16, LARGEST = 256 << 10, PAGE_BYTES = 4096, LARGE_PAGE_BYTES = 2 << 20, FREED = 0xdb };
+enum { CLASSES = 80, HEAD_BYTES = 16, LARGEST = 256 << 10, FREED = 0xdb };
+enum { PAGE_BYTES = 4096, LARGE_PAGE_BYTES = 2 << 20 };
 static const uintptr_t blocks_first = UINT64_C(0x200000000000), pages_first = UINT64_C(0x210000000000);
 static const size_t blocks_bytes = UINT64_C(1) << 32, pages_bytes = UINT64_C(1) << 40;
 
@@ -55,9 +56,9 @@ static uintptr_t take_pages(size_t bytes)
 static uintptr_t take_bytes(size_t bytes)
 {
     const uintptr_t at = blocks_first + arena.block_bytes;
-    if (arena.block_bytes == 0 && (!map_at(at, blocks_bytes) ||
-                                   ls_sim_syscall(SYS_madvise, (long)at, (long)blocks_bytes, MADV_HUGEPAGE, 0, 0, 0) < 0))
-        return 0;
+    if (arena.block_bytes == 0 && !map_at(at, blocks_bytes)) return 0;
+    if (arena.block_bytes == 0)
+        (void)ls_sim_syscall(SYS_madvise, (long)at, (long)blocks_bytes, MADV_HUGEPAGE, 0, 0, 0);
     if (arena.block_bytes + bytes > blocks_bytes) return 0;
     arena.block_bytes += bytes;
     return at;

@@ -505,45 +505,46 @@ static ssize_t datagram_receive(sock *s, struct msghdr *m, bool peek)
 
 /* ---- send and receive ------------------------------------------------------------------------------------------- */
 
-static ssize_t send_one(int fd, const struct msghdr *m, int flags)
+static ssize_t transfer(int fd, struct msghdr *m, int flags, bool sends)
 {
     sock *const s = sock_of(fd);
-    ssize_t n = -1;
-    const bool waits = s != NULL && s->file.waits && !(flags & MSG_DONTWAIT);
+    ssize_t n;
     if (s == NULL) return -1;
-    do n = s->type == SOCK_DGRAM ? datagram_send(s, m) : ls_sim_stream_send(s, m->msg_iov, m->msg_iovlen);
+    const bool waits = s->file.waits && !(flags & MSG_DONTWAIT), peeks = flags & MSG_PEEK;
+    if (!sends) m->msg_flags = 0;
+    do
+        if (s->type == SOCK_DGRAM)
+            n = sends ? datagram_send(s, m) : datagram_receive(s, m, peeks);
+        else
+            n = sends ? ls_sim_stream_send(s, m->msg_iov, m->msg_iovlen)
+                      : ls_sim_stream_receive(s, m->msg_iov, m->msg_iovlen, peeks);
     while (n < 0 && errno == EAGAIN && waits && ls_sim_wait(&s->file, UINT64_MAX));
-    ls_sim_step("send", fd, n);
+    ls_sim_step(sends ? "send" : "receive", fd, n);
     return n;
 }
 
-static ssize_t receive_one(int fd, struct msghdr *m, int flags)
+/* Only the first message may be awaited. */
+static int transfer_many(int fd, struct mmsghdr *m, unsigned count, int flags, bool sends)
 {
-    sock *const s = sock_of(fd);
-    ssize_t n = -1;
-    const bool waits = s != NULL && s->file.waits && !(flags & MSG_DONTWAIT);
-    if (s == NULL) return -1;
-    m->msg_flags = 0;
-    do
-        n = s->type == SOCK_DGRAM ? datagram_receive(s, m, flags & MSG_PEEK)
-                                  : ls_sim_stream_receive(s, m->msg_iov, m->msg_iovlen, flags & MSG_PEEK);
-    while (n < 0 && errno == EAGAIN && waits && ls_sim_wait(&s->file, UINT64_MAX));
-    ls_sim_step("receive", fd, n);
-    return n;
+    unsigned n = 0;
+    ls_sim_call();
+    for (ssize_t len; n < count; m[n++].msg_len = (unsigned)len)
+        if ((len = transfer(fd, &m[n].msg_hdr, n > 0 && !sends ? flags | MSG_DONTWAIT : flags, sends)) < 0) break;
+    return n > 0 ? (int)n : -1;
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
     ls_sim_call();
-    return send_one(fd, m, flags);
+    return transfer(fd, (struct msghdr *)m, flags, true);
 }
 
 ssize_t sendto(int fd, const void *from, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
 {
     struct iovec vector = {(void *)from, len};
-    const struct msghdr m = {.msg_name = (void *)to, .msg_namelen = to_len, .msg_iov = &vector, .msg_iovlen = 1};
-    ls_sim_call();
-    return send_one(fd, &m, flags);
+    return sendmsg(
+        fd, &(struct msghdr){.msg_name = (void *)to, .msg_namelen = to_len, .msg_iov = &vector, .msg_iovlen = 1},
+        flags);
 }
 
 ssize_t send(int fd, const void *from, size_t len, int flags)
@@ -558,7 +559,7 @@ ssize_t recvfrom(int fd, void *restrict to, size_t len, int flags, struct sockad
     struct msghdr m = {
         .msg_name = from, .msg_namelen = from_len != NULL ? *from_len : 0, .msg_iov = &vector, .msg_iovlen = 1};
     ls_sim_call();
-    const ssize_t n = receive_one(fd, &m, flags);
+    const ssize_t n = transfer(fd, &m, flags, false);
     if (n >= 0 && from_len != NULL) *from_len = m.msg_namelen;
     return n;
 }
@@ -570,27 +571,13 @@ ssize_t recv(int fd, void *to, size_t len, int flags)
 
 int sendmmsg(int fd, struct mmsghdr *m, unsigned count, int flags)
 {
-    unsigned n = 0;
-    ls_sim_call();
-    for (; n < count; n++) {
-        const ssize_t len = send_one(fd, &m[n].msg_hdr, flags);
-        if (len < 0) break;
-        m[n].msg_len = (unsigned)len;
-    }
-    return n > 0 ? (int)n : -1;
+    return transfer_many(fd, m, count, flags, true);
 }
 
 int recvmmsg(int fd, struct mmsghdr *m, unsigned count, int flags, struct timespec *timeout)
 {
-    unsigned n = 0;
     (void)timeout;
-    ls_sim_call();
-    for (; n < count; n++) {
-        const ssize_t len = receive_one(fd, &m[n].msg_hdr, n > 0 ? flags | MSG_DONTWAIT : flags);
-        if (len < 0) break;
-        m[n].msg_len = (unsigned)len;
-    }
-    return n > 0 ? (int)n : -1;
+    return transfer_many(fd, m, count, flags, false);
 }
 
 static ssize_t sock_read(ls_sim_file *file, void *to, size_t len)
@@ -625,7 +612,7 @@ ssize_t sendfile(int to, int from, off_t *offset, size_t count)
     const ssize_t n = pread(from, part, count < PART ? count : PART, *offset);
     if (n <= 0) return n;
     const ssize_t sent =
-        send_one(to, &(struct msghdr){.msg_iov = &(struct iovec){part, (size_t)n}, .msg_iovlen = 1}, 0);
+        transfer(to, &(struct msghdr){.msg_iov = &(struct iovec){part, (size_t)n}, .msg_iovlen = 1}, 0, true);
     if (sent > 0) *offset += sent;
     return sent;
 }
@@ -635,18 +622,16 @@ ssize_t sendfile(int to, int from, off_t *offset, size_t count)
 int getsockname(int fd, struct sockaddr *restrict out, socklen_t *restrict len)
 {
     const sock *const s = sock_of(fd);
-    if (s == NULL) return -1;
-    give_address(&s->local, out, len);
-    return 0;
+    if (s != NULL) give_address(&s->local, out, len);
+    return s != NULL ? 0 : -1;
 }
 
 int getpeername(int fd, struct sockaddr *restrict out, socklen_t *restrict len)
 {
     const sock *const s = sock_of(fd);
-    if (s == NULL) return -1;
-    if (s->state != CONNECTED) return ls_sim_failed(ENOTCONN);
-    give_address(&s->remote, out, len);
-    return 0;
+    if (s != NULL && s->state != CONNECTED) return ls_sim_failed(ENOTCONN);
+    if (s != NULL) give_address(&s->remote, out, len);
+    return s != NULL ? 0 : -1;
 }
 
 int setsockopt(int fd, int level, int name, const void *value, socklen_t len)

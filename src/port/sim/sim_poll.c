@@ -22,6 +22,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "port/sim/sim.h"
 
 static struct {
@@ -76,15 +77,15 @@ unsigned ls_sim_fds_open(void)
 
 typedef struct epoll_set {
     ls_sim_file file;
-    struct ls_sim_watch *ready, **ready_last, *all;
+    ls_node ready, all; /* of watches */
 } epoll_set;
 
 struct ls_sim_watch { /* an entry of a set */
-    struct ls_sim_watch *next_of_file, *next_ready, *next_of_set;
+    struct ls_sim_watch *next_of_file;
+    ls_node ready, of_set;
     epoll_set *set;
     ls_sim_file *file;
     int fd;
-    bool is_ready;
     struct epoll_event event;
 };
 
@@ -92,20 +93,7 @@ static const ls_sim_kind epoll_kind;
 
 static void push_ready(struct ls_sim_watch *w)
 {
-    if (w->is_ready) return;
-    w->is_ready = true;
-    w->next_ready = NULL;
-    *w->set->ready_last = w;
-    w->set->ready_last = &w->next_ready;
-}
-
-static struct ls_sim_watch *pop_ready(epoll_set *set)
-{
-    struct ls_sim_watch *const w = set->ready;
-    if (w == NULL) return NULL;
-    if ((set->ready = w->next_ready) == NULL) set->ready_last = &set->ready;
-    w->is_ready = false;
-    return w;
+    if (ls_list_empty(&w->ready)) ls_list_push(&w->set->ready, &w->ready);
 }
 
 void ls_sim_changed(ls_sim_file *file, unsigned events)
@@ -128,7 +116,8 @@ int epoll_create1(int flags)
     (void)flags;
     ls_sim_call();
     epoll_set *const set = calloc(1, sizeof *set);
-    set->ready_last = &set->ready;
+    ls_node_init(&set->ready);
+    ls_node_init(&set->all);
     const int fd = ls_sim_fd_open(&set->file, &epoll_kind, true);
     if (fd < 0) free(set);
     return fd;
@@ -139,14 +128,8 @@ static void unlink_watch(struct ls_sim_watch *w)
     struct ls_sim_watch **at = &w->file->watches;
     while (*at != w) at = &(*at)->next_of_file;
     *at = w->next_of_file;
-    for (at = &w->set->all; *at != w;) at = &(*at)->next_of_set;
-    *at = w->next_of_set;
-    if (w->is_ready) {
-        epoll_set *const set = w->set;
-        for (at = &set->ready; *at != w;) at = &(*at)->next_ready;
-        *at = w->next_ready;
-        if (*at == NULL) set->ready_last = at;
-    }
+    ls_list_remove(&w->of_set);
+    ls_list_remove(&w->ready);
     free(w);
 }
 
@@ -170,9 +153,10 @@ int epoll_ctl(int epfd, int operation, int fd, struct epoll_event *event)
     }
     if (w == NULL) {
         w = calloc(1, sizeof *w);
-        *w = (struct ls_sim_watch){
-            .next_of_file = file->watches, .next_of_set = set->all, .set = set, .file = file, .fd = fd};
-        file->watches = set->all = w;
+        *w = (struct ls_sim_watch){.next_of_file = file->watches, .set = set, .file = file, .fd = fd};
+        file->watches = w;
+        ls_node_init(&w->ready);
+        ls_list_push(&set->all, &w->of_set);
     }
     w->event = *event;
     w->event.events |= EPOLLERR | EPOLLHUP;
@@ -185,22 +169,22 @@ int epoll_ctl(int epfd, int operation, int fd, struct epoll_event *event)
 
 static int take_ready(epoll_set *set, struct epoll_event *events, int max)
 {
-    struct ls_sim_watch *again[LS_SIM_FDS_MAX / 64];
-    int n = 0, back = 0;
-    while (n < max) {
-        struct ls_sim_watch *const w = pop_ready(set);
-        if (w == NULL) break;
+    ls_node again = LS_LIST_INIT(again);
+    int n = 0;
+    while (n < max && !ls_list_empty(&set->ready)) {
+        struct ls_sim_watch *const w = LS_CONTAINER(set->ready.next, struct ls_sim_watch, ready);
         const unsigned found = holds(w);
+        ls_list_remove(&w->ready);
         if (found == 0) continue;
         events[n].events = found;
         events[n++].data = w->event.data;
         if (w->event.events & EPOLLONESHOT)
             w->event.events &= EPOLLET | EPOLLONESHOT;
-        else if (!(w->event.events & EPOLLET) && back < (int)(sizeof again / sizeof again[0]))
-            again[back++] = w;
+        else if (!(w->event.events & EPOLLET))
+            ls_list_push(&again, &w->ready);
     }
-    for (int i = 0; i < back; i++) push_ready(again[i]);
-    if (set->ready != NULL && n > 0) ls_sim_wake_one(set);
+    LS_LIST_TAKE (struct ls_sim_watch, w, &again, ready) push_ready(w);
+    if (n > 0 && !ls_list_empty(&set->ready)) ls_sim_wake_one(set);
     return n;
 }
 
@@ -226,7 +210,7 @@ int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout_ms)
 static void epoll_close(ls_sim_file *file)
 {
     epoll_set *const set = (epoll_set *)(void *)file;
-    while (set->all != NULL) unlink_watch(set->all);
+    LS_LIST_TAKE (struct ls_sim_watch, w, &set->all, of_set) unlink_watch(w);
     free(set);
 }
 
@@ -448,9 +432,10 @@ int poll(struct pollfd *wanted, nfds_t count, int timeout_ms)
         if (wanted[i].fd < 0) continue;
         if (!ls_sim_fd_is(wanted[i].fd)) /* standard output, always ready */
             return (int)ls_sim_result(ls_sim_syscall(SYS_poll, (long)wanted, (long)count, 0, 0, 0, 0));
-        wanted[i].revents = file == NULL ? POLLNVAL
-                                         : (short)(file->kind->poll((ls_sim_file *)file) &
-                                                   ((unsigned)wanted[i].events | POLLHUP | POLLERR));
+        wanted[i].revents =
+            file == NULL
+                ? POLLNVAL
+                : (short)(file->kind->poll((ls_sim_file *)file) & ((unsigned)wanted[i].events | POLLHUP | POLLERR));
         n += wanted[i].revents != 0;
     }
     if (n == 0 && timeout_ms != 0) ls_sim_fail("poll(2) does not wait here");

@@ -99,12 +99,10 @@ static void give_turn(sim_thread *from, sim_thread *to)
         (void)ls_sim_syscall(SYS_arch_prctl, ARCH_SET_FS, (long)fs, 0, 0, 0, 0);
     ls_sim_switch(&from->stack, to->stack);
     if (ending != NULL) {
-        static int (*real_join)(pthread_t, void **);
-        if (real_join == NULL) real_join = (int (*)(pthread_t, void **))ls_sim_real("pthread_join");
         sim_thread *const ended = ending;
         ending = NULL;
         set_step(ended, 2);
-        (void)real_join(ended->real, NULL);
+        (void)LS_SIM_REAL(pthread_join)(ended->real, NULL);
     }
 }
 
@@ -213,7 +211,7 @@ void ls_sim_compute(uint64_t ns)
 
 void ls_sim_wake_all(const void *object)
 {
-    for (sim_thread *t = threads; t < threads_end && *waits_for(object) > 0; t++)
+    for (sim_thread *t = threads; t<threads_end && * waits_for(object)> 0; t++)
         if (t->state == WAITS && t->object == object) set_running(t, true);
 }
 
@@ -221,7 +219,7 @@ void ls_sim_wake_one(const void *object)
 {
     sim_thread *found[THREADS_MAX];
     unsigned count = 0;
-    for (sim_thread *t = threads; t < threads_end && *waits_for(object) > 0; t++)
+    for (sim_thread *t = threads; t<threads_end && * waits_for(object)> 0; t++)
         if (t->state == WAITS && t->object == object) found[count++] = t;
     if (count > 0) set_running(found[count > 1 ? ls_sim_below(count) : 0], true);
 }
@@ -282,14 +280,11 @@ static void *lend(void *arg) /* on the thread of the system */
 
 int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
 {
-    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-    if (real == NULL)
-        real = (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))ls_sim_real("pthread_create");
     ls_sim_call();
     sim_thread *const t = new_thread();
     t->fn = fn;
     t->arg = arg;
-    const int error = real(&t->real, attr, lend, t);
+    const int error = LS_SIM_REAL(pthread_create)(&t->real, attr, lend, t);
     if (error != 0)
         t->state = FREE;
     else
