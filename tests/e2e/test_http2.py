@@ -7,11 +7,26 @@ import shutil
 import subprocess
 import unittest
 
-from harness import E2E, WAIT, WINDOWS, app_site, free_port, repeats, table, temporary_folder, write_bytes, write_text
+from harness import Conn, E2E, WAIT, WINDOWS, app_site, free_port, repeats, table, temporary_folder, write_bytes, write_text
 from harness import http2 as h
 from harness import tls, websocket
 from harness.http2 import H2, Reset
 
+HEADS = app_site(r"""
+app:get("/loop", function(_, res)
+  while res:write("x") do ls.sleep(0.001) end
+  ls.log.info("the loop has ended")
+end)
+app:get("/deaf", { timeout = 0.1 }, function(_, res) while true do res:write("x") ls.sleep(0.001) end end)
+app:get("/events", { timeout = 0.1 }, function(_, res)
+  local sse = res:sse()
+  while true do sse:send("x") ls.sleep(0.001) end
+end)
+app:get("/length", function(_, res)
+  res:header("Content-Length", 4)
+  for _ = 1, 4 do res:write("x") ls.sleep(0) end
+end)
+""", "http2 = true")
 SITE = r"""
 local ls = require "luaserve"
 ls.config{ threads = 2, drain_timeout = 20 }
@@ -259,6 +274,23 @@ class Requests(Http2):
         self.assertEqual(conn.request().status, 200)
         after = json.loads(conn.request("/stats").body)
         self.assertGreaterEqual(after["requests"] - before["requests"], 2)
+
+
+@h.needs_http2
+class Heads(E2E):
+    SITE = HEADS
+
+    def test_a_handler_that_writes_for_ever_ends_after_a_head(self):
+        """The stream of HTTP/2 is closed with the head; a connection of HTTP/1 waits for the handler, and serves the next request."""
+        for path, line in ("/loop", "the loop has ended"), ("/deaf", "waited for longer"), ("/events", "waited for longer"), ("/length", None):
+            for client, ask, arguments in (H2(self.server.at()), H2.request, (path, "HEAD")), (self.connect(), Conn.ask, ("HEAD", path)):
+                mark = self.server.mark()
+                with client:
+                    self.assertEqual(ask(client, *arguments).status, 200)
+                    if line:
+                        self.server.wait_log(line, mark)
+                if line is None:
+                    self.assertFalse(self.server.logged(" error ", mark))
 
 
 class Beside(Http2):

@@ -71,7 +71,7 @@ static int http_finish_parts(lua_State *L, ls_request *r)
 {
     ls_exchange *x = r->x;
     (void)ls_request_push_parts(r->state->ctx, r);
-    if (x->length >= 0 && (uint64_t)x->length != r->out.written && x->error == 0)
+    if (x->length >= 0 && (uint64_t)x->length != r->out.written && x->error == 0 && !x->no_body)
         return luaL_error(L, "Content-Length is %I, but the handler wrote %I bytes", (lua_Integer)x->length,
                           (lua_Integer)r->out.written);
     (void)ls_exchange_finish(r->state->ctx, x);

@@ -402,6 +402,8 @@ static int write_all(lua_State *L, ls_request *r)
     ls_exchange *x = r->x;
     ls_thread_ctx *ctx = r->state->ctx;
     const int last = lua_gettop(L);
+    if (x->error == 0 && x->response == LS_RESPONSE_OPEN && x->no_body) /* the client has it all, and may have left */
+        return push_written(L, LS_ECLOSED);
     if (x->error == 0) ls_task_progress(r->task);
     int result = LS_DONE;
     for (int index = 2; index <= last; index++) {

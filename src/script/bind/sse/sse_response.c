@@ -381,9 +381,12 @@ static int res_sse(lua_State *L)
         end(state->ctx, sse);
         return r->x->error != 0 ? ls_task_left_error(L, "") : luaL_error(L, "res:sse: %s", ls_err_text(err));
     }
-    /* A response to HEAD has no events; a client that asks a previous site is to ask the new one. */
-    if (r->x->head.method == LS_HTTP_HEAD || ls_generation_retired(state->generation) != 0)
+    /* A response to HEAD has no events; a client that asks a previous site is to ask the new one. Its handler may not
+     * notice. */
+    if (r->x->head.method == LS_HTTP_HEAD || ls_generation_retired(state->generation) != 0) {
         ls_sse_finish(state->ctx, sse);
+        ls_task_limit(r->task, r->time_ms_max);
+    }
     return 1;
 }
 
