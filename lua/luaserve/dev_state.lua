@@ -1564,6 +1564,44 @@ for name in ("len llen scard hlen zcard"):gmatch("%a+") do
   never_false["[%a_][%w_.]*:" .. name .. "%s*%b()"] = never_false["#[%a_][%w_.]*"]
 end
 
+local sent_by_client = { "req%.[%a_]+[.%[][\"']?[%w_]+[\"']?%]?", "req%.path%f[^%w_]", "req:form%(%)%.[%w_]+" }
+
+-- sent_path(first, text) -> what the client sends in the first argument of a call, and the local of the function that has it, if nothing
+-- else in the function looks at it; nil: there is no such thing.
+local function sent_path(first, text)
+  for _, pattern in ipairs(sent_by_client) do
+    local value, name = first:match(pattern), nil
+    for word in (value and "" or first:gsub('%b""', "")):gmatch("%f[%w_.][%a_][%w_]*") do
+      local from = text:match("local%s+" .. word .. "%s*=%s*(" .. pattern .. ")%s*\n")
+      if from then value, name = from, word end
+    end
+    local shown = (name or value or ""):gsub("%W", "%%%0")
+    local rest = text:gsub("if%s+not%s+" .. shown .. "%s+then", ""):gsub("local%s+" .. (name or "%z") .. "%s*=[^\n]*", "")
+    if value and select(2, rest:gsub("%f[%w_.]" .. shown .. "%f[^%w_]", "")) == 1 then return value, shown end
+  end
+end
+
+-- warn_paths(lines, info): warns of a file whose path has what the client sends.
+local function warn_paths(lines, info)
+  local text = table.concat(lines, "\n"):gsub("%-%-[^\n]*", "")
+  for i, line in ipairs(lines) do
+    for _, pattern in ipairs { "io%.open", "io%.lines", "ls%.file%.%a+", "[%a_][%w_]*:file" } do
+      for call, arguments in line:gsub("%-%-.*", ""):gmatch("%f[%w_](" .. pattern .. ")%s*(%b())") do
+        local first, sends = arguments:match("^%(%s*([^,]*)"), call:find(":", 1, true)
+        local value, shown = sent_path(first, text)
+        if sends and (arguments:find("root%s*=") or not first:find("^" .. (shown or "")) and not first:find("^[\"']%.?/?[\"']%s*%.%.%s*" .. (shown or ""))) then
+          value = nil
+        end
+        if value then
+          warn(info.short_src .. ":" .. info.linedefined + i - 1, sends and ("the client chooses the file that %s sends, such as site.lua: write "
+            .. "%s(path, { root = \"files\" })"):format(call, call) or ("the path of %s has what the client sends, such as ../site.lua: "
+            .. "write ls.safe_join(\"files\", %s), which is nil for a path outside of the folder"):format(call, value))
+        end
+      end
+    end
+  end
+end
+
 -- warn_conditions(lines, info): warns of a condition that is always true, and of a field of a text.
 local function warn_conditions(lines, info)
   for i, line in ipairs(lines) do
@@ -1592,6 +1630,7 @@ local function warn_guards(fn)
   end
   local before = ""
   warn_conditions(lines, info)
+  warn_paths(lines, info)
   for i, line in ipairs(lines) do
     line = line:gsub("%-%-.*", "")
     for at, base, field in line:gmatch("()%f[%w_.:]([%a_][%w_]*)%.?([%w_]*)%s*%(") do

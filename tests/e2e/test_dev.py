@@ -986,6 +986,27 @@ app:get("/ttl", function()
   d:set("tokens", n - 1, 60) -- WARN reads and then sets an entry of the dict "d"
   return 204
 end)
+app:get("/path/wrong", function(req, res)
+  if not req.query.never then return 204 end
+  local name = req.params.name
+  local file = io.open("notes/" .. name) -- WARN the path of io.open has what the client sends, .*: write ls.safe_join
+  if req.query.name then ls.file.write("notes/" .. req.query.text, "x") end -- WARN the path of ls.file.write has what the client sends
+  if not file then return 204 end
+  return res:file(req.query.file) -- WARN the client chooses the file that res:file sends
+end)
+app:get("/path/whole", function(req, res) return req.query.x and res:file("." .. req.path) or 204 end) -- WARN the client chooses the file
+app:get("/path/right", function(req, res)
+  local name, id = req.params.name, tonumber(req.query.id)
+  if name and name:find("^%w+$") then io.open("notes/" .. name) end
+  local path = ls.safe_join("notes", req.query.path or "x")
+  if path then io.open(path) end
+  if id then io.open("notes/" .. id) end
+  local file = req.query.file
+  if file == "a" then ls.file.read("notes/" .. file) end
+  if req.query.sent then return res:file("notes/" .. req.query.sent) end
+  if file == "b" then return res:file(req.query.other, { root = "notes" }) end
+  return 204
+end)
 app:get("/guard/called", function(req, res)
   bearer(req, res, function() end) -- WARN continues after bearer has refused the request at luaserve.bearer_auth
   return 204

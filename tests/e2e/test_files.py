@@ -46,6 +46,9 @@ app:get("/misuse/:what", function(req, res)
   return { ok = ok, why = tostring(why) }
 end)
 app:get("/beside", function(req, res) assert(res:file("beside.txt")) end)
+app:get("/root/*name", function(req, res) if not res:file(req.query.name or req.params.name, { root = "public" }) then return 404 end end)
+app:get("/up", function(req, res) if not res:file("public/" .. req.query.name) then return 404 end end)
+app:get("/above", function(_, res) res:file("beside.txt", { root = "public/.." }) end)
 app:get("/joined/*name", function(req, res) assert(res:file(assert(ls.safe_join("public", req.params.name)))) end)
 app:any("/with/*name", function(req, res)
   local q = req.query
@@ -127,6 +130,11 @@ class Files(E2E):
             write_bytes(os.path.join(server.dir, name), name[-5:].encode())
         self.assertEqual(server.get("/beside").text, "e.txt")
         self.assertEqual(server.get("/joined/a.txt").text, "a.txt")
+        self.assertEqual([server.get(target).status for target in (
+            "/root/a.txt", "/root/none.txt", "/root/x?name=../beside.txt", "/root/x?name=/etc/passwd", "/root/x?name=a.txt", "/above",
+            "/up?name=a.txt", "/up?name=..a", "/up?name=a..", "/up?name=../beside.txt", "/up?name=x/..", "/up?name=..%5Cbeside.txt")],
+            [200, 404, 404, 404, 200, 200, 200, 404, 404, 500, 500, 500])
+        server.wait_log(r'site\.lua:\d+: res:file: the path has a segment "\.\.": write res:file\(path, \{ root = "files" \}\)', count=3)
 
     def test_every_size_on_one_connection(self):
         server = self.start()

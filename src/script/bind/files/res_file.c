@@ -33,6 +33,7 @@ static const char *push_disposition(lua_State *L, const char *what)
 /* ---- the options ------------------------------------------------------------------------------------------------ */
 
 typedef struct file_options {
+    const char *root;            /* until the path is joined */
     const char *type, *download; /* download: the field; NULL: not given; else in the user values */
     uint64_t offset, length;     /* NOT_GIVEN: the whole file, from its beginning, to its end */
     int64_t max_age;             /* in seconds; negative: not given */
@@ -41,18 +42,27 @@ typedef struct file_options {
 
 static const file_options no_options = {.offset = NOT_GIVEN, .length = NOT_GIVEN, .max_age = -1, .etag = true};
 
-/* Replace the table at OPTIONS by what it says: it may change while the task waits. */
-static void take_options(lua_State *L)
+/* Whether the path has a segment "..". */
+static bool goes_up(const char *path)
 {
-    static const ls_option names[] = {LS_OPTION(file_options, type),
+    for (const char *at = path; (at = strstr(at, "..")) != NULL; at += 2)
+        if ((at == path || strchr("/\\", at[-1]) != NULL) && strchr("/\\", at[2]) != NULL) return true; /* or the end */
+    return false;
+}
+
+/* Replace the table at OPTIONS by what it says: it may change while the task waits. -> the root, or NULL. */
+static const char *take_options(lua_State *L)
+{
+    static const ls_option names[] = {LS_OPTION(file_options, root),
+                                      LS_OPTION(file_options, type),
                                       LS_OPTION_MAX(file_options, offset, INT64_MAX),
                                       LS_OPTION_MAX(file_options, length, INT64_MAX),
                                       LS_OPTION(file_options, download),
                                       LS_OPTION_MAX(file_options, max_age, MAX_AGE_MOST),
                                       LS_OPTION(file_options, etag),
                                       LS_OPTIONS_END};
-    if (lua_isnil(L, OPTIONS)) return;
-    file_options *o = lua_newuserdatauv(L, sizeof *o, 2);
+    if (lua_isnil(L, OPTIONS)) return NULL;
+    file_options *o = lua_newuserdatauv(L, sizeof *o, 3);
     *o = no_options;
     ls_options_take(L, OPTIONS, "res:file", names, o);
     if (o->type != NULL && !ls_is_field_value(o->type, strlen(o->type)))
@@ -61,7 +71,27 @@ static void take_options(lua_State *L)
     lua_setiuservalue(L, -2, 1);
     if (lua_pushstring(L, o->download) != NULL) o->download = push_disposition(L, "res:file: download");
     lua_setiuservalue(L, -2, 2);
+    if (lua_pushstring(L, o->root) != NULL) o->root = lua_tostring(L, -1);
+    lua_setiuservalue(L, -2, 3);
     lua_replace(L, OPTIONS);
+    return o->root;
+}
+
+/* Replace the path by one below the root, which may be NULL. 0: it is; else the number of results, a failure. */
+static int join_root(lua_State *L, const char *root)
+{
+    if (root == NULL && goes_up(lua_tostring(L, PATH)))
+        luaL_error(L, "res:file: the path has a segment \"..\": write res:file(path, { root = \"files\" }), for a path that a "
+                      "client sent, and for a file in a directory above that of the site, which is then the root");
+    if (root == NULL) return 0;
+    ls_push_function(L, "luaserve.core", "safe_join");
+    lua_pushstring(L, root);
+    lua_pushvalue(L, PATH);
+    lua_call(L, 2, 3);
+    if (lua_isnil(L, -3)) return 3;
+    lua_pop(L, 2);
+    lua_replace(L, PATH);
+    return 0;
 }
 
 static int set_header(ls_request *r, const char *name, const char *value, size_t len)
@@ -132,6 +162,7 @@ static int found(lua_State *L, ls_serve *s, ls_cached_file *entry, int err)
 /* res:file(path [, options: FileOptions]) -> true | nil, message, code
  * Makes a file the response. Conditional requests and ranges are answered.
  * options is a FileOptions: options of res:file.
+ * options.root: string - directory in which the file is, as for a path that a client sent
  * options.type: string - media type; default: by the extension
  * options.offset: integer - first byte to send; default 0
  * options.length: integer - number of bytes; default: to the end
@@ -148,9 +179,13 @@ static int res_file(lua_State *L)
     ls_request_check_undescribed(L, r);
     lua_settop(L, OPTIONS);
     lua_tostring(L, PATH); /* converts a number to a string in place */
+    const int failed = join_root(L, take_options(L));
+    if (failed != 0) {
+        r->no_file = 404;
+        return failed;
+    }
     path = ls_push_site_path(L, PATH);
     lua_replace(L, PATH);
-    take_options(L);
     len = strlen(path);
     if (len >= sizeof s.path) {
         r->no_file = 404;
