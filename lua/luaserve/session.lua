@@ -183,19 +183,43 @@ end
 
 local function store_failed(message) usage.error("ls.session: the session cannot be stored: %s", message) end
 
+-- merge(stored, entry, before) -> stored, with the fields that this request has changed, and those of others; the name of a field
+-- that both have changed, or true.
+local function merge(stored, entry, before)
+  local data, result = stored.data, true
+  local function change(key)
+    local value, old = entry.data[key], before.data[key]
+    if same(value, old) then return end
+    if not same(data[key], old) and not same(data[key], value) and key ~= "csrf_token" then result = key end
+    data[key] = value
+  end
+  for key in next, entry.data do change(key) end
+  for key in next, before.data do change(key) end
+  stored.created, stored.saved = entry.created, entry.saved
+  return stored, result
+end
+
 -- write_store(record, entry, left) -> the value of the cookie | nil: another request has ended the session meanwhile
 local function write_store(record, entry, left)
-  local store, id = record.settings.store, record.entry.id
-  local stored = { created = entry.created, saved = entry.saved, data = entry.data }
+  local settings, before = record.settings, record.entry
+  local store, id = settings.store, before.id
   if id and record.due ~= "beginning" then
-    local ok, message, code = store:replace(key_of(id), stored, left)
-    if ok then
-      entry.id = id
-      return id
+    local new, result = store:update(key_of(id), function(stored)
+      if type(stored) ~= "table" then return stored, false end
+      return merge(stored, entry, before)
+    end)
+    if result == false then return nil end
+    if new == nil then store_failed(result) end
+    if entry.saved ~= before.saved then store:expire(key_of(id), left) end
+    if result ~= true and not settings.lost[result] then
+      settings.lost[result] = true
+      core.log("warn", format("ls.session: two requests have changed session.%s at a time, and the change of the first is lost: keep what "
+        .. "requests add to in a database, or in a dict by incr or update", result))
     end
-    if code == "ENOENT" then return nil end
-    store_failed(message)
+    entry.id = id
+    return id
   end
+  local stored = { created = entry.created, saved = entry.saved, data = entry.data }
   if id then store:delete(key_of(id)) end
   id = core.crypto_encode(base64url, core.crypto_random(random_bytes))
   local ok, message = store:add(key_of(id), stored, left)
@@ -380,6 +404,7 @@ function session.new(...)
       usage.error('ls.session: store must be a dict: store = ls.dict("sessions"); got %s', usage.quote(given.store))
     end
     settings.store, settings.read, settings.write = given.store, read_store, write_store
+    settings.lost = {}
     settings.read_entry = dicts.in_redis(given.store) or core.dict_read
   else
     if not core.crypto_built() then usage.error("ls.session: a sealed cookie needs OpenSSL; use store = ls.dict(name)") end

@@ -121,11 +121,13 @@ local function fake_dict()
     self.entries[key], self.ttl = copied(value), ttl
     return true
   end
-  function dict:replace(key, value, ttl)
-    if not self.entries[key] then return nil, "not found", "ENOENT" end
-    self.entries[key], self.ttl = copied(value), ttl
-    return true
+  function dict:replace() error("its other fields would be lost") end
+  function dict:update(key, fn)
+    local new, result = fn(copied(self.entries[key]))
+    self.entries[key] = copied(new)
+    return new, result
   end
+  function dict:expire(_, ttl) self.ttl = ttl end
   function dict:delete(key)
     local there = self.entries[key] ~= nil
     self.entries[key] = nil
@@ -342,6 +344,31 @@ function tests.a_request_does_not_bring_an_ended_session_back()
     visitor.visit(function(other_session) other_session:clear() end)
   end)
   check.equal({ res.set, count(store.entries) }, { nil, 0 })
+end
+
+function tests.two_requests_at_a_time()
+  local store = fake_dict()
+  local visitor = browser { store = store }
+  visitor.visit(function(session) session.a, session.b, session.gone, session.cart = 1, 1, 1, { "tea" } end)
+  core.take_calls()
+  visitor.visit(function(session)
+    session.a, session.new = 2, { 1 }
+    visitor.visit(function(another) another.b, another.gone, another.more = 3, nil, 4 end)
+    session:save()
+    session.last = 5
+  end)
+  local _, entry = next(store.entries)
+  check.equal(entry.data, { a = 2, b = 3, new = { 1 }, more = 4, last = 5, cart = { "tea" } })
+  check.equal(core.take_calls(), {})
+  for n = 1, 2 do
+    visitor.visit(function(session)
+      session.cart = { "tea", n }
+      visitor.visit(function(another) another.cart = { "tea", "pot" } end)
+    end)
+  end
+  check.equal(select(2, next(store.entries)).data.cart, { "tea", 2 })
+  local calls = core.take_calls()
+  check.equal({ #calls, calls[1][1], calls[1][3]:match("changed session.cart at a time") }, { 1, "log", "changed session.cart at a time" })
 end
 
 function tests.flash()
