@@ -15,7 +15,7 @@ local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 
-local floor, max, min, pack, random = math.floor, math.max, math.min, table.pack, math.random
+local floor, max, min, pack, random, getmetatable = math.floor, math.max, math.min, table.pack, math.random, debug.getmetatable
 local ipairs, next, pairs, pcall, setmetatable, tostring, type = ipairs, next, pairs, pcall, setmetatable, tostring, type
 local now = core.now
 
@@ -57,7 +57,7 @@ queue.calls = {
 
 local in_database <const> = 'keep the queue in this database, as in ls.queue(name, { file = "shop.db" }), and push with { tx = tx }'
 local opened = {} -- by name; of this state
-local claiming = {} -- those that run in this state
+local claiming, run_here = {}, {} -- those that run in this state, and by name
 local entries = setmetatable({}, { __mode = "k" }) -- by job: its queue and row
 local running = {} -- of this state: { task =, row =, ... } as keys
 local draining = false
@@ -130,6 +130,17 @@ local function failed(self, row, message)
   return seconds
 end
 
+-- refused(first, second) -> why a job has failed by the results of its function, of which there are some; nil: it is done.
+local function refused(first, second)
+  if first == nil and second == nil then
+    return "the function has returned nil: write return false, or raise, when the work is not done, and return true, or nothing, when it is"
+  elseif not first then
+    return second == nil and "the function has returned false" or second
+  end
+  local meta = getmetatable(first)
+  return meta and meta.__name == "answer" and not first.ok and "the function has returned an answer of ls.fetch with the status " .. first.status
+end
+
 -- perform(self, row) -> seconds until the job is due again, or nil. Runs a job that was claimed.
 local function perform(self, row)
   local job = setmetatable({ id = row.id or row.seq, data = json.decode(row.data), attempt = row.attempt }, job_meta)
@@ -145,13 +156,13 @@ local function perform(self, row)
     if ok and not results then pcall(self.store.renew, self.store, row, owner, self.lease) end
   until results or not ok
   running[entry] = nil
+  local why = message
+  if ok then why = results.n > 0 and refused(results[1], results[2]) end
   if not ok and entry.drained and not results then -- it runs again after the restart
     log("info", self, "job %s: it is put back, because the server stops or was reloaded", job.id)
     stored(self, row, "put_back", nil, nil, true)
-  elseif not ok then
-    return failed(self, row, message)
-  elseif results[1] == false or results[1] == nil and results[2] ~= nil then
-    return failed(self, row, results[2] == nil and "the function has returned false" or results[2])
+  elseif why or not ok then
+    return failed(self, row, why)
   elseif stored(self, row, "finish", self.keep) then
     count("done")
   end
@@ -294,6 +305,14 @@ function queue.read_push(given)
   return delay and delay > 0 and delay or nil, priority, id, tx
 end
 
+-- Says once that this server runs no job of the queue: another one may, or its name is misspelt.
+local function say_unrun(self)
+  self.said = true
+  if in_test() or not counters:add("no queue:run " .. self.name, true) then return end
+  local near = usage.suggest(self.name, run_here)
+  log(near ~= "" and "warn" or "info", self, "a job was pushed, and this server runs none of this queue: it has no queue:run%s", near)
+end
+
 -- queue:push(data: any [, options: QueuePushOptions]) -> id: integer|string | nil, message, code
 -- Stores a job with these data, a value of JSON. Returns its id; nil and `"EEXIST"` when there is a job with the id of the options.
 function methods:push(data, given, ...)
@@ -315,6 +334,7 @@ function methods:push(data, given, ...)
   if not seq then return nil, "there is a job with the id " .. id, "EEXIST" end
   if core.dev and not tx then require("luaserve.dev_state").watch_effect("queue:push", in_database) end
   count("pushed")
+  if not self.fn and not self.said then say_unrun(self) end
   if in_test() then
     if delay then core.after(delay + 0.01, run_now, self) elseif tx then core.after(TICK_S / 2, run_now, self) else run_now(self) end
   else
@@ -330,8 +350,8 @@ function queue.read_run(given)
 end
 
 -- queue:run(fn: fun(job: QueueJob): ... [, options: QueueRunOptions])
--- Runs a function for each job, in any Lua state, in a task of its own. The job is done when it returns; it begins again later
--- when it raises, returns false, or nil and a reason, and when its time is over. Only while the site loads, once for each queue.
+-- Runs a function for each job, in any Lua state, in a task of its own. The job is done when it returns nothing, or a value; it
+-- begins again later when it raises, returns false or nil, and when its time is over. Only while the site loads, once for each queue.
 function methods:run(fn, given, ...)
   local call <const> = "queue:run"
   check_self(self, "run")
@@ -348,7 +368,7 @@ function methods:run(fn, given, ...)
     for _ = 1, out.workers do core.spawn(worker, self) end
     if first_state then core.spawn(claimer, self) end
   end)
-  self.fn, self.place, self.workers, claiming[self] = fn, usage.where(), out.workers, true
+  self.fn, self.place, self.workers, claiming[self], run_here[self.name] = fn, usage.where(), out.workers, true, true
   core.every(TICK_S, function() -- in the first state
     if now() >= self.sweep_at then wake(self) end
   end)
@@ -512,7 +532,7 @@ function queue.open(name, given, ...)
   if not counters then begin() end
   self = setmetatable({
     name = name, at = place, given = given, store = store, retries = out.retries, backoff = backoff or 1,
-    timeout_ms = out.timeout_ms, lease = out.lease_ms / 1000, keep = out.keep_ms / 1000, fn = false, busy = false,
+    timeout_ms = out.timeout_ms, lease = out.lease_ms / 1000, keep = out.keep_ms / 1000, fn = false, busy = false, said = false,
     wake = core.channel("luaserve.queue.wake." .. name, 100, place), workers = 0, ahead = 0, low = 0,
     work = core.channel("luaserve.queue.work." .. name, WAITING_MAX, place), claimed = 0, since = now(), sweep_at = 0,
   }, meta)

@@ -26,6 +26,7 @@ mail:run(function(job)
   if data.sleep then ls.sleep(data.sleep) end
   if data.spin then while true do end end
   if data.fails and job.attempt <= data.fails then error("no luck " .. job.attempt, 0) end
+  if data.code then return load(data.code, "=code", "t", { ls = ls })() end
   if data.says then return nil, data.says .. " \0 \xff" end
 end, { workers = @WORKERS@ })
 local env = { mail = mail, got = got, ls = ls }
@@ -97,6 +98,31 @@ class Queue(Chunks):
         stats = ask("return ls.stats()")
         self.assertEqual((stats["jobs_done"], stats["jobs_retried"], stats["jobs_dead"]), (4, 8, 3))
         server.kill()
+
+    def test_a_result_that_is_nil_is_a_failure(self):
+        """As of `return answer and answer.ok`, when the server is down; nothing is no result."""
+        server = self.serve(site())
+        port = server.port()
+        for code in "return", "return true", "return 0", "return {}", "return (ls.fetch('http://127.0.0.1:%d/run', { method = 'POST', body = '' }))" % port:
+            self.run_lua(server, "return mail:push({ code = %r }, { id = %r })" % (code, code))
+        self.settled(server)
+        reasons = {"return nil": "the function has returned nil: write return false", "return nil, nil": "the function has returned nil",
+                   "return false": "the function has returned false", "return nil, 'why'": "why",
+                   "return (ls.fetch('http://127.0.0.1:%d/none'))" % port: "an answer of ls.fetch with the status 404"}
+        for code in reasons:
+            self.run_lua(server, "return mail:push({ code = %r })" % code if "'" not in code else 'return mail:push({ code = "%s" })' % code)
+        self.settled(server, dead=len(reasons))
+        for job in self.ask(server, "return mail:failed()"):
+            self.assertIn(reasons[job["data"]["code"]], job["error"])
+
+    def test_a_queue_that_no_function_runs_is_named_once(self):
+        server = self.serve(site())
+        for _ in range(3):
+            self.ask(server, "return ls.queue('mails', { file = 'jobs.db' }):push(1)")
+            self.ask(server, "return ls.queue('reports', { file = 'jobs.db' }):push(1)")
+        server.wait_log("queue reports: a job was pushed, and this server runs none of this queue: it has no queue:run$")
+        self.assertEqual(server.log().count("no queue:run; did you mean 'mail'?"), 1)
+        self.assertEqual(server.log().count("it has no queue:run"), 2)
 
     def test_in_sqlite(self):
         self.common("file = 'jobs.db'")
