@@ -54,8 +54,8 @@ proxy.calls = {
 
 -- upstream is a ProxyUpstream: what a hook of app:proxy reads and changes.
 -- upstream.url: string - of the server
--- upstream.headers: table<string, string|number|(string|number)[]|false> - fields to set; false and nil remove that of the client
--- upstream.path: string? - path and query for the server, in place of those of the request
+-- upstream.headers: table<string, string|number|(string|number)[]|false> - fields for the server; false and nil remove one of the client
+-- upstream.path: string - path and query for the server; one that is assigned without "?" keeps the query of the request
 
 -- ---- servers -------------------------------------------------------------------------------------------------------
 
@@ -78,6 +78,7 @@ local function server(value, self)
   local host = self.host or at.authority
   local peer = self.path and out.origin .. " " .. self.path or out.origin -- other checks may have another result
   local prefix = at.target:gsub("/$", "")
+  out.prefix = prefix
   out.object = core.proxy_upstream { origin = peer, key = fetch.key_of(out), host = host ~= "keep" and host or nil,
     prefix = prefix, place = (at.secure and "https://" or "http://") .. (host == "keep" and at.authority or host) .. prefix,
     timeout_ms = self.timeout_ms, slow_ms = self.slow_ms or 0,
@@ -231,29 +232,61 @@ local function check_path(path)
   return path
 end
 
-local STATE = {} -- the name in `upstream` and in its headers of { url =, path =, headers =, fields =, sent = }
+local STATE = {} -- the name in `upstream` and in its headers of { one =, req =, strip =, path =, headers =, fields =, names =, sent = }
 local readable = { url = true, path = true, headers = true }
 
 local function check_unsent(state)
   if state.sent then usage.error("%s: the request was sent: the hook `request` changes it, not `response`", fname) end
 end
 
--- A field that the hook has named is not that of the client, also without a value.
+-- Whether the proxy writes or leaves out a field of this name itself, whatever the client has sent.
+local function is_of_proxy(name)
+  return rules.is_own(name) or name == "host" or name == "via" or name == "forwarded" or name == "x-real-ip"
+    or name:find("^x%-forwarded%-") or name:find("^proxy%-auth")
+end
+
+-- What the server gets: what the hook has set, else the field of the client. A field that the hook has named is not that of the
+-- client, also without a value. state.names: by the name in small letters, that of the hook.
 local headers_meta = {
-  __index = function(self, name) return self[STATE].fields[name] end,
+  __index = function(self, name)
+    local state, lower = self[STATE], tostring(name):lower()
+    local value = state.fields[state.names[lower]]
+    if value == nil and not is_of_proxy(lower) then value = state.req.headers[lower] end
+    return value or nil
+  end,
   __newindex = function(self, name, value)
     local state = self[STATE]
     check_unsent(state)
     if value == nil then value = false end
-    state.fields[name] = value
+    local lower = tostring(name):lower()
+    if state.names[lower] then state.fields[state.names[lower]] = nil end
+    state.names[lower], state.fields[name] = name, value
   end,
-  __pairs = function(self) return next, self[STATE].fields end,
+  __pairs = function(self)
+    local all, state = {}, self[STATE]
+    for name, value in pairs(state.req.headers) do
+      if not state.names[name] and not is_of_proxy(name) then all[name] = value end
+    end
+    for name, value in pairs(state.fields) do all[name] = value or nil end
+    return next, all
+  end,
 }
+
+-- path and query of the request, without the prefix of the route with `strip` and with that of the URL of the server
+local function path_of(state)
+  local path, query = state.req.target:gsub("^%a[%w+.-]*://[^/?]*", ""):match("^([^?]*)(.*)$")
+  for _ = 1, state.strip do path = path:gsub("^/[^/]*", "") end
+  path = state.one.prefix .. path
+  return path == "" and "/" or path, query
+end
 
 local upstream_meta = {
   __index = function(self, name)
     if not readable[name] then usage.error("upstream has no field %s%s", usage.quote(name), usage.suggest(name, readable)) end
-    return self[STATE][name]
+    local state = self[STATE]
+    if name == "url" then return state.one.url end
+    if name == "path" and not state.path then return concat { path_of(state) } end
+    return state[name]
   end,
   __newindex = function(self, name, value)
     local state = self[STATE]
@@ -266,11 +299,16 @@ local upstream_meta = {
     end
     check_unsent(state)
     state.path = check_path(value)
+    if value and value:find("?", 1, true) then
+      state.path = value:gsub("%?$", "")
+    elseif value then
+      state.path = value .. select(2, path_of(state))
+    end
   end,
 }
 
-local function new_upstream(url)
-  local state = { url = url, fields = {}, sent = false }
+local function new_upstream(req, one, strip)
+  local state = { req = req, one = one, strip = strip, fields = {}, names = {}, sent = false }
   state.headers = setmetatable({ [STATE] = state }, headers_meta)
   return setmetatable({ [STATE] = state }, upstream_meta), state
 end
@@ -280,8 +318,8 @@ local function is_answer(results) return results[1] ~= nil or results[2] ~= nil 
 
 -- Run the request hook for an attempt at the server. -> { one =, upstream =, lines =, drops =, path = } |
 -- nil, the results that answer the request.
-local function prepare(self, req, one)
-  local upstream, state = new_upstream(one.url)
+local function prepare(self, strip, req, one)
+  local upstream, state = new_upstream(req, one, strip)
   local ready = { one = one, upstream = upstream }
   local results = self.request and table.pack(self.request(req, upstream)) or none
   if is_answer(results) then return nil, results end
@@ -369,7 +407,7 @@ local function answer(self, strip, req, res, plan, ready, failed)
     end
     if self.hooks and not ready then
       local results
-      ready, results = prepare(self, req, one)
+      ready, results = prepare(self, strip, req, one)
       if results then
         if plan then plan:replaced() end
         return table.unpack(results, 1, results.n)
@@ -448,7 +486,7 @@ function proxy_meta:runner(skip)
   end
   return function(req, res) -- the hook may refuse what is stored
     local one = first_server(self, req)
-    local ready, results = prepare(self, req, one or self.servers[1])
+    local ready, results = prepare(self, strip, req, one or self.servers[1])
     if results then return table.unpack(results, 1, results.n) end
     ready.one = one
     store_session(req)

@@ -6,7 +6,7 @@ local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 local rules = require "luaserve.cache_rules"
 
-local concat, type, time, max = table.concat, type, os.time, math.max
+local concat, sort, type, time, max = table.concat, table.sort, type, os.time, math.max
 
 local fname = "app:proxy"
 local uint32_max = 2 ^ 32 - 1
@@ -359,6 +359,28 @@ local function refresh(self, req, key, run, ready)
   end, inject_failed, "GET", req.target, fields)
 end
 
+-- Fields that a hook sets for each request, and on which no response depends.
+local of_request = is_one_of("x-request-id", "x-correlation-id", "traceparent", "tracestate", "baggage", "x-real-ip", "x-forwarded-for")
+
+-- keyed(self, key, lines) -> a key of the site, and what the hook has set: the server may answer by that, although `key` does not
+-- have it.
+local function keyed(self, key, lines)
+  local list, names = {}, {}
+  for name, value in (lines or ""):gmatch("([^:\r\n]+):([^\r\n]*)") do
+    if not of_request[name:lower()] then list[#list + 1], names[#names + 1] = name:lower() .. value, name end
+  end
+  if not list[1] then return key end
+  sort(list)
+  local text = concat(list, "\n")
+  if self.key_before == key and self.text_before ~= text and not self.said_keyed then
+    self.said_keyed = true
+    core.log("info", ("app:proxy: the cache keeps one response of a key for each value of what the hook sets: let cache.key have what makes "
+      .. "the responses different; it sets %s"):format(concat(names, ", ")))
+  end
+  self.key_before, self.text_before = key, text
+  return key .. "\n" .. core.cache_name(text)
+end
+
 local function is_partial(headers)
   return headers.range or headers["if-match"] or headers["if-unmodified-since"]
 end
@@ -379,6 +401,7 @@ function cache_meta:answer(req, res, run, ready)
     local whole = key or core.cache_key(res)
     key = whole and whole .. "\n" .. ready.path
   end
+  if self.key and key and ready then key = keyed(self, key, ready.lines) end
   if self.key and not key then
     reason = "bypass"
   else

@@ -89,6 +89,17 @@ app:proxy("/described/:how", peer, { response = function(res)
   elseif how == "json" then res:json({ a = 1 })
   elseif how == "returned" then return res:html("page") end
 end })
+app:proxy("/reads", peer .. "/base", { strip = true, request = function(req, upstream)
+  local headers = upstream.headers
+  if headers["X-User"] then return 400, "X-User is ours\n" end
+  local before, names = upstream.path, {}
+  headers["x-user"] = "small"
+  headers["X-User"] = "ada"
+  for name, value in pairs(headers) do names[#names + 1] = name .. "=" .. tostring(value) end
+  table.sort(names)
+  if req.query.to then upstream.path = req.query.to end
+  headers["X-Read"] = table.concat({ before, upstream.path, headers["x-USER"], tostring(headers["X-Forwarded-For"]), table.concat(names, ",") }, " ")
+end })
 app:proxy("/guest", peer, { request = function(req, upstream)
   local headers = upstream.headers
   headers["X-User"], headers["X-Role"], headers["X-Group"] = req.user, "set", nil
@@ -793,7 +804,19 @@ class Hooks(ProxyCase):
         names = "X-User", "X_User", "x-role", "X-Group", "X-Other"
         seen, _ = self.through(request("GET", "/guest", [(name, "admin") for name in names]))
         self.assertEqual({line.lower() for line in seen.lines if line.lower().startswith("x") and not line.lower().startswith("x-f")},
-                         {"x-other: admin", "x-read: false nil"})
+                         {"x-other: admin", "x-read: nil admin"})
+
+    def test_a_hook_reads_what_the_server_will_get(self):
+        for target, line, read in (
+                ("/reads/a?b=1", "/base/a?b=1", "/base/a?b=1 /base/a?b=1"), ("/reads", "/base", "/base /base"),
+                ("/reads/a?to=/c", "/c?to=/c", "/base/a?to=/c /c?to=/c"), ("/reads/a?to=/c%3f", "/c", "/base/a?to=/c%3f /c"),
+                ("/reads/a?to=/c%3fd", "/c?d", "/base/a?to=/c%3fd /c?d")):
+            seen, _ = self.through(request("GET", target, [("X-Other", "theirs"), ("X-Forwarded-For", "8.8.8.8")]))
+            self.assertEqual(seen.line, "GET %s HTTP/1.1" % line)
+            self.assertEqual(seen.fields["x-read"], read + " ada nil X-User=ada,x-other=theirs")
+            self.assertEqual(seen.fields["x-user"], "ada")
+        got = self.get("/reads/a", [("X-User", "eve")])
+        self.assertEqual((got.status, got.text), (400, "X-User is ours\n"))
 
     def test_what_a_hook_cannot_change_raises(self):
         for query, message in {

@@ -33,6 +33,9 @@ end, request = function(req, upstream) upstream.headers["X-Hook"] = req.query.ho
 app:proxy("/tiny", server, { cache = { size = "64k", max_body = "1m" } })
 app:proxy("/impatient", server, { cache = { wait = 0 } })
 app:proxy("/key", server, { cache = { key = function(req) if req.query.k ~= "none" then return req.query.k end end } })
+app:proxy("/hooked/key", server, { cache = { key = function(req) return req.path end }, request = function(req, upstream)
+  upstream.headers["X-User"], upstream.headers["X-Request-Id"] = req.headers["x-who"], req.query.id
+end })
 app:proxy("/hook", server, { cache = {}, response = function(res)
   if res:status() == 404 then return 200, "ours\n" end
   res:header("Set-Cookie", nil):header("X-Own", nil)
@@ -431,6 +434,17 @@ class Stored(CacheCase):
         self.assertEqual([self.ask(t).text for t in ("/key/a?k=1", "/key/b?k=1", "/key/c?k=2")],
                          ["/key/a?k=1", "/key/a?k=1", "/key/c?k=2"])
         self.assertEqual(self.asks("/key/d?k=none") + self.asks("/key/e"), ["fwd=bypass"] * 4)
+
+    def test_a_key_has_what_the_hook_sets(self):
+        """The server answers by it, although the function of the key has left it out."""
+        for n in range(3):
+            self.up.on("/hooked/key?id=%d" % n, lambda seen: response(b"for " + (seen.get("x-user") or "all").encode(), [FRESH]))
+        who = lambda name: [("X-Who", name)]
+        got = [self.ask("/hooked/key?id=%d" % n, headers=h).text for n, h in ((0, who("ada")), (1, who("bob")), (2, who("Ada")), (1, []))]
+        self.assertEqual(got, ["for ada", "for bob", "for Ada", "for all"])
+        got = [self.ask("/hooked/key?id=%d" % n, headers=h) for n, h in ((2, who("bob")), (0, []), (2, who("ada")))]
+        self.assertEqual([(r.text, r.all("cache-status")[0][:13]) for r in got], [(t, "luaserve; hit") for t in ("for bob", "for all", "for ada")])
+        self.server.wait_log("let cache.key have what makes the responses different; it sets X-User")
 
     def test_fields_of_middleware_are_not_stored(self):
         self.up.on("/own", response(b"x", [FRESH, "X-Both: theirs", "X-C: 1", "Vary: a", "Vary: b"]))
