@@ -156,19 +156,19 @@ static bool announces(const ls_request *r)
     return r->x->length >= 0 && r->x->head.method == LS_HTTP_HEAD;
 }
 
-/* The status of a handler that has described no response. Raises for GET and HEAD. */
+/* The status of a handler that has described no response. Raises for GET and HEAD, and when it has returned nil: a call
+ * that has found nothing, whose result was to be the response. */
 static int empty_status(lua_State *L, const ls_request *r)
 {
     char name[LS_REQUEST_NAME_BYTES];
     const ls_http_method method = r->x->head.method;
     if (r->failing) return r->x->status;
-    if (r->no_file == 0 && r->x->error == 0 && (method == LS_HTTP_GET || method == LS_HTTP_HEAD))
-        return luaL_error(L,
-                          result_count(L) > 0 && lua_isnil(L, LS_HTTP_RESULT)
-                              ? "the handler returned nil: for what is absent write return ... or 404, for an empty "
-                                "response return 204"
-                              : "the handler described no response: write return before the body, or return 204 for "
-                                "an empty one");
+    const bool is_nil = result_count(L) > 0 && lua_isnil(L, LS_HTTP_RESULT);
+    if (r->no_file == 0 && r->x->error == 0 && (is_nil || method == LS_HTTP_GET || method == LS_HTTP_HEAD))
+        return luaL_error(L, is_nil ? "the handler returned nil: for what is absent write return ... or 404, for an empty "
+                                      "response return 204"
+                                    : "the handler described no response: write return before the body, or return 204 "
+                                      "for an empty one");
     if (r->no_file == 0) return 204;
     ls_request_log_name(r->x, name);
     ls_log(LS_LOG_ERROR,
