@@ -58,12 +58,25 @@ local function raiser(call)
   end
 end
 
+-- What to write for types and rules of other programs.
+local other_types = { int = '"integer"', long = '"integer"', float = '"number"', double = '"number"', bool = '"boolean"', str = '"string"', text = '"string"',
+  array = 'the list { "string" }', list = 'the list { "string" }', object = "the table of its fields, or \"table\"", map = '"table"', dict = '"table"',
+  null = '"string?" for what may be absent', file = "parts = { name = \"file\" } at the route", date = '{ is = "string", pattern = "^%d%d%d%d%-%d%d%-%d%d$" }',
+  email = '{ is = "string", pattern = "^[^@%s]+@[^@%s]+$" }', uuid = '{ is = "string", min = 36, max = 36 }', url = '{ is = "string", pattern = "^https?://" }' }
+local optional_form <const> = 'a field is required unless it is optional: "string?", or optional = true'
+local other_rules = { required = optional_form, nullable = optional_form, type = 'write is = "string"', minlength = "write min", maxlength = "write max",
+  minimum = "write min", maximum = "write max", length = "write min and max", enum = "write one_of", values = "write one_of", choices = "write one_of",
+  regex = "write pattern, one of Lua", match = "write pattern, one of Lua", format = "write pattern, one of Lua", items = 'write is = { "string" }',
+  minitems = "write min", maxitems = "write max", properties = "write the table of the fields", fields = "write the table of the fields",
+  additionalproperties = 'write ls.check(schema, { unknown = "refuse" })' }
+
 local read
 
 local function read_name(text, path, fail)
   local name, mark = text:match("^(.-)(%??)$")
   if not types[name] then
-    local hint = usage.suggest(name, types)
+    local other = other_types[name:lower()]
+    local hint = other and "; write " .. other or usage.suggest(name, types)
     fail(path, "unknown type %s%s", usage.quote(text), hint ~= "" and hint
       or '; the types are "string", "integer", "number", "boolean", "table" and "any", with "?" after the name of an '
         .. "optional one; limits are written as " .. example)
@@ -104,7 +117,8 @@ local function read_rule(given, path, level, fail)
   local node = read(given.is, path, level, fail)
   for name in pairs(given) do
     if not rules[name] then
-      fail(path, "unknown name %s beside `is`%s", usage.quote(name), usage.suggest(name, rules))
+      local other = other_rules[tostring(name):lower():gsub("_", "")]
+      fail(path, "unknown name %s beside `is`%s", usage.quote(name), other and "; " .. other or usage.suggest(name, rules))
     end
   end
   for _, name in ipairs { "min", "max" } do
@@ -154,7 +168,29 @@ local function read_rule(given, path, level, fail)
   return node
 end
 
+local function is_type(value)
+  return type(value) == "table" or type(value) == "string" and types[value:match("^(.-)%??$")] ~= nil
+end
+
+-- Whether a schema is one of another program, such as JSON Schema: { type = "string", minLength = 3 }. As a field also { type =
+-- "string" } alone; an object with a field `type` has { is = "string" } there.
+local function is_of_others(given, level)
+  local name = type(given.type) == "string" and given.type:match("^(.-)%??$")
+  if not name or not types[name] and not other_types[name:lower()] then return false end
+  if not types[name] and given.properties or level > 1 and next(given, next(given)) == nil then return true end
+  for other, value in pairs(given) do
+    if other ~= "type" and (rules[other] or other_rules[tostring(other):lower()]) and not is_type(value) then return true end
+  end
+  return false
+end
+
 local function read_fields(given, path, level, fail)
+  if is_of_others(given, level) then
+    local name = given.type:match("^(.-)%??$")
+    fail(path, "with `type`, as in other programs, this is an object that has a field of this name: write %s, with limits { is = %s, max = 80 }, "
+      .. "and an object as the table of its fields; for a field that is named type write type = { is = %s }", types[name] and usage.quote(name)
+      or other_types[name:lower()], usage.quote(types[name] and name or "string"), '"string"')
+  end
   local node = { kind = "object", fields = {}, known = {} }
   for name in pairs(given) do
     if type(name) ~= "string" then fail(path, "the names of fields are strings; got %s", usage.quote(name)) end
@@ -426,6 +462,10 @@ function check.read_body(kind, req, schema, given)
   local call = "req:" .. kind
   usage.check(given, "table?", "%s: the second argument is a table of options, such as { refuse = false }", call)
   local settings = options.take(call, given or {}, check.calls["req:json"], {})
+  if type(schema) == "string" then
+    usage.error('%s takes a schema such as { %s = "string" }; one field is %s().%s', call, schema:match("^[%a_][%w_]*$") or "name", call,
+      schema:match("^[%a_][%w_]*$") or "name")
+  end
   local self = check.is(schema) and schema or new(call, schema)
   local body = self.node.kind
   local values

@@ -144,12 +144,24 @@ function tests.levels_are_limited()
   check.raises("more than 16 levels", ls.check, loop)
 end
 
+function tests.a_field_may_be_named_type()
+  for _, schema in ipairs { { type = "string" }, { type = "string", name = "string?" }, { a = { type = { is = "string" } } },
+    { a = { type = "string", format = "string?" } }, { type = "string", max = "integer?" }, { { type = "string", id = "integer?" } } } do
+    ls.check(schema)
+  end
+end
+
 function tests.a_wrong_schema_raises_with_its_path()
   for _, row in ipairs {
     { { "strin" }, "ls.check: []: unknown type \"strin\"; did you mean 'string'?" },
     { { a = { b = "xyzzy" } }, 'a.b: unknown type "xyzzy"; the types are "string"' },
     { { a = 5 }, 'a: a type is a string such as "integer?" or a table; got 5; limits are written as { is = "string"' },
-    { { type = "string", max = 80 }, "max: a type is a string" },
+    { { type = "string", max = 80 }, 'ls.check: with `type`, as in other programs, this is an object that has a field of this name: write "string", with limits { is =' },
+    { { a = { type = "string" } }, 'a: with `type`, as in other programs' }, { { a = { { type = "int", required = true } } }, 'a[]: with `type`' },
+    { { type = "object", properties = { a = { type = "string" } } }, "write the table of its fields" },
+    { { type = "object" }, 'type: unknown type "object"; write the table of its fields' }, { { a = "int?" }, 'unknown type "int?"; write "integer"' },
+    { { a = { is = "string", required = true } }, "unknown name \"required\" beside `is`; a field is required unless it is optional" },
+    { { a = { is = "string", maxLength = 3 } }, "beside `is`; write max" },
     { { { is = "string", man = 1 } }, "[]: unknown name \"man\" beside `is`; did you mean 'max'?" },
     { { "string", max = 5 }, 'got "max" as well; limits are written as { is = { "string" }, max = 10 }' },
     { { "string", "integer" }, "the schema of a list has one entry" },

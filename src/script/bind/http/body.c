@@ -346,7 +346,7 @@ static bool is_schema(lua_State *L)
 {
     const int top = lua_gettop(L);
     if (!lua_isnoneornil(L, 3)) return true;
-    if (lua_type(L, 2) != LUA_TTABLE) return false;
+    if (lua_type(L, 2) != LUA_TTABLE) return lua_type(L, 2) == LUA_TSTRING; /* read_body says what is right */
     bool found = luaL_getmetafield(L, 2, "__name") == LUA_TSTRING && strcmp(lua_tostring(L, -1), "check") == 0;
     if (!found) {
         lua_pushvalue(L, 2);
