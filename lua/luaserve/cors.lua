@@ -2,6 +2,7 @@
 -- the Fetch standard).
 
 local options = require "luaserve.options"
+local router = require "luaserve.router"
 local usage = require "luaserve.usage"
 
 local concat, find, format, lower, type = table.concat, string.find, string.format, string.lower, type
@@ -43,6 +44,17 @@ local function allower(origins)
   return function(origin) return set[lower(origin)] end
 end
 
+-- Raises when a login stands before it: a preflight request has none, and would get its 401.
+local function check_place(place)
+  for i = 1, (place.n or 1) - 1 do
+    local use = place.uses[i]
+    if (router.scheme(use.inner or use.fn) or (router.rules(use) or {}).required) and router.meets(use, place.uses[place.n]) then
+      error(("%s: cors: the login of %s comes before it, and answers preflight requests, which have none, with 401: put cors before it")
+        :format(place.where, use.where), 0)
+    end
+  end
+end
+
 -- cors(options: CorsOptions) -> middleware: Middleware
 -- Makes middleware that adds the header fields of CORS and answers preflight requests.
 local function new(...)
@@ -62,7 +74,7 @@ local function new(...)
     if allowed then res:header("Access-Control-Allow-Headers", allowed) end
   end
 
-  return function(req, res, next)
+  return router.place(function(req, res, next)
     local fields = req.headers
     local origin = fields.origin
     local is_preflight = req.method == "OPTIONS" and origin and fields["access-control-request-method"] ~= nil
@@ -78,7 +90,7 @@ local function new(...)
     if allows == true or res.sent then return end
     local vary = res:header("Vary") or ""
     if not find(lower(vary), "origin", 1, true) then res:header("Vary", vary == "" and "Origin" or vary .. ", Origin") end
-  end
+  end, { compiled = check_place })
 end
 
 return setmetatable(cors, { __call = function(_, ...) return new(...) end })

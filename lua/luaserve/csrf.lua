@@ -8,10 +8,10 @@
 local core = require "luaserve.core"
 local options = require "luaserve.options"
 local usage = require "luaserve.usage"
-local guard = require("luaserve.router").guard
+local router = require "luaserve.router"
 
 local find, lower, match, sub = string.find, string.lower, string.match, string.sub
-local tonumber, type = tonumber, type
+local error, ipairs, tonumber, type = error, ipairs, tonumber, type
 
 -- csrf is a Csrf: middleware that refuses requests of other sites, `require "luaserve.csrf"`.
 local csrf = {}
@@ -87,6 +87,17 @@ local function refusal(req, origins)
   return "it has neither Origin nor Sec-Fetch-Site, and no valid token"
 end
 
+-- Raises when the session stands after it: the token of each request would be missing.
+local function check_place(place)
+  local me = place.n and place.uses[place.n]
+  for i, use in ipairs(me and place.uses or {}) do
+    if (router.rules(use) or {}).session and (router.meets(use, me) or router.meets(me, use)) then
+      if i < place.n then return end
+      error(("%s: csrf: its token is in the session: put app:use(ls.session{ ... }) of %s before it"):format(place.where, use.where), 0)
+    end
+  end
+end
+
 -- csrf([options: CsrfOptions]) -> middleware: Middleware
 -- Makes middleware that answers requests of other sites with 403, unless their method is GET, HEAD, OPTIONS or TRACE.
 local function new(...)
@@ -97,12 +108,12 @@ local function new(...)
   for _, origin in ipairs(given.origins or {}) do
     origins[options.origin("csrf", origin)] = true
   end
-  return guard(function(req, _, next)
+  return router.place(router.guard(function(req, _, next)
     local why = not safe[req.method] and refusal(req, origins)
     if not why then return next() end
     core.log("debug", "csrf: a request of " .. req.ip .. " was refused: " .. why)
     return 403, "the request was refused: " .. why .. "\n"
-  end)
+  end), { compiled = check_place })
 end
 
 -- csrf.token(req: Request) -> token: string

@@ -320,6 +320,9 @@ end
 -- covers(use, path) -> whether middleware runs for all requests for this path, or none; nil: that depends on the request.
 function router.covers(use, path) return not use.at or covers(use.at, router.parse("app:use", path)) end
 
+-- meets(a, b) -> whether the middleware a runs for all requests for which b runs.
+function router.meets(a, b) return not a.at or b.at ~= nil and covers(a.at, b.at) == true end
+
 -- wrap(uses, fn [, own [, segments]]) -> fn inside the middleware `uses` and then `own`, the first outermost; for a route
 -- of the segments, without what never runs for it.
 local function wrap(uses, fn, own, segments)

@@ -6,7 +6,7 @@ import json
 import ssl
 from urllib.parse import quote
 
-from harness import E2E, LUASERVE, app_site, in_parallel, table
+from harness import E2E, LUASERVE, app_site, in_parallel, run_program, table
 
 CSRF = r"""
 local ls = require "luaserve"
@@ -22,6 +22,15 @@ app:ws("/ws", { message = function() end })
 ls.listen("127.0.0.1:0", app)
 """
 FORM = ("Content-Type", "application/x-www-form-urlencoded")
+
+
+ORDER = """local ls = require "luaserve"
+ls.config { threads = 1 }
+local csrf, cors, bearer = require "luaserve.csrf", require "luaserve.cors", require "luaserve.bearer_auth" { check = function() return true end }
+local app = ls.app()
+app:get("/", function() return "x" end)
+
+"""
 
 
 class Csrf(E2E):
@@ -77,6 +86,20 @@ class Csrf(E2E):
             headers = [("Cookie", cookie), ("Content-Type", "multipart/form-data; boundary=b")]
             self.assertEqual(self.ask("POST", "/", headers, body.encode()).status, status)
             self.assertEqual(self.ask("POST", "/", [*headers, ("X-CSRF-Token", token)], body.encode()).text, text)
+
+    def test_an_order_that_cannot_work_raises(self):
+        """csrf finds its token in the session; a preflight request has no login."""
+        def check(code):
+            return run_program(["--check", "-e", ORDER + code + "\nls.listen(8080, app)"])
+        session, token, login, cors = "app:use(%s ls.session { store = ls.dict('s') })", "app:use(%s csrf())", "app:use(%s bearer)", "app:use(%s cors { origins = '*' })"
+        for uses, says in (
+                ((token, session), "csrf: its token is in the session: put app:use(ls.session{ ... }) of (command line):8 before it"),
+                ((token, session % '"/a",'), "csrf: its token"), ((session, token, session), None), ((session, token), None), ((token,), None),
+                ((token % '"/b",', session % '"/a",'), None), ((cors, login), None), ((login % '"/admin",', cors), None),
+                ((login, cors), "cors: the login of (command line):7 comes before it, and answers preflight requests, which have none, with 401"),
+                ((login, cors % '"/a",'), "cors: the login of")):
+            status, _, err = check("\n".join(use.replace("%s", "") for use in uses))
+            self.assertEqual((status != 0, says is None or says in err), (says is not None, True), (uses, err))
 
     def test_refusals_are_not_logged(self):
         self.assertEqual(self.ask("POST", "/", [("Sec-Fetch-Site", "cross-site")], b"").status, 403)
