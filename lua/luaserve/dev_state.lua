@@ -1083,7 +1083,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     warn(usage.caller() or core.dev.site, ("reads and then clears the dict %q: what others write in between is lost: take each entry "
       .. "with update, whose function returns nil and what was there"):format(name))
   end
-  if key == nil or key ~= key then return end
+  if type(key) ~= "string" and not math.tointeger(key) then return end -- no dict has such a key
   if call == "[key]" then
     if type(key) == "string" and not entries.origin then warn_index(name, key) end
     call = "get"
@@ -1444,6 +1444,15 @@ local function watch_receiver(channel)
   end
 end
 
+-- The results of a method of a channel; an error in its arguments is one of the line of the site.
+local function at_caller(name, fine, first, ...)
+  if fine then return first, ... end
+  local number, text = tostring(first):match("^bad argument #(%d) to '%?' (.*)")
+  if number then usage.error("bad argument #%d to '%s' %s", number - 1, name, text) end
+  if tostring(first):find("^channel:") then usage.error("%s", first) end
+  error(first, 0)
+end
+
 -- state.watch_channel(channel): the site has opened it. All channels of a state have the same methods.
 function state.watch_channel(channel)
   local _, methods = getupvalue(getmetatable_of(channel).__index, 1)
@@ -1453,7 +1462,7 @@ function state.watch_channel(channel)
     local inner = methods[name]
     methods[name] = function(self, ...)
       if getmetatable_of(self) == getmetatable_of(channel) then watch(self) end
-      return inner(self, ...)
+      return at_caller(name, pcall(inner, self, ...))
     end
   end
 end

@@ -544,6 +544,21 @@ ls.listen{ host = "127.0.0.1", port = @PORT@, handler = app }
         self.assertEqual(len(server.logged("sets the global")), 1)
         self.assertEqual(len(server.logged("changes visits")), 1)
 
+    def test_wrong_arguments_are_those_without_dev_mode(self):
+        server = self.dev(app_site(r"""
+            local dict, channel = ls.dict("d"), ls.channel("c")
+            app:get("/none", function() return dict:get(1.5) or 404 end)
+            app:get("/dict", function() return (dict:get({})) end)
+            app:get("/nil", function() return (channel:send(nil)) end)
+            app:get("/function", function() return (channel:send(print)) end)
+"""))
+        for path, status, says in (("none", 404, None), ("dict", 500, ":6: bad argument #1 to 'get' (key must be a string or an integer; got table)"),
+                                   ("nil", 500, ":7: bad argument #1 to 'send' (value that is not nil expected"),
+                                   ("function", 500, ":8: channel:send: value is a function")):
+            self.assertEqual(server.get("/" + path).status, status)
+            if says:
+                server.wait_log(r"site\.lua" + re.escape(says))
+
     def test_slow_handlers(self):
         sleep = "ping -n 2 127.0.0.1" if WINDOWS else "sleep 0.4"
         server = self.dev(WARNINGS.replace("@SLEEP@", sleep))
