@@ -41,6 +41,18 @@ function database.sure(self, call, sql, result, message, code, sqlstate, unsent)
   failure.raise(call, e)
 end
 
+-- Of results of exec, which have no rows, also as copies: a field that they do not have raises.
+local result_fields = { changes = true, last_id = true }
+local function result_meta(title, optional)
+  return core.plain { __index = function(_, name)
+    if name ~= optional then require("luaserve.names").unknown_member(title, name, result_fields) end
+  end }
+end
+local of_sqlite, of_postgres = result_meta("a result of exec", "last_id"), result_meta "a result of pg:exec"
+
+-- result(t [, postgres]) -> t, what exec returns
+function database.result(t, postgres) return setmetatable(t, postgres and of_postgres or of_sqlite) end
+
 -- check_migrations(db, call, list): raises unless it is a list of strings, and the beginning of that of an earlier call for
 -- this database, or longer than it.
 function database.check_migrations(self, call, list, ...)

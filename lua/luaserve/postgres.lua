@@ -167,7 +167,7 @@ local function run(self, lease, call, how, sql, ...)
   return answer(self, call, sql, unpack(result, 1, result.n))
 end
 
-local function of_exec(_, _, changes) return { changes = changes } end
+local function of_exec(_, _, changes) return database.result({ changes = changes }, true) end
 local function of_query(_, rows) return rows or json.array {} end
 local function of_one(_, rows) return rows and rows[1] end
 

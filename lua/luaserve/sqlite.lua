@@ -31,7 +31,7 @@ local methods = {}
 -- result.last_id: integer|nil - rowid of the last row that the statement has inserted; nil: it has inserted none
 function methods.exec(self, sql, ...)
   check_call(self, sql, "db:exec", "database")
-  return sure(self, "db:exec", sql, core_run(self.handle, EXEC, sql, ...))
+  return database.result(sure(self, "db:exec", sql, core_run(self.handle, EXEC, sql, ...)))
 end
 
 -- db:query(sql, ...: any) -> rows: table[]
@@ -122,7 +122,7 @@ end
 
 -- tx:exec(sql, ...: any) -> result: SqliteResult
 -- As db:exec.
-function tx_methods.exec(self, sql, ...) return run_in(self, "tx:exec", EXEC, sql, ...) end
+function tx_methods.exec(self, sql, ...) return database.result(run_in(self, "tx:exec", EXEC, sql, ...)) end
 
 -- tx:query(sql, ...: any) -> rows: table[]
 -- As db:query.

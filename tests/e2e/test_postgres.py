@@ -256,6 +256,8 @@ class Statements(Case):
             return tx:copy_in("copy item(name) from stdin", { { "copied" } }).changes, tx:query("show work_mem")[1].work_mem
           end)"""), [1, "1MB"])
         self.assertEqual(self.names(), ["a", "copied"])
+        self.raises("return pg:exec('insert into item(name) values (1) returning name').id", "write pg:one(\"insert ... returning id\", ...).id")
+        self.raises("return pg:exec('delete from item where id < 0').last_id", "a result of pg:exec has no method or field 'last_id'; write pg:one(")
         idle = "select count(*) from pg_stat_activity where state like 'idle in transaction%'"
         self.eventually(lambda: self.pg.psql(idle) == "0", "no transaction is left")
 

@@ -53,6 +53,11 @@ class Sqlite(SiteChunks):
         self.assertEqual(self.run_lua("return db:exec('update item set n = 1').changes"), [1])
         self.assertEqual(self.run_lua("return db:exec('update item set n = 1 where id = 8').changes"), [0])
         self.assertEqual(self.run_lua("return db:exec('select 1')"), [{"changes": 0}])
+        for code, says in (("exec('select 1')[1]", "'1'; write db:query(sql), or db:one(sql)"), ("exec('update item set n = 1').id", "'id'; write .last_id"),
+                           ("exec('update item set n = 1').rowCount", "a result of exec has no method or field 'rowCount'; write .changes")):
+            self.raises("return db:" + code, says)
+            self.raises("return db:transaction(function(tx) return tx:%s end)" % code, says)
+        self.assertEqual(self.run_lua("gate:send(db:exec('select 1'), 0) return gate:receive(1)"), [{"changes": 0}])
         # No row was inserted: not the id of another one.
         self.assertEqual(self.run_lua("return db:exec('insert or ignore into item(id) values(7)')"), [{"changes": 0}])
         self.assertEqual(self.run_lua("return db:exec('insert into item(id) values(7) on conflict do update set n = 3')"),
