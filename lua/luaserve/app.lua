@@ -23,7 +23,7 @@ local app_meta = {
   __index = function(_, name)
     local method = app_methods[name]
     if method == nil and type(name) == "string" and not field_names[name] then
-      usage.error("an app has no method %q%s", name, usage.suggest(name, app_methods))
+      usage.error("an app has no method %q%s", name, usage.suggest(name, app_methods, "an app"))
     end
     return method
   end,

@@ -218,6 +218,7 @@ end
 -- ls.log.debug|info|warn|error(...)
 -- Writes a line of this level, with the arguments as `print` shows them; tables as `ls.inspect` does.
 ls.log = usage.strict("ls.log", {})
+getmetatable(ls.log).__call = function() usage.error("ls.log is a table: write ls.log.info(...), or debug, warn, error") end
 local function text_of(value) return type(value) == "table" and ls.inspect(value) or tostring(value) end
 for _, level in ipairs { "debug", "info", "warn", "error" } do
   ls.log[level] = function(...)
@@ -240,6 +241,6 @@ local removed = {
 return setmetatable(ls, {
   __index = function(_, name)
     if removed[name] then usage.error("ls.%s %s", name, removed[name]) end
-    usage.error("luaserve %s has no ls.%s%s", core.version, tostring(name), usage.suggest(name, ls))
+    usage.error("luaserve %s has no ls.%s%s", core.version, tostring(name), usage.suggest(name, ls, "ls"))
   end,
 })

@@ -52,6 +52,49 @@ for new, old in pairs {
 end
 for _, list in pairs(synonyms) do table.sort(list) end
 
+-- What to write in place of names that other programs have, by object, in small letters without "_"; `*` for each object.
+local habits = {}
+for object, list in pairs {
+  ["ls"] = { ["os.time() or ls.now()"] = "time", ["ls.fetch(url)"] = "http request get post axios", ["res:redirect(url)"] = "redirect",
+    ["res:render(name, values)"] = "render", ["ls.crypto.uuid()"] = "uuid", ["ls.env(name)"] = "getenv", ["ls.process(list)"] = "exec system",
+    ["ls.log.info(...)"] = "print say logger", ["ls.after(seconds, fn)"] = "settimeout", ["ls.every(seconds, fn)"] = "setinterval",
+    ["ls.crypto.sha256(text)"] = "md5 hash sha256", ["ls.dict(name)"] = "cache shared", ["ls.semaphore(name, 1)"] = "lock mutex",
+    ["app:get(path, fn), of local app = ls.app()"] = "route router" },
+  ["ls.json"] = { ["ls.json.decode(text)"] = "parse loads", ["ls.json.encode(value)"] = "stringify dumps" },
+  ["ls.file"] = { ["ls.file.write(path, text, { append = true })"] = "append", ["ls.file.stat(path)"] = "exists size isfile isdir",
+    ["ls.file.remove(path)"] = "delete unlink rm", ["ls.file.read(path)"] = "open readfile" },
+  ["ls.html"] = { ["ls.html.escape(text)"] = "encode", ["{- value -} in a template"] = "raw" },
+  ["ls.url"] = { ["ls.url.decode(text)"] = "unescape", ["ls.url.encode(text)"] = "escape" },
+  ["ls.date"] = { ["os.time() or ls.now()"] = "now", ["os.date(format, time)"] = "format strftime" },
+  ["ls.crypto"] = { ["ls.crypto.sha256(text)"] = "md5 hash", ["ls.crypto.password.hash(text)"] = "bcrypt argon2 scrypt" },
+  ["channel"] = { ["channel:send(value)"] = "push put", ["channel:receive()"] = "pop get recv" },
+  ["semaphore"] = { ["semaphore:with(fn)"] = "lock" },
+  ["queue"] = { ["queue:push(data)"] = "add enqueue send", ["queue:run(fn)"] = "process work consume", ["queue:remove(id)"] = "delete" },
+  ["database"] = { ["db:transaction(function(tx) ... end)"] = "begin commit rollback", ["db:query(sql)"] = "all select fetchall",
+    ["db:exec(sql).last_id, or db:insert(name, row)"] = "lastid lastinsertrowid lastinsertid",
+    ["the values after the statement: db:query(sql, ...)"] = "prepare", ["nothing: it stays open"] = "close" },
+  ["transaction"] = { ["nothing: it is committed when the function returns"] = "commit", ["return nil, reason, which undoes it"] = "rollback abort",
+    ["tx:exec in the same function: a transaction has none within it"] = "transaction begin", ["tx:query(sql)"] = "all select fetchall" },
+  ["result of exec"] = { ["db:query(sql), or db:one(sql)"] = "rows 1 2", [".changes"] = "rowcount affectedrows affected",
+    [".last_id"] = "id lastinsertrowid lastinsertid insertid" },
+  ["result of pg:exec"] = { ["pg:query(sql), or pg:one(sql)"] = "rows 1 2", [".changes"] = "rowcount affectedrows affected",
+    ['pg:one("insert ... returning id", ...).id'] = "id lastid insertid lastinsertid" },
+  ["req"] = { ['req.headers["user-agent"]'] = "useragent", ['req.headers["content-type"]'] = "is contenttype", ["req.headers.referer"] = "referer referrer" },
+  ["app"] = { ["ls.listen(8080, app)"] = "listen run start", ["app:ws(path, { message = fn })"] = "websocket", ["ls.on(event, fn)"] = "on" },
+  ["sock"] = { ["a loop, as for line in sock:lines() do"] = "on" }, ["WebSocket"] = { ["app:ws(path, { message = fn })"] = "on" },
+} do
+  habits[object] = {}
+  for new, old in pairs(list) do
+    for name in old:gmatch("%S+") do habits[object][name] = new end
+  end
+end
+
+-- habit(object, name) -> what to write in place of a name that an object such as "a queue" does not have, or nil
+function names.habit(object, name)
+  local of = habits[object:gsub("^an? ", "")]
+  return of and of[tostring(name):lower():gsub("_", "")]
+end
+
 local function synonym(name, known)
   for _, new in ipairs(synonyms[name:lower():gsub("_", "")] or {}) do
     if rawget(known, new) ~= nil then return new end
@@ -69,12 +112,13 @@ function names.nearest(name, known)
   if event and rawget(known, event) ~= nil then return event end
   local new = synonym(name, known)
   if new then return new end
-  local best, best_distance = nil, math.max(2, #wanted // 3) + 1
+  local most = #wanted < 5 and 1 or math.max(2, #wanted // 3)
+  local best, best_distance = nil, most + 1
   for candidate in pairs(known) do
     local distance = math.min(names.edit_distance(wanted, candidate),
       names.edit_distance(sorted_words(wanted), sorted_words(candidate)) + 1)
     local shorter = math.min(#wanted, #candidate)
-    if shorter >= 3 and wanted:sub(1, shorter) == candidate:sub(1, shorter) then distance = math.min(distance, 2) end
+    if shorter >= 3 and wanted:sub(1, shorter) == candidate:sub(1, shorter) then distance = math.min(distance, most) end
     if distance < best_distance or distance == best_distance and best and candidate < best then
       best, best_distance = candidate, distance
     end
@@ -98,9 +142,10 @@ end
 
 -- warn_misspelled(name, known): logs that a field of a request is nil, if it is nearly one of the names of `known`.
 function names.warn_misspelled(name, known)
-  local near = names.misspelled(name, known)
-  if not near then return end
-  local text = string.format("%s: req.%s is nil; did you mean req.%s?", usage.caller() or "?", name, near)
+  local habit, near = names.habit("req", name), names.misspelled(name, known)
+  if not habit and not near then return end
+  local text = string.format(habit and "%s: req.%s is nil; write %s" or "%s: req.%s is nil; did you mean req.%s?", usage.caller() or "?", name,
+    habit or near)
   require("luaserve.core").log("warn", text)
 end
 
@@ -116,12 +161,15 @@ end
 
 -- unknown_member(object, name, known): raises for a name that an object does not have. `known`: a table with its names.
 function names.unknown_member(object, name, known)
-  usage.error("%s has no method or field '%s'%s", object, tostring(name), usage.suggest(name, known))
+  usage.error("%s has no method or field '%s'%s", object, tostring(name), usage.suggest(name, known, object))
 end
 
--- hint(message) -> the message of an error of Lua about a method that is nil, with the name that was probably meant.
+-- hint(message) -> the message of an error of Lua about a call of a method that is nil, or no function, with what was probably meant.
 -- task_error.c calls it where the error was raised.
 function names.hint(message)
+  local kind, method = message:match("attempt to call an? (%l+) value %(method '(.-)'%)$")
+  if kind ~= "nil" then return ("%s; '%s' is a %s: read it without a call, as in .%s%s"):format(message, method, kind, method,
+    kind == "table" and ".name" or "") end
   local object, missing
   for n = 1, 250 do -- the values of the call: its function, which is nil, the object, the arguments
     local label, value = debug.getlocal(3, n)
@@ -129,12 +177,13 @@ function names.hint(message)
     if missing and debug.getmetatable(value) then object = value end
     missing = value == nil
   end
-  local index = object and debug.getmetatable(object).__index
+  local meta = object and debug.getmetatable(object)
+  local index = meta and meta.__index
   for n = 1, type(index) == "function" and 9 or 0 do
     local _, value = debug.getupvalue(index, n)
     if type(value) == "table" and next(value) ~= nil then index = value break end
   end
-  return message .. (type(index) == "table" and usage.suggest(message:match("%(method '(.-)'%)$"), index) or "")
+  return message .. (type(index) == "table" and usage.suggest(method, index, rawget(meta, "__name")) or "")
 end
 
 return names

@@ -37,10 +37,13 @@ function usage.error(format, ...)
   error(where and where .. ": " .. message or message, 0)
 end
 
--- suggest(name, known) -> "; did you mean 'x'?" or "", the end of a message about an unknown name. `x` is the nearest key
--- of `known`.
-function usage.suggest(name, known)
-  local near = require("luaserve.names").nearest(name, known)
+-- suggest(name, known [, object]) -> "; write x", of the habits of an object such as "a queue" in names.lua, or "; did you mean 'x'?",
+-- the nearest key of `known`, or "": the end of a message about an unknown name.
+function usage.suggest(name, known, object)
+  local names = require "luaserve.names"
+  local habit = object and names.habit(object, name)
+  if habit then return "; write " .. habit end
+  local near = names.nearest(name, known)
   return near and "; did you mean '" .. near .. "'?" or ""
 end
 
@@ -57,7 +60,7 @@ end
 function usage.strict(title, t)
   return setmetatable(t, {
     __index = function(_, name)
-      usage.error("%s has no %s%s", title, usage.quote(name), usage.suggest(name, t))
+      usage.error("%s has no %s%s", title, usage.quote(name), usage.suggest(name, t, title))
     end,
   })
 end

@@ -180,6 +180,47 @@ class Misuse(E2E):
         server.wait_log("the handler returned 303, a table; a redirect has the field Location: return res:redirect.url, 303., or return 303, body, ")
         server.wait_log("the handler returned 201; the body is nil, which a call that failed, or found nothing")
 
+    def test_a_result_that_is_nil(self):
+        """As of `return db:one("update ... returning *")`, which has found no row; nothing at all is 204."""
+        server = self.serve(app_site(r"""
+            local function none() end
+            app:use("/around", function(req, res, next) next() return nil end)
+            app:post("/around", none)
+            app:any("/nil", function() return (none()) end)
+            app:any("/nothing", function() return none() end)
+            app:any("/status", function(req, res) res:status(202) return nil end)
+            app:any("/described", function(req, res) res:send("x") return nil end)
+"""))
+        with server.connect() as conn:
+            for method, path, status in (("POST", "/nil", 500), ("PATCH", "/nil", 500), ("GET", "/nil", 500), ("POST", "/nothing", 204),
+                                         ("DELETE", "/status", 202), ("PUT", "/described", 200), ("POST", "/around", 204)):
+                self.assertEqual(conn.ask(method, path).status, status, (method, path))
+        server.wait_log("PATCH /nil: .*the handler returned nil: for what is absent write return ... or 404")
+
+    def test_names_of_other_programs(self):
+        server = self.serve(app_site(r"""
+            local channel = ls.channel("c")
+            local calls = {
+              function() ls.time() end, function() ls.http() end, function() ls.redirect("/") end, function() ls.json.parse("{}") end,
+              function() ls.file.exists("x") end, function() channel:push(1) end, function() ls.log("x") end, function() app:run(80) end,
+              function(req) return req:query("a") .. "" end, function(req) return req:ip() .. "" end, function(req) return req:json("a") .. "" end,
+              function(req) return req:form("a") .. "" end, function(req) return req.user_agent .. "" end,
+            }
+            app:post("/:n", function(req) calls[math.tointeger(req.params.n)](req) end)
+"""))
+        for n, says in enumerate(("has no ls.time; write os.time() or ls.now()", "has no ls.http; write ls.fetch(url)",
+                                  "has no ls.redirect; write res:redirect(url)", 'ls.json has no "parse"; write ls.json.decode(text)',
+                                  'ls.file has no "exists"; write ls.file.stat(path)', "a channel has no method or field 'push'; write channel:send(value)",
+                                  "ls.log is a table: write ls.log.info(...)", 'an app has no method "run"; write ls.listen(8080, app)',
+                                  "(method 'query'); 'query' is a table: read it without a call, as in .query.name",
+                                  "(method 'ip'); 'ip' is a string: read it without a call, as in .ip",
+                                  'req:json takes a schema such as { a = "string" }; one field is req:json().a',
+                                  'req:form takes a schema such as { a = "string" }; one field is req:form().a',
+                                  'req.user_agent is nil; write req.headers["user-agent"]')):
+            with server.connect() as conn:
+                self.assertEqual(conn.ask("POST", "/%d" % (n + 1)).status, 500)
+            server.wait_log(re.escape(says))
+
     def test_results_of_error_pages(self):
         self.failed("/around/none", line_of("around:use(") + "the middleware returned a boolean; a middleware returns")
         self.failed("/broken/1/", line_of('broken:error(') + "app:error: the handler returned a boolean")

@@ -68,7 +68,7 @@ static void push_reason(lua_State *L, const ls_task *task)
     lua_pop(L, 1);
 }
 
-/* Add to the message at index 1 which method was meant, if the site has called one that is nil. */
+/* Add to the message at index 1 what was meant, if the site has called a method that is nil, or a field that is no method. */
 static int push_hint(lua_State *L)
 {
     ls_push_function(L, "luaserve.names", "hint");
@@ -94,8 +94,8 @@ static void add_failed(lua_State *L)
 static void add_hint(lua_State *L)
 {
     add_failed(L);
-    if (lua_type(L, 1) != LUA_TSTRING || strstr(lua_tostring(L, 1), "attempt to call a nil value (method '") == NULL)
-        return;
+    const char *const called = lua_type(L, 1) == LUA_TSTRING ? strstr(lua_tostring(L, 1), "attempt to call a") : NULL;
+    if (called == NULL || strstr(called, " value (method '") == NULL) return;
     lua_pushcfunction(L, push_hint);
     if (lua_pcall(L, 0, 1, 0) == LUA_OK) {
         lua_pushvalue(L, 1);
