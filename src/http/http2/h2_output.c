@@ -288,7 +288,7 @@ static void skip_body(ls_h2_exchange *e)
     ls_mutex_lock(&e->c->lock);
     ls_h2_queue_clear(&e->in);
     ls_mutex_unlock(&e->c->lock);
-    ls_exchange_end(e->c->ctx, &e->x);
+    if (e->x.recorder != NULL) ls_record_end(e->c->ctx, &e->x);
 }
 
 int ls_h2_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)

@@ -73,6 +73,7 @@ static inline void h2_run(fixture *r, ls_thread_ctx *ctx, ls_exchange *x)
         return;
     case 'b': h2_write(r, ctx, x); return;
     case 'q': h2_say(r, ctx, x, text, sizeof text); return;
+    case 'f': assert_int_equal(ls_exchange_header(ctx, x, "a", 1, "b", 1, false), LS_OK); /* and as any other */
     default: h2_say(r, ctx, x, "hi", 2); return;
     }
 }

@@ -171,7 +171,7 @@ static h2 *unread(uint32_t linger_ms, size_t early)
     h->r->config.linger_ms_max = linger_ms;
     h2_connect(h);
     h2_preface(h);
-    h2_request(h, 1, '/', true);
+    h2_request(h, 1, 'f', true);
     for (; early > 16000; early -= 16000) h2_data(h, 1, 16000, false);
     h2_data(h, 1, early, false);
     assert_string_equal(h2_go(h), "H1:200 D1:2.");
