@@ -189,8 +189,9 @@ class Clients(E2E):
             for how, scheme, index in (("--http2-prior-knowledge", "http", PLAIN), ("--http2", "https", TLS)):
                 for path, status in paths:
                     for field in ("X-None: 1", "Expect:", "Transfer-Encoding: chunked"):
-                        out = self.run_client("curl", "-sk", how, "-m", str(WAIT), "--data-binary", "@" + body, "-w", " %{http_version} %{http_code}",
-                                              "-H", "Content-Type: text/plain", "-H", field, "%s://127.0.0.1:%d%s" % (scheme, self.server.port(index), path))
+                        url = "%s://127.0.0.1:%d%s" % (scheme, self.server.port(index), path)
+                        out = self.run_client("curl", "-sk", how, "-m", str(WAIT), "--data-binary", "@" + body, "-H", "Content-Type: text/plain",
+                                              "-H", field, "-w", " %{http_version} %{http_code}", url)
                         self.assertRegex(out, r"(?s)\w.* 2 %d$" % status)
 
     @needs("nghttp")

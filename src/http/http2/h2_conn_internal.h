@@ -177,17 +177,17 @@ struct ls_h2_conn {
     uint32_t streams;                /* exchanges that are not closed */
     uint32_t running;                /* exchanges with a handler */
     ls_addr remote, local;
-    ls_tls_peer *peer;                   /* NULL: no TLS */
-    ls_deadlines *deadlines;             /* of the streams of tunnels */
-    bool tunnels;                        /* it has told the client that it may ask for tunnels */
-    bool listed;                         /* in h2->conns */
-    bool failed;                         /* close it at once */
-    bool closing;                        /* ls_stream_close was called */
-    bool paused;                         /* no receive is posted until answers of nghttp2 are sent */
-    bool fast;                           /* the last receive has filled its room */
-    bool idle;                           /* without a stream, for LS_H2_IDLE_MS */
-    uint8_t drain;                       /* enum ls_h2_drain */
-    uint64_t head_ms;                    /* since when a header block is open; 0: none is */
+    ls_tls_peer *peer;       /* NULL: no TLS */
+    ls_deadlines *deadlines; /* of the streams of tunnels */
+    bool tunnels;            /* it has told the client that it may ask for tunnels */
+    bool listed;             /* in h2->conns */
+    bool failed;             /* close it at once */
+    bool closing;            /* ls_stream_close was called */
+    bool paused;             /* no receive is posted until answers of nghttp2 are sent */
+    bool fast;               /* the last receive has filled its room */
+    bool idle;               /* without a stream, for LS_H2_IDLE_MS */
+    uint8_t drain;           /* enum ls_h2_drain */
+    uint64_t head_ms;        /* since when a header block is open; 0: none is */
     uint64_t opened_ms, requests;
     uint64_t drain_ms, tick_ms, idle_ms; /* the beginning of the drain, the last tick, the end of the last stream */
     ls_h2_limits limits;

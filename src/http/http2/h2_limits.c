@@ -186,7 +186,8 @@ void ls_h2_tick(ls_thread_ctx *ctx, ls_h2_conn *c, uint32_t ms)
         if (e->closed) continue;
         ls_h2_window_grew(e, true);
         tick_body(ctx, e, ms);
-        if (e->unread_ms != 0 && now_ms - e->unread_ms >= config->linger_ms_max) ls_h2_reset(e, NGHTTP2_NO_ERROR, NULL);
+        if (e->unread_ms != 0 && now_ms - e->unread_ms >= config->linger_ms_max)
+            ls_h2_reset(e, NGHTTP2_NO_ERROR, NULL);
         if (tick_response(e, ms)) ls_h2_reset(e, NGHTTP2_CANCEL, "the response is taken too slowly");
     }
 }

@@ -341,7 +341,8 @@ void ls_h2_serve(ls_thread_ctx *ctx, ls_h2_exchange *e)
     e->returned = e->released;
     const size_t read = e->credit;
     ls_block *hints = e->hints;
-    const bool interim = e->continue_due, lost = e->closed || e->lost != 0, head = e->head_due && !e->submitted, aborted = e->aborted;
+    const bool interim = e->continue_due, lost = e->closed || e->lost != 0, head = e->head_due && !e->submitted,
+               aborted = e->aborted;
     e->credit = 0;
     e->hints = NULL;
     e->continue_due = false;
