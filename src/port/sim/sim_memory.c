@@ -151,14 +151,9 @@ void *calloc(size_t count, size_t size)
     return block != NULL ? memset(block, 0, bytes) : NULL;
 }
 
-size_t malloc_usable_size(void *block)
-{
-    return block != NULL ? head_of(block)->size : 0;
-}
-
 void *realloc(void *block, size_t size)
 {
-    const size_t old = malloc_usable_size(block);
+    const size_t old = block != NULL ? head_of(block)->size : 0;
     if (block != NULL && size <= old && size > old / 4) return block;
     void *const to = malloc(size);
     if (to == NULL || block == NULL) return to;
@@ -167,24 +162,15 @@ void *realloc(void *block, size_t size)
     return to;
 }
 
-void *memalign(size_t alignment, size_t size)
-{
-    if (alignment <= 16) return malloc(size);
-    char *const block = malloc(size + alignment + HEAD_BYTES);
-    if (block == NULL) return NULL;
-    const uintptr_t at = ((uintptr_t)block + HEAD_BYTES + alignment - 1) / alignment * alignment;
-    *head_of((void *)at) = (head){.size = size, .offset = (uint32_t)(at - (uintptr_t)block)};
-    return (void *)at;
-}
-
 int posix_memalign(void **out, size_t alignment, size_t size)
 {
-    void *const block = memalign(alignment, size);
-    if (block != NULL) *out = block;
-    return block != NULL ? 0 : ENOMEM;
+    char *const block = malloc(size + alignment + HEAD_BYTES);
+    if (block == NULL) return ENOMEM;
+    const uintptr_t at = ((uintptr_t)block + HEAD_BYTES + alignment - 1) / alignment * alignment;
+    *head_of((void *)at) = (head){.size = size, .offset = (uint32_t)(at - (uintptr_t)block)};
+    *out = (void *)at;
+    return 0;
 }
-
-void *aligned_alloc(size_t alignment, size_t size) __attribute__((alias("memalign")));
 
 /* Stacks of threads, and other memory without a file; files are those of the system. */
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
