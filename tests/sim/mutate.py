@@ -17,7 +17,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WORLDS = {"http/http2/": "http2", "http/proxy/": "proxy", "net/acceptor": "limits", "net/listener": "limits"}  # others: all
+WORLDS = {"http/http2/": "http2", "http/proxy/": "proxy", "net/acceptor": "limits", "net/listener": "limits",
+          "script/core/wait": "channel"}  # the only one that can reach the fault; others: all
 HEADER = """#include <stdlib.h>
 __attribute__((weak)) int ls_mutant;
 __attribute__((constructor)) static void ls_mutant_read(void)

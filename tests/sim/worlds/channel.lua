@@ -47,6 +47,7 @@ if sim.side == "server" then
     sim.count("sent " .. req.params.id)
     if not polls:send(req.params.id, 0) then sim.fail "a channel with room is full" end
     sim.count "sent poll"
+    if world.chance(3) then sim.compute(sim.random(200) / 1000) end -- meanwhile the client of who takes it leaves
     return "put"
   end))
   app:post("/poll/:seconds", world.handler(function(req)

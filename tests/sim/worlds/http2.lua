@@ -52,6 +52,10 @@ if sim.side == "server" then
     if req:body() ~= text then sim.fail(req.params.name .. ": another body") end
     return text
   end)
+  add("events", function(text, req, res) -- together they are more than the queue takes
+    res:sse({ max_queue = "4k", keepalive = false }):subscribe(req.params.name)
+    for _ = 1, 20 do ls.publish(req.params.name, text) ls.sleep(0.05) end
+  end)
   add("pieces", read)
   add("some", function(text, req) return read(text, req) end)
   -- A reload whose limits differ drains the connections.
@@ -140,11 +144,13 @@ local function beside(name)
   c:finish(never)
 end
 
--- More requests than may run at a time, one after the other.
+-- More requests than may run at a time, one after the other, the last one for events.
 local function many(name)
   local c = h2.connect(PORT, { window = 65535, most = 131072, pause = 0.1, eager = true })
   for i = 1, 2 * STREAMS do
-    local s = c:open(name .. "." .. i, "GET", "text", 100)
+    local is_last = i == 2 * STREAMS
+    local s = c:open(name .. "." .. i, "GET", is_last and "events" or "text", 500)
+    if is_last then s.text = ("data: " .. s.text .. "\n\n"):rep(20) end
     if not c:await(5, function() return s.how end) or s.how ~= "whole" then sim.fail(("request %d of a connection: %s"):format(i, s.how)) end
   end
   c:finish(never)
