@@ -418,6 +418,26 @@ class Stored(CacheCase):
         self.assertEqual(self.asks("/proto", 2, [("X-Forwarded-Proto", "https")]), ["fwd=uri-miss; stored", "hit"])
         self.assertEqual(self.ask("/proto", [("X-Forwarded-Proto", "https")]).text, "http")
 
+    def test_no_field_that_changes_what_a_url_means_reaches_others(self):
+        """Of a client of a trusted proxy, which sets some of them, and of any client."""
+        def parts(seen):
+            return response(repr(sorted(one for one in seen.items() if "evil" in one[1])).encode(), [FRESH])
+        for index, names in (1, ("Port", "Prefix", "Scheme", "Server", "Ssl")), (0, ("Original-URL", "Rewrite-URL", "Host", "HTTP-Method-Override")):
+            for name in names:
+                field = "X-" + "Forwarded-" * index + name
+                target = self.up.on("/means/" + name, parts)
+                for fields in [(field, "evil")], [], [(field, "evil 2")]:
+                    self.assertEqual(self.asks(target, 2, fields, index=index), ["fwd=uri-miss; stored", "hit"], (field, fields))
+                    self.assertEqual(self.ask(target, fields, index=index).text, repr([(one.lower(), value) for one, value in fields]), field)
+
+    def test_a_refresh_has_what_a_trusted_proxy_says(self):
+        stale = ["Age: 1000", "Cache-Control: max-age=10, stale-while-revalidate=5000"]
+        self.up.on("/port", response(b"x", stale))
+        said = [("X-Forwarded-Port", "81"), ("X-Forwarded-For", "192.0.2.7")]
+        self.assertEqual(self.asks("/port", 2, said, index=1), ["fwd=uri-miss; stored", "hit"])
+        self.eventually(lambda: self.up.count("/port") == 2, "the refresh")
+        self.assertEqual(*([seen.get("x-forwarded-port") for seen in self.up.requests["/port"]]))
+
     def test_a_key_that_is_too_long_is_not_stored(self):
         for host in "h", "h" * 1000:
             for length in (2000, *range(4070, 4098), 5000, 7000):

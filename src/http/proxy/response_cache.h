@@ -107,7 +107,7 @@ typedef struct ls_selecting {
 
 /* The fields of a request that select a response, as text: for each of the names, between commas, its name and its
  * value. Writes at most `room` bytes; returns the length, which may be larger: so it is for a field that the proxy
- * writes for each client, such as X-Forwarded-For. Its X-Forwarded-Proto and X-Forwarded-Host are parts of the key. */
+ * writes for each client, such as X-Forwarded-For. The others that begin so are parts of the key. */
 size_t ls_select_make(const ls_selecting *by, const char *names, size_t len, char *out, size_t room);
 
 /* The name of a field by which the request may get a response of its own, and whose value does not `select` it:
