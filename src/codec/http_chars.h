@@ -10,7 +10,7 @@ enum ls_char_class {
     LS_CHAR_TOKEN = 0x01,  /* tchar (RFC 9110 5.6.2) */
     LS_CHAR_TARGET = 0x02, /* request target: VCHAR and 0x80-0xff, without '#' (see http1_parse.c) */
     LS_CHAR_VALUE = 0x04,  /* field value: HTAB, SP, VCHAR, obs-text (RFC 9110 5.5) */
-    LS_CHAR_HOST = 0x08,   /* reg-name without percent escapes: unreserved, sub-delims (RFC 3986 3.2.2) */
+    LS_CHAR_HOST = 0x08,   /* in names of hosts and IPv4 addresses: letters, digits, "-", "." and "_" */
     LS_CHAR_HEX = 0x10,
     LS_CHAR_LOWER = 0x20, /* LS_CHAR_TOKEN without A to Z: the names of fields in HTTP/2 (RFC 9113 8.2.1) */
     LS_CHAR_PATH = 0x40,  /* LS_CHAR_TARGET without '?' */

@@ -51,8 +51,9 @@ static bool valid_port(const char *at, const char *end)
     return true;
 }
 
-/* uri-host [":" port] with a non-empty host (RFC 9110 7.2). *port receives the address of the digits, or NULL without
- * a colon. */
+/* uri-host [":" port] with a non-empty host (RFC 9110 7.2), of those that reg-name allows (RFC 3986 3.2.2) only what names
+ * and addresses have: a host "evil.example,x.b.example" ends as the names of a site do, and others read a list of it. No
+ * label is empty, but the root at the end. *port receives the address of the digits, or NULL without a colon. */
 static bool valid_authority(const char *at, const char *end, const char **port)
 {
     const char *host = at;
@@ -62,12 +63,8 @@ static bool valid_authority(const char *at, const char *end, const char **port)
         if (close == NULL || !valid_ip6(at + 1, close)) return false;
         at = close + 1;
     } else {
-        for (; at < end; at++) {
-            if (ls_char_is(*at, LS_CHAR_HOST)) continue;
-            if (*at != '%') break;
-            if (end - at < 3 || !ls_char_is(at[1], LS_CHAR_HEX) || !ls_char_is(at[2], LS_CHAR_HEX)) return false;
-            at += 2;
-        }
+        for (; at < end && ls_char_is(*at, LS_CHAR_HOST); at++)
+            if (*at == '.' && (at == host || at[-1] == '.')) return false;
         if (at == host) return false;
     }
     if (at == end) return true;

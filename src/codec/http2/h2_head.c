@@ -54,7 +54,7 @@ static int add_field(ls_h2_head *h, const char *name, size_t name_len, const cha
 static bool is_scheme(const char *at, size_t len)
 {
     for (size_t i = 0; i < len; i++)
-        if (!ls_char_is(at[i], LS_CHAR_HOST)) return false;
+        if (!ls_char_is(at[i], LS_CHAR_HOST) && at[i] != '+') return false;
     return len > 0;
 }
 

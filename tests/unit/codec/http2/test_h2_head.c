@@ -193,6 +193,7 @@ TEST(heads_that_are_refused)
         {GET_OF("*") ":authority: h\n", -400, "the target * is only valid for OPTIONS"},
         {":method: CONNECT\n:authority: h\n", -400, "CONNECT needs a host and a port"},
         {":method: G T\n:scheme: https\n:path: /\n:authority: h\n", -400, "bad method"},
+        {":method: GET\n:scheme: https\n:path: /\n:authority: a.example,b\n", -400, "bad Host"},
         {":method: GGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGGG\n:scheme: https\n:path: /\n:authority: h\n", -501,
          "method too long"},
         {GET "content-length: 1\ncontent-length: 1\n", -400, "several Content-Length fields"},
