@@ -12,7 +12,7 @@ local options = require "luaserve.options"
 
 local ipairs, next, pairs, pcall, setmetatable, sort, tostring, type =
   ipairs, next, pairs, pcall, setmetatable, table.sort, tostring, type
-local now = core.now
+local now, own_topic = core.now, core.own_topic
 
 local presence = {}
 
@@ -40,9 +40,9 @@ end
 function presence.leave(ws, topic)
   local of = names[ws]
   if not of or not of[topic] then return end
-  ws:unsubscribe(HIDDEN .. topic .. "\0" .. of[topic])
+  ws:unsubscribe(own_topic(HIDDEN .. topic .. "\0" .. of[topic]))
   of[topic] = nil
-  core.publish_here(CHANGED, topic)
+  core.publish_here(own_topic(CHANGED), topic)
 end
 
 -- subscribe(ws, topic, options) -> true | nil, message, code: ws:subscribe with options
@@ -58,10 +58,10 @@ function presence.subscribe(ws, topic, given, ...)
   local of = names[ws] or {}
   if of[topic] ~= name then presence.leave(ws, topic) end
   local done, message, code = ws:subscribe(topic)
-  if done then done, message, code = ws:subscribe(HIDDEN .. topic .. "\0" .. name) end
+  if done then done, message, code = ws:subscribe(own_topic(HIDDEN .. topic .. "\0" .. name)) end
   if not done then return nil, message, code end
   names[ws], of[topic] = of, name
-  core.publish_here(CHANGED, topic)
+  core.publish_here(own_topic(CHANGED), topic)
   return true
 end
 
@@ -134,7 +134,7 @@ local function sync(again)
   local text = next(all) == nil and "{}" or json.encode(all)
   if not again and text == sent and (text == "{}" or now() - sent_at < SYNC_S) then return end
   sent, sent_at = text, now()
-  core.publish(SYNC, { server = id, topics = text, asks = again == "asks" or nil })
+  core.publish(own_topic(SYNC), { server = id, topics = text, asks = again == "asks" or nil })
 end
 
 local function received(data)
@@ -159,7 +159,7 @@ function presence.set_up(redis)
     local own = require("luaserve.dict").open("luaserve.presence.server")
     own:add("id", core.crypto_encode(1, core.crypto_random(12)))
     id = own:get("id")
-    core.subscribe(SYNC, received)
+    core.subscribe(own_topic(SYNC), received)
     local is_first = false
     core.init(function() is_first = true end)
     core.on("start", function() if is_first then begin() end end)
@@ -172,7 +172,7 @@ function presence.set_up(redis)
   end
   if is_set_up then return end
   is_set_up = true
-  core.subscribe(CHANGED, function()
+  core.subscribe(own_topic(CHANGED), function()
     if now() - looked_at >= PAUSE_S then look() end
   end)
   core.every(TICK_S, function()

@@ -96,7 +96,7 @@ local function publish(topic, data, options, ...)
   local ok, count, message, code = pcall(core.publish_here, topic, data, options, ...)
   if not ok then usage.error("%s", (tostring(count):gsub("publish_here", "publish"))) end
   if not count then return nil, message, code end
-  enqueue(topic, data, options)
+  enqueue(tostring(topic), data, options)
   return count
 end
 
@@ -212,7 +212,9 @@ local function take_in(channel, text, retained)
     end
   end
   local count, message
-  ok, count, message = pcall(core.publish_here, sub(channel, #PREFIX + 1), sub(text, data), {
+  local topic = sub(channel, #PREFIX + 1)
+  if sub(topic, 1, 9) == "luaserve:" then topic = core.own_topic(topic) end
+  ok, count, message = pcall(core.publish_here, topic, sub(text, data), {
     kind = flags & TEXT ~= 0 and "text" or "binary", retain = flags & RETAIN ~= 0,
     event = event ~= "" and event or nil, id = event_id ~= "" and event_id or nil,
   })

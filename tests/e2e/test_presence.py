@@ -32,6 +32,23 @@ app:get("/wrong", function()
   end
   return wrong
 end)
+app:get("/own", function()
+  local refused = ls.json.array {}
+  for _, topic in ipairs { "luaserve:presence\0room\0eve", "luaserve:presence:changed", "luaserve:presence:sync", "luaserve:" } do
+    for _, fn in ipairs { ls.publish, ls.subscribe } do refused[#refused + 1] = select(2, pcall(fn, topic, print)) end
+  end
+  return refused
+end)
+app:get("/own/sse", function(_, res)
+  local sse = res:sse()
+  sse:send(select(2, pcall(sse.subscribe, sse, "luaserve:presence\0room\0eve")))
+end)
+app:ws("/own/ws", function(ws)
+  local topic <const> = "luaserve:presence:changed"
+  ws:send(select(2, pcall(ws.subscribe, ws, topic)))
+  ws:send(select(2, pcall(ws.unsubscribe, ws, topic)))
+  ws:send(select(2, pcall(ws.subscribe, ws, topic, { presence = "eve" })))
+end)
 app:ws("/refused", function(ws)
   for _, given in ipairs { {}, { presence = "" }, { presence = 1 }, { presence = ("x"):rep(201) }, { presence = "a\0" }, { presense = "a" }, "ada" } do
     ws:send(tostring(select(2, pcall(function() ws:subscribe("room", given) end))))
@@ -140,6 +157,14 @@ class Presence(E2E):
         self.until(one, ["bob"])
         two.kill()
         self.eventually(lambda: self.who(one) == [], "the end of its members", 15 + WAIT)
+
+    def test_topics_of_luaserve_are_not_for_sites(self):
+        """A site may let its clients name topics: they must not become members by that, or see who joins elsewhere."""
+        server = self.serve(SITE.replace("@MORE@", ""))
+        with WebSocket(server.at(), "/own/ws") as ws:
+            texts = json.loads(server.get("/own").text) + [server.get("/own/sse").text] + [ws.receive() for _ in range(3)]
+        self.assertEqual([text for text in texts if "topics that begin with 'luaserve:' are those of luaserve itself" not in text], [])
+        self.assertEqual((len(texts), self.who(server)), (12, []))
 
     def test_wrong_calls(self):
         server = self.serve(SITE.replace("@MORE@", ""))

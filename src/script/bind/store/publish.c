@@ -11,6 +11,7 @@
 #include "script/bind/store/publish_internal.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"
+#include "script/core/lua/udata.h"
 
 enum { TOPIC_FUNCTIONS_MAX = 4096 };
 
@@ -19,10 +20,40 @@ ls_topic_inbox *ls_topic_inbox_of(const ls_state *state)
     return ls_topic_data_of(state)->inbox;
 }
 
+static const char own_prefix[] = "luaserve:";
+static int own_name(lua_State *L)
+{
+    lua_getiuservalue(L, 1, 1);
+    return 1;
+}
+
+static const luaL_Reg own_meta[] = {{"__tostring", own_name}, {NULL, NULL}};
+static const ls_object_type own_type = {.name = "topic of luaserve", .meta = own_meta};
+
+typedef struct own_topic {
+    const void *tag;
+} own_topic;
+
+/* core.own_topic(name) -> in place of a topic, for those of luaserve itself: names that begin with "luaserve:". Sites, which
+ * may let clients name topics, cannot. */
+static int core_own_topic(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TSTRING);
+    (void)ls_object_push(L, sizeof(own_topic), 1, &own_type);
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    return 1;
+}
+
 const char *ls_topic_check(lua_State *L, int index, size_t *len)
 {
+    const bool own = ls_udata_test(L, index, &own_type, sizeof(own_topic)) != NULL;
+    if (own) lua_getiuservalue(L, index, 1);
+    if (own) lua_replace(L, index);
     if (lua_type(L, index) != LUA_TSTRING) luaL_typeerror(L, index, "topic (a string)");
     const char *name = lua_tolstring(L, index, len);
+    luaL_argcheck(L, own || strncmp(name, own_prefix, sizeof own_prefix - 1) != 0, index,
+                  "topics that begin with 'luaserve:' are those of luaserve itself");
     luaL_argcheck(L, *len > 0, index, "the topic must not be empty");
     if (*len > LS_TOPIC_NAME_BYTES_MAX)
         luaL_argerror(L, index,
@@ -229,7 +260,7 @@ static int core_publish_here(lua_State *L)
  * options.id: string|true - id of the server-sent event; true: a number above those of all earlier messages */
 static int core_publish(lua_State *L)
 {
-    observe(L, "watch_publish", 1);
+    if (lua_type(L, 1) == LUA_TSTRING) observe(L, "watch_publish", 1);
     const int through = ls_topic_data_of(ls_state_of(L))->through_ref;
     if (through == 0) return core_publish_here(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, through);
@@ -373,6 +404,7 @@ static const luaL_Reg functions[] = {{"publish", core_publish},
                                      {"subscribe", ls_core_subscribe},
                                      {"subscribers_start", ls_core_subscribers_start},
                                      {"topics", core_topics},
+                                     {"own_topic", core_own_topic},
                                      {NULL, NULL}};
 
 const ls_module ls_topic_module = {.name = "topic",

@@ -21,7 +21,8 @@ static inline ls_topic_data *ls_topic_data_of(const ls_state *state)
     return ls_state_data(state, LS_SLOT_topic);
 }
 
-/* The topic at `index`, valid while the value is on the stack. Raises unless it is a string of a valid length. */
+/* The topic at `index`, valid while the value is on the stack: a string of a valid length that is not one of luaserve itself,
+ * else it raises; or an object of core.own_topic, in whose place the string is put. */
 const char *ls_topic_check(lua_State *L, int index, size_t *len);
 
 /* ---- topic_function.c --------------------------------------------------------------------------------------- */
