@@ -304,7 +304,7 @@ function app_methods:proxy(prefix, servers, ...)
   usage.no_more("app:proxy(prefix, servers, options)", ...)
   parse_prefix("app:proxy", prefix, "prefix")
   local proxy = require("luaserve.proxy").new(servers, (...), prefix)
-  add_below("app:proxy", self, prefix, { method = "any", proxy = proxy, max_body = false }, "")
+  add_below("app:proxy", self, prefix, { method = "any", proxy = proxy }, "")
   return self, proxy.cache
 end
 

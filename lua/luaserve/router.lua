@@ -767,6 +767,7 @@ function router.compile(app, records)
     local leaf = leaf_of(method, path, segments)
     if not leaf or leaf.missing then return no_route(req, res, method, path, segments) end
     if leaf.max_body ~= nil then too_big = set_body_max(req, leaf.max_body or nil) end
+    if leaf.route.proxy then too_big = nil end -- it has a limit of its own for what it passes on; what middleware reads has that of the listener
     if leaf.time_max then set_time_max(req, leaf.time_max) end
     if leaf.slow then core.slow(req, leaf.slow) end
     if too_big then return leaf.too_big(req, res) end

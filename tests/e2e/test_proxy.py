@@ -580,6 +580,18 @@ class Bad(ProxyCase):
             upstream.ends()
         self.assertEqual(conn.response().status, 400)
 
+    def test_what_middleware_reads_has_the_limit_of_the_listener(self):
+        """Each time: the second request of a path is answered without the search for its route."""
+        for _ in range(2):
+            with self.connect() as conn:
+                conn.send(request("POST", "/decoded?read=1", [("Content-Length", "9000000")]))
+                self.assertEqual(conn.response().status, 413)
+            conn = self.connect().send(request("POST", "/decoded", [("Content-Length", "9000000")]))
+            with self.peer.accept() as upstream:
+                self.assertEqual(upstream.request().fields["content-length"], "9000000")
+                upstream.send(OK)
+                self.assertEqual(conn.response().status, 200)
+
     def test_a_server_that_answers_before_the_end_of_the_request(self):
         conn = self.connect().send(b"POST /raw HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabc")
         with self.peer.accept() as upstream:
