@@ -36,6 +36,9 @@ end
 function database.sure(self, call, sql, result, message, code, sqlstate, unsent)
   if message == nil then return result end
   if result == false then usage.error("%s: %s", tostring(sql):find("luaserve_job", 1, true) and "ls.queue" or call, message) end
+  if message == "datatype mismatch" and sql:lower():find("%f[%w_]limit%f[^%w_]") then
+    message = message .. ": limit and offset are whole numbers, as of tonumber(req.query.limit) or 10"
+  end
   local e = { target = self.target, statement = sql, message = message, code = code, sqlstate = sqlstate, unsent = unsent }
   if rawget(self, "failure") == false then self.failure = e end
   failure.raise(call, e)

@@ -164,9 +164,13 @@ function names.unknown_member(object, name, known)
   usage.error("%s has no method or field '%s'%s", object, tostring(name), usage.suggest(name, known, object))
 end
 
--- hint(message) -> the message of an error of Lua about a call of a method that is nil, or no function, with what was probably meant.
--- task_error.c calls it where the error was raised.
+-- hint(message) -> the message of an error of Lua about a call of a method that is nil, or no function, with what was probably meant;
+-- about ipairs or pairs of a function. task_error.c calls it where the error was raised.
 function names.hint(message)
+  if not message:find("(method '", 1, true) then
+    return (message:find(":%d+: ") and "" or (usage.caller() or "?") .. ": ") .. message
+      .. "; an iterator stands alone, without ipairs and pairs, as in for part in req:parts() do"
+  end
   local kind, method = message:match("attempt to call an? (%l+) value %(method '(.-)'%)$")
   if kind ~= "nil" then return ("%s; '%s' is a %s: read it without a call, as in .%s%s"):format(message, method, kind, method,
     kind == "table" and ".name" or "") end

@@ -79,8 +79,19 @@ local function command(self, lease, call, sql)
   return answer(self, call, sql, read(self, lease, ALL))
 end
 
+-- column_of(sql, i) -> " (tags)", the column that gets the parameter, if the statement says it plainly, or "".
+local function column_of(sql, i)
+  local name, names = sql:match('([%w_]+)"?%s*=%s*%$' .. i .. "%f[%D]"), sql:match("%(([^()]*)%)%s*values%s*%(%s*%$1%s*,?%s*[$)]")
+  local at = 0
+  for one in (name and "" or names or ""):gmatch('([%w_]+)"?%s*%f[,%z]') do
+    at = at + 1
+    if at == i then name = one end
+  end
+  return name and " (" .. name .. ")" or ""
+end
+
 -- The values after a statement, of which tables become text.
-local function encoded(self, lease, call, ...)
+local function encoded(self, lease, call, sql, ...)
   local list
   for i = 1, select("#", ...) do
     local value = select(i, ...)
@@ -88,7 +99,7 @@ local function encoded(self, lease, call, ...)
       list = list or pack(...)
       local oid = core_type(lease, i) or usage.error("%s: another statement was run meanwhile", call)
       local text, wrong = values.encode(value, oid, self.types)
-      if not text then usage.error("%s: parameter $%d: %s", call, i, wrong) end
+      if not text then usage.error("%s: parameter $%d%s: %s", call, i, column_of(sql, i), wrong) end
       list[i] = text
     end
   end
@@ -127,7 +138,7 @@ local function send(self, lease, call, sql, ...)
     usage.error("%s: the statement has %d parameter%s; got %d value%s%s", call, count, count == 1 and "" or "s", given,
       given == 1 and "" or "s", hint(sql))
   end
-  sure(self, call, sql, core_send(lease, encoded(self, lease, call, ...)))
+  sure(self, call, sql, core_send(lease, encoded(self, lease, call, sql, ...)))
   return kept
 end
 

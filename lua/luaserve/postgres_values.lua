@@ -131,7 +131,7 @@ local function array_text(list, array)
   end
   for key in next, list do
     if math.type(key) ~= "integer" or key < 1 or key > #out then
-      return nil, "it is no list: ls.json.null stands for NULL"
+      return nil, ("it is no list: element %d is nil; ls.json.null stands for NULL"):format(#out + 1)
     end
   end
   return "{" .. table.concat(out, array.mark) .. "}"

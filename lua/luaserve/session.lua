@@ -28,7 +28,7 @@ local find, format, pack, sub, unpack = string.find, string.format, string.pack,
 local be_private, cookie_of, maker_of, own = core.be_private, core.cookie, core.maker, core.own
 local copy, same = core.plain_copy, core.same
 local getmetatable, ipairs, math_min, next, pcall = getmetatable, ipairs, math.min, next, pcall
-local rawequal, rawget, rawset, setmetatable = rawequal, rawget, rawset, setmetatable
+local error, rawequal, rawget, rawset, setmetatable = error, rawequal, rawget, rawset, setmetatable
 local time, tostring, type = os.time, tostring, type
 
 local session = {}
@@ -292,7 +292,12 @@ local function save(self, record)
     local data = {}
     for key, value in next, self do data[key] = value end
     local entry = { data = data, created = created, saved = saved }
-    local value = settings.write(record, entry, left)
+    local fine, value = pcall(settings.write, record, entry, left)
+    if not fine then
+      local what = type(value) == "string" and value:gsub("value%.data", "value"):match("value(%.[^%s]+ is an? %a+, which .-)%)?$")
+      if what then store_failed("session" .. what) end
+      error(value, 0)
+    end
     if not value then return end
     if not sent and record.cookie ~= value then set_cookie(record, value, left) end
     record.cookie = value
@@ -331,6 +336,7 @@ local function new_index(self, key, value)
   elseif methods[key] then
     usage.error("session.%s is a method: choose another name for the field", key)
   end
+  usage.refuse(type(value) == "function" or type(value) == "thread", value, "session.%s cannot be stored: it must be data", key)
   if record.settings.is_login[key] and value ~= nil and rawget(self, key) == nil then methods.regenerate(self) end
   if core.dev then require("luaserve.dev_state").watch_session(self, key, value) end
   rawset(self, key, value)

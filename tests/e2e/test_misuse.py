@@ -98,6 +98,9 @@ end)
 app:get("/hint/len", function() return ls.dict("hint"):size(nil, {}) end)
 app:get("/hint/header", function(req) return req:get("x") end)
 app:get("/hint/wait", function() ls.spawn(function(job) job:await() end, setmetatable({}, { __index = { wait = print } })):wait() end)
+for name, fn in pairs { ipairs = ipairs, pairs = pairs } do
+  app:post("/iterator/" .. name, function(req) for _ in fn(req:parts()) do end end)
+end
 app:get("/fields", function(req)
   local seen = {}
   for _, name in ipairs{ "quary", "heders", "user", "session", "account", "paht" } do seen[name] = req[name] == nil end
@@ -271,6 +274,13 @@ class Misuse(E2E):
         for name in ("len", "header", "wait"):
             self.assertEqual(self.get("/hint/" + name).status, 500)
             self.server.wait_log(r"attempt to call a nil value \(method '\w+'\); did you mean '%s'\?" % name)
+
+    def test_an_iterator_as_a_list(self):
+        for name in ("ipairs", "pairs"):
+            with self.server.connect() as conn:
+                fields = [("Content-Type", "multipart/form-data; boundary=b")]
+                self.assertEqual(conn.ask("POST", "/iterator/" + name, fields, b"--b--\r\n").status, 500)
+            self.server.wait_log(r"/iterator/%s: \S*site\.lua:\d+: .*; an iterator stands alone, without ipairs and pairs, as in for part in" % name)
 
     def test_misspelled_fields_of_req_are_logged_once(self):
         mark = self.server.mark()

@@ -117,6 +117,9 @@ class Statements(Case):
         """), [{"id": 1, "tags": ["a", "b"], "j": {"x": 1}, "Big": 5}, 2, [{"id": 2, "tags": []}], 0, 0, 1])
         self.fails("""return pg:insert("made", { big = 1 })""", 'pg:insert: ', "EINVAL", "42703")
         self.fails("""return pg:update("made", { j = 1 }, { idd = 1 })""", 'column "idd" does not exist', "EINVAL", "42703")
+        for call, at in (("insert('made', { Big = 1, tags = { 'a', nil, 'b' } })", "2 (tags)"), ("update('made', { tags = { 'a', nil, 'b' } }, { id = 1 })", "1 (tags)"),
+                         ("exec('update made set tags = $2 where id = $1', 1, { 'a', nil, 'b' })", "2 (tags)"), ("query('select $1::text[]', { 'a', nil, 'b' })", "1")):
+            self.raises("return pg:" + call, "parameter $%s: it is no list: element 2 is nil; ls.json.null stands for NULL" % at)
         self.raises("""return pg:update("made", { j = 1 }, {})""", "pg:update: the condition is missing or empty")
         self.run_lua("return pg:exec 'drop table made'")
 

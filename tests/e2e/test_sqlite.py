@@ -85,6 +85,7 @@ class Sqlite(SiteChunks):
                 self.fails("return db:" + code, "db:%s: site.db: %s" % (code[:6], message), error)
         self.run_lua("""return db:insert("item", { name = "a" })""")
         self.fails("""return db:insert("item", { name = "a" })""", "UNIQUE constraint failed: item.name", "EEXIST")
+        self.fails("return db:query('select 1 limit ?', nil)", "datatype mismatch: limit and offset are whole numbers", "EINVAL")
         self.raises("""db:delete("item", {})""", "chunk:1: db:delete: the condition is missing or empty")
         self.raises("""return db:transaction(function(tx) db:insert("item", { n = 1 }) end)""", "db:insert: this task is inside of db:transaction")
 

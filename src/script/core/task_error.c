@@ -68,7 +68,16 @@ static void push_reason(lua_State *L, const ls_task *task)
     lua_pop(L, 1);
 }
 
-/* Add to the message at index 1 what was meant, if the site has called a method that is nil, or a field that is no method. */
+/* Whether names.lua can say what was meant: a call of a method that is nil or no function, or ipairs or pairs of an iterator. */
+static bool may_hint(const char *text)
+{
+    const char *const called = strstr(text, "attempt to call a");
+    return (called != NULL && strstr(called, " value (method '") != NULL) ||
+           strcmp(text, "attempt to index a function value") == 0 ||
+           strstr(text, "'for iterator' (table expected, got function)") != NULL;
+}
+
+/* Add to the message at index 1 what names.lua says. */
 static int push_hint(lua_State *L)
 {
     ls_push_function(L, "luaserve.names", "hint");
@@ -94,8 +103,7 @@ static void add_failed(lua_State *L)
 static void add_hint(lua_State *L)
 {
     add_failed(L);
-    const char *const called = lua_type(L, 1) == LUA_TSTRING ? strstr(lua_tostring(L, 1), "attempt to call a") : NULL;
-    if (called == NULL || strstr(called, " value (method '") == NULL) return;
+    if (lua_type(L, 1) != LUA_TSTRING || !may_hint(lua_tostring(L, 1))) return;
     lua_pushcfunction(L, push_hint);
     if (lua_pcall(L, 0, 1, 0) == LUA_OK) {
         lua_pushvalue(L, 1);

@@ -59,7 +59,7 @@ return {
     end
     for _, case in ipairs {
       { { print }, 1007, "element 1 is a function" }, { { 1, { print } }, 1007, "element 1 is a function" },
-      { { a = 1 }, 1007, "it is no list" }, { { 1, nil, 3 }, 1007, "it is no list" }, { { 1 }, 23, "its type is integer" },
+      { { a = 1 }, 1007, "it is no list" }, { { 1, nil, 3 }, 1007, "it is no list: element 2 is nil; ls.json.null" }, { { 1 }, 23, "its type is integer" },
       { { 1 }, 99999, "its type is unknown (OID 99999)" },
     } do
       local result, wrong = values.encode(case[1], case[2], types)

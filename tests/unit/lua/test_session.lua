@@ -512,8 +512,14 @@ function tests.a_cookie_that_is_too_large()
 end
 
 function tests.what_cannot_be_stored()
-  check.raises("cannot be stored: value is a function", browser{ secret = secret }.visit,
-    function(session) session.x = print end)
+  each(function(options)
+    check.raises("session.x cannot be stored: it must be data; got a function", browser(options).visit,
+      function(session) session.x = print end)
+  end)
+  local deep = fake_dict()
+  function deep:add() error("bad argument #2 to 'add' (value.data.f.a is a function, which cannot be shared)", 0) end
+  check.raises("ls.session: the session cannot be stored: session.f.a is a function, which cannot be shared",
+    browser{ store = deep }.visit, set_user { a = "stands for a function" })
   local store = fake_dict()
   store.full = true
   check.raises("cannot be stored: the dict is full", browser{ store = store }.visit, set_user "ada")

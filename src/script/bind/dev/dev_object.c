@@ -195,6 +195,7 @@ static void log_blocked(lua_State *L, uint64_t ms)
     const char *line = strstr(trace, "[C]: in ");
     if (line != NULL && from != NULL && to != NULL && from < line + 24 && to - from < (int)sizeof name)
         (void)snprintf(name, sizeof name, "%.*s", (int)(to - from - 1), from + 1);
+    if (strcmp(name, "for iterator") == 0) (void)strcpy(name, "the iterator of a loop, as that of file:lines");
     (void)snprintf(text, sizeof text, "blocked %llu ms in %s (%s)", (unsigned long long)ms, name, place);
     lua_pop(L, 1);
     log_slow(L, text);
