@@ -133,7 +133,7 @@ local function read_rule(given, path, level, fail)
       fail(path, 'pattern must be a pattern of Lua, such as "^%%d+$"; got %s', usage.quote(given.pattern))
     end
     local regular = given.pattern:match("\\[dwsDWS]%f[%W]") or given.pattern:match("[%w%])]({%d+,?%d*})")
-      or given.pattern:match("^/.*/%l*$") or given.pattern:match("%(%?[:=!]")
+      or given.pattern:match("^/%^.*/%l*$") or given.pattern:match("^/.*%$/%l*$") or given.pattern:match("%(%?[:=!]")
     if regular then
       fail(path, 'the pattern is a regular expression, by %s; it must be one of Lua: %%d, %%l, %%w and %%s are classes, an item that '
         .. 'is repeated n times is written n times, with min and max for the length, or given as one_of; got %s',

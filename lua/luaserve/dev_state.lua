@@ -1084,6 +1084,12 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
       .. "with update, whose function returns nil and what was there"):format(name))
   end
   if type(key) ~= "string" and not math.tointeger(key) then return end -- no dict has such a key
+  local twin = call ~= "#" and observers[dict] and (math.type(key) == "integer" and tostring(key)
+    or type(key) == "string" and key:find("^[1-9]%d*$") and math.tointeger(tonumber(key)))
+  if twin and core.dict_read(dict, key) == nil and core.dict_read(dict, twin) ~= nil then
+    warn(usage.caller() or core.dev.site, ("the dict %q has the key %s, and not the key %s: a number and a text are two keys. "
+      .. "What a request sends is text: use tonumber(req.params.id)"):format(name, usage.quote(twin), usage.quote(key)))
+  end
   if call == "[key]" then
     if type(key) == "string" and not entries.origin then warn_index(name, key) end
     call = "get"

@@ -1,13 +1,14 @@
 -- sse.lua - the options of res:sse. lua/docs/reference/sse.md documents them.
 
+local core = require "luaserve.core"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 
 local sse = {}
 
-local uint32_max, RETRY_MAX <const> = 2 ^ 32 - 1, 600000 -- as that of sse:send: more is hardly meant as seconds
+local uint32_max = 2 ^ 32 - 1
 local stream_options = {
-  retry = { "retry_ms", "seconds", 0, RETRY_MAX }, -- seconds that a client waits before it connects again
+  retry = { "retry_ms", "seconds", 0, core.sse_retry_ms_max }, -- seconds that a client waits before it connects again
   keepalive = { "keepalive_ms", "seconds", 1, uint32_max, 15, none = 0 }, -- seconds without an event before a comment
   max_queue = { "queue_bytes_max", "size", 1, uint32_max, "1m" }, -- above it a message of a topic is not sent
   overflow = { "overflow", "choice", "close", "skip", "close" }, -- the response ends, or the message is dropped

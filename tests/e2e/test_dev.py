@@ -1022,6 +1022,14 @@ app:get("/path/right", function(req, res)
   if file == "b" then return res:file(req.query.other, { root = "notes" }) end
   return 204
 end)
+app:get("/twins", function()
+  local twins = ls.dict("twins")
+  twins:set(5, "five")
+  local text = twins:get("5") -- WARN the dict "twins" has the key 5, and not the key "5"
+  twins:set("7", "seven")
+  twins:delete(7) -- WARN the dict "twins" has the key "7", and not the key 7
+  return { twins:get(5), twins:get("7"), twins:get(8), twins:get("8"), twins:get("05"), twins:get("5x"), #twins, text }
+end)
 app:get("/guard/called", function(req, res)
   bearer(req, res, function() end) -- WARN continues after bearer has refused the request at luaserve.bearer_auth
   return 204

@@ -202,7 +202,7 @@ static int core_processors(lua_State *L)
     return ls_push_integer(L, (lua_Integer)ls_cpu_count());
 }
 
-/* The fields of the table `luaserve.core`: version, http_sys, http2, backend. */
+/* The fields of the table `luaserve.core`: version, http_sys, http2, backend, limits that C and Lua share. */
 static void core_define(lua_State *L, ls_state *state)
 {
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
@@ -211,6 +211,10 @@ static void core_define(lua_State *L, ls_state *state)
     ls_set_boolean(L, "http_sys", ls_httpsys_supported());
     ls_set_boolean(L, "http2", ls_h2_library() != NULL);
     ls_set_text(L, "backend", ls_port_backend());
+    lua_pushinteger(L, (lua_Integer)LS_DICT_TTL_MS_MAX);
+    lua_setfield(L, -2, "dict_ttl_ms_max");
+    lua_pushinteger(L, LS_SSE_RETRY_MS_MAX);
+    lua_setfield(L, -2, "sse_retry_ms_max");
     lua_pop(L, 2);
 }
 

@@ -97,8 +97,9 @@ static int64_t check_retry(lua_State *L)
 {
     int is_number;
     const double seconds = lua_tonumberx(L, -1, &is_number);
-    if (!is_number || !(seconds >= 0 && seconds <= 600))
-        luaL_error(L, "sse:send: retry must be a number of seconds from 0 to 600, such as 2 or 0.5");
+    if (!is_number || !(seconds >= 0 && seconds * 1000 <= LS_SSE_RETRY_MS_MAX))
+        luaL_error(L, "sse:send: retry must be a number of seconds from 0 to %d, such as 2 or 0.5",
+                   LS_SSE_RETRY_MS_MAX / 1000);
     return (int64_t)(seconds * 1000 + 0.5);
 }
 

@@ -13,7 +13,6 @@
 
 enum { SHOWN_BYTES = 60 };
 
-static const double TTL_MS_MAX = 1e12; /* 31 years: more is a time since 1970 */
 
 /* ---- arguments --------------------------------------------------------------------------------------------- */
 
@@ -63,7 +62,7 @@ uint64_t ls_dict_check_ttl(lua_State *L, int index)
     if (lua_isnoneornil(L, index)) return 0;
     const double ms = ceil(luaL_checknumber(L, index) * 1000);
     luaL_argcheck(L, ms > 0, index, "ttl must be more than 0 seconds; leave it out for an entry that does not expire");
-    luaL_argcheck(L, ms <= TTL_MS_MAX, index,
+    luaL_argcheck(L, ms <= LS_DICT_TTL_MS_MAX, index,
                   "ttl is in seconds from now; for a time write at - os.time(), and leave it out for no end");
     return (uint64_t)ms;
 }
