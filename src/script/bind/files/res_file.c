@@ -46,7 +46,8 @@ static const file_options no_options = {.offset = NOT_GIVEN, .length = NOT_GIVEN
 static bool goes_up(const char *path)
 {
     for (const char *at = path; (at = strstr(at, "..")) != NULL; at += 2)
-        if ((at == path || strchr("/\\", at[-1]) != NULL) && strchr("/\\", at[2]) != NULL) return true; /* or the end */
+        if ((at == path || strchr("/\\", at[-1]) != NULL) && strchr("/\\", at[2]) != NULL)
+            return true; /* or the end */
     return false;
 }
 
@@ -81,8 +82,10 @@ static const char *take_options(lua_State *L)
 static int join_root(lua_State *L, const char *root)
 {
     if (root == NULL && goes_up(lua_tostring(L, PATH)))
-        luaL_error(L, "res:file: the path has a segment \"..\": write res:file(path, { root = \"files\" }), for a path that a "
-                      "client sent, and for a file in a directory above that of the site, which is then the root");
+        luaL_error(
+            L,
+            "res:file: the path has a segment \"..\": write res:file(path, { root = \"files\" }), for a path that a "
+            "client sent, and for a file in a directory above that of the site, which is then the root");
     if (root == NULL) return 0;
     ls_push_function(L, "luaserve.core", "safe_join");
     lua_pushstring(L, root);

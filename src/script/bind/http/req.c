@@ -219,8 +219,9 @@ static int headers_index(lua_State *L)
 /* __newindex of the headers table, for names that it does not have as they are written. */
 static int headers_newindex(lua_State *L)
 {
-    return luaL_error(L, "the fields of a request and a response are read-only: \"%s\"; keep a value of your own in "
-                         "req.NAME, and set what another server gets in the hook `request` of app:proxy",
+    return luaL_error(L,
+                      "the fields of a request and a response are read-only: \"%s\"; keep a value of your own in "
+                      "req.NAME, and set what another server gets in the hook `request` of app:proxy",
                       luaL_tolstring(L, 2, NULL));
 }
 

@@ -429,8 +429,8 @@ static int proxy_back(lua_State *L)
 /* core.proxy_refused(upstream, count) -> see ls_peer_refused. */
 static int proxy_refused(lua_State *L)
 {
-    return ls_push_integer(L, ls_peer_refused(check_upstream(L)->peer, ls_clock_coarse_ms(),
-                                              (uint32_t)luaL_checkinteger(L, 2)));
+    return ls_push_integer(
+        L, ls_peer_refused(check_upstream(L)->peer, ls_clock_coarse_ms(), (uint32_t)luaL_checkinteger(L, 2)));
 }
 
 /* core.proxy_mark(upstream, healthy): the result of its checks. */

@@ -13,7 +13,6 @@
 
 enum { SHOWN_BYTES = 60 };
 
-
 /* ---- arguments --------------------------------------------------------------------------------------------- */
 
 /* Read the key at `index`. NULL, or what is wrong with it. */
