@@ -86,6 +86,31 @@ class Loops(Program):
             self.assertEqual(late, {999: [], 1000: ["7", "15"], 2500: ["7", "15"] * 2}[n])
 
 
+    def test_a_loop_that_receives_after_the_end_raises(self):
+        """It would neither wait nor end; a few calls after the end are in order."""
+        server = self.of("""
+            app:ws("/ws", function(ws) while true do local m = ws:receive() if m then ws:send(m) end end end)
+            app:get("/sse", function(_, res) local sse = res:sse() while true do sse:send("x") sse:wait(0.01) end end)
+            app:get("/few", function(_, res) local sse = res:sse() for _ = 1, 900 do sse:wait() end ls.log.info("few") end)
+            local function serve(sock) while true do if sock:receive() == "quit" then break end end end
+            local function each(sock) while true do for line in sock:lines() do sock:send(line) end end end
+            ls.tcp({ host = "127.0.0.1", port = 0, handler = serve })
+            ls.tcp({ host = "127.0.0.1", port = 0, handler = each })""", listeners=3)
+        with WebSocket(server.at(2), "/ws") as ws:
+            ws.send("a")
+            self.assertEqual(ws.receive(), "a")
+        for path in "/sse", "/few":
+            with server.connect(2) as conn:
+                conn.send(("GET %s HTTP/1.1\r\nHost: h\r\n\r\n" % path).encode())
+                conn.take(15)
+        for index in 0, 1:
+            with server.connect(index) as conn:
+                conn.send(b"a\n")
+        for call in "ws:receive", "sse:wait", "sock:receive", "sock:receive":
+            server.wait_log("%s has returned nil 1000 times in a row, since the connection has ended: end the loop then" % call, count=2 if call[1] == "o" else 1)
+        server.wait_log("info few")
+
+
 class Traps(Program):
     def test_the_body_of_a_request_is_read_once(self):
         server = self.of("""

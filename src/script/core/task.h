@@ -289,6 +289,9 @@ void ls_task_line(lua_State *co, char *out, size_t out_bytes);
  * after LS_TASK_LATE_MAX times: each client may leave such a loop. */
 enum { LS_TASK_LATE_MAX = 1000 };
 void ls_task_sent_late(lua_State *L);
+/* `call` is about to return nil because of the end of its connection. Raises when that was so LS_TASK_LATE_MAX times in a row, which *late
+ * counts: the loop around it would never wait, nor end. `loop` shows the right one. */
+void ls_task_check_late(lua_State *L, uint16_t *late, const char *call, const char *loop);
 
 /* Call end->run(end) if the task ends before ls_task_end_remove(). */
 void ls_task_end_add(ls_task *task, ls_task_end *end);

@@ -73,9 +73,17 @@ static ls_tcp *receive_resume(lua_State *L, int status, int *err)
     return tcp;
 }
 
+static void check_late(lua_State *L, int err)
+{
+    ls_tcp_object *o = ls_tcp_check(L);
+    if (err != LS_ETIMEDOUT)
+        ls_task_check_late(L, &o->late, "sock:receive", "local line, why = sock:receive() if not line then break end");
+}
+
 /* nil, message, code */
 static int push_failed(lua_State *L, int err)
 {
+    check_late(L, err);
     return err == END_DRAINING ? ls_push_failure_text(L, LS_ECLOSED, "draining") : ls_push_failure(L, err);
 }
 
@@ -99,6 +107,7 @@ static bool push_bytes(lua_State *L, ls_tcp *tcp, size_t n, size_t also)
         luaL_pushresultsize(&text, n);
     }
     if (has_bytes(L, tcp, n + also)) ls_tcp_consume(tcp, n + also);
+    if (tcp->object != NULL && n > 0) tcp->object->late = 0;
     ls_task *task = ls_state_of(L)->current;
     if (task != NULL && task->scope == LS_SCOPE_CONNECTION) task->message++;
     return true;
@@ -277,6 +286,7 @@ static void log_end(lua_State *L, ls_tcp *tcp, int err)
 static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
 {
     ls_tcp_object *o = ls_tcp_check(L);
+    check_late(L, err);
     if (tcp != NULL) log_end(L, tcp, err);
     if (o->tcp == NULL) err = o->lost < 0 ? o->lost : LS_ECLOSED;
     o->ended = (int8_t)(err == END_DRAINING ? LS_ECLOSED : err);

@@ -28,6 +28,7 @@ typedef struct ls_tcp_object { /* the userdata `sock` */
     ls_tcp *tcp;  /* NULL: closed */
     int8_t lost;  /* LS_E*: the error of a send, or LS_ELIMIT of a topic, that has closed it; 0: none has */
     int8_t ended; /* LS_E*: why the last loop over lines or chunks ended; 0 */
+    uint16_t late; /* see ls_task_check_late */
 } ls_tcp_object;
 
 typedef struct ls_starttls ls_starttls;

@@ -223,7 +223,10 @@ enum { DEADLINE = 3 }; /* stack index: the end of sse:wait in ns, or nil */
 static int push_ended(lua_State *L, ls_sse *sse)
 {
     ls_request_tell_left(ls_state_of(L));
-    if (sse->told) return ls_push_failure(L, LS_ECLOSED);
+    if (sse->told) {
+        ls_task_check_late(L, &sse->late, "sse:wait", "while sse:send(data) do sse:wait(1) end");
+        return ls_push_failure(L, LS_ECLOSED);
+    }
     sse->told = true;
     return ls_push_boolean(L, true);
 }

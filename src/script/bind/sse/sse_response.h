@@ -21,6 +21,7 @@ typedef struct ls_sse { /* the userdata `sse` */
     ls_subscriber subscriber;
     uint32_t queue_bytes_max;
     bool told;   /* sse:wait has returned true */
+    uint16_t late; /* see ls_task_check_late */
     bool active; /* something was written since the last check */
     bool skip;   /* drop a message for which the queue has no room; else end the response */
     ls_state *state;

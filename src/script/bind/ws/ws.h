@@ -73,6 +73,7 @@ struct ls_ws_object { /* the userdata `ws` */
     uint16_t code;  /* of the peer's Close frame, or LS_WS_ABNORMAL; 0: not ended */
     int self_ref;   /* a server: keeps the object until the end */
     uint32_t taken; /* number of messages taken */
+    uint16_t late;  /* see ls_task_check_late */
     bool begun;     /* ls_ws_begin was called */
     bool held;      /* the message of the connection was taken, but not consumed */
     bool closed;    /* by Lua: messages are not taken any more */

@@ -40,6 +40,7 @@ static int receive(lua_State *L, int status, lua_KContext iterates)
     ls_ws_object_resume(o->state->ctx, o);
     if (ls_ws_object_message(o) != NULL && ls_ws_object_take(L, o)) return 2;
     if (no_message_follows(o)) {
+        ls_task_check_late(L, &o->late, "ws:receive", "for message in ws:messages() do");
         if (!iterates) return ls_push_failure(L, LS_ECLOSED);
         return ls_push_nil(L);
     }
