@@ -17,6 +17,32 @@ function database.strict(what, methods)
   return { __index = usage.strict(what, methods), __name = what, __metatable = false }
 end
 
+local READ_BYTES_MAX <const>, KNOWN_MAX <const> = 4000, 1000
+local known, known_count = {}, 0 -- statements that check_text has seen
+
+-- Raises for what is never meant: a comparison with NULL, which is never true, and an order by a parameter, which is a constant.
+local function check_text(sql, name)
+  local text = sql:lower():gsub("'[^']*'", "''"):gsub('"[^"]*"', '""')
+  if text:find("--", 1, true) or text:find("/*", 1, true) or text:find("%$[%a$]") then return end -- a quote may be in a comment
+  local verb, from = text:match("^%s*(%a+)"), nil
+  if verb == "select" or verb == "delete" then from = 1 elseif verb == "update" then from = text:find("%f[%w]where%f[%W]") end
+  for operator in (from and text:sub(from) or ""):gmatch("([=<>!:]+)%s*null%f[^%w_]") do
+    if operator == "=" or operator == "==" or operator == "!=" or operator == "<>" then
+      usage.error('%s: "%s null" is never true: write "is null" or "is not null"; in: %s', name, operator, sql:sub(1, 200))
+    end
+  end
+  for by, rest in text:gmatch("%f[%w](%a+%s+by)%s+[?$:@][%w_]*()") do
+    local after = text:match("^%s*([%a,;)]*)", rest)
+    if (by:find("^order") or by:find("^group")) and (text:find("^%s*$", rest) or after:find("^[,;)]") or after == "asc" or after == "desc"
+      or after == "limit" or after == "nulls" or after == "having") then
+      usage.error("%s: a parameter in %s is a constant, not the column with this name: choose the name in Lua, as in \"order by \" .. "
+        .. "(columns[req.query.sort] or \"id\") with local columns = { name = \"name\" }; in: %s", name, by:gsub("%s+", " "), sql:sub(1, 200))
+    end
+  end
+  if known_count == KNOWN_MAX then known, known_count = {}, 0 end
+  known[sql], known_count = true, known_count + 1
+end
+
 -- check_call(self, sql, name, kind): raises unless `name`, such as "db:exec", was called as a method of a `kind`, with a
 -- statement.
 function database.check_call(self, sql, name, kind)
@@ -26,6 +52,7 @@ function database.check_call(self, sql, name, kind)
   elseif type(sql) ~= "string" then
     usage.error("%s: the statement must be a string; got %s", name, usage.quote(sql))
   end
+  if not known[sql] and #sql <= READ_BYTES_MAX then check_text(sql, name) end
   if core.dev and not sql:find("luaserve_job", 1, true) then -- those of ls.queue
     require("luaserve.dev_state").watch_sql(self, sql, name, kind, migrated[self] and migrated[self].list)
   end

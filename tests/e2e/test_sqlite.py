@@ -64,6 +64,18 @@ class Sqlite(SiteChunks):
                          [{"changes": 1}])
         self.assertEqual(self.run_lua("return db:exec('replace into item(id) values(7)')"), [{"changes": 1, "last_id": 7}])
 
+    def test_statements_that_are_never_meant(self):
+        null, sort = "null\" is never true: write \"is null\"", "is a constant, not the column with this name"
+        for sql, says in (("select * from item where n = null", null), ("delete from item where n!=NULL", null), ("select 1 where 1 <> null or 2", null),
+                          ("update item set n = null where name = null", null), ("select * from item order by ?", sort),
+                          ("select * from item order  by :a desc limit 1", sort), ("select n from item group by ?", sort)):
+            self.raises("return db:query([[%s]], 1)" % sql, says)
+            self.raises("return db:transaction(function(tx) tx:one([[%s]], 1) end)" % sql, says)
+        for sql in ("update item set n = null where n is null", "select ' = null' as a", "select n from item order by ? + n", "select n as nullable from item where n = n",
+                    "insert into item(id) values(1) on conflict do update set n = null", "select n from item order by (select 1)", 'select 1 as "= null"',
+                    "select 1 -- don't say n = null"):
+            self.run_lua("return db:query([[%s]]%s)" % (sql, ", 1" if "?" in sql else ""))
+
     def test_rows_by_their_columns(self):
         self.assertEqual(self.run_lua("""
           local row = db:insert("item", { id = 7, name = "a", n = ls.json.null, data = ls.buffer "x" })
