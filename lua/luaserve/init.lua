@@ -220,11 +220,22 @@ end
 ls.log = usage.strict("ls.log", {})
 getmetatable(ls.log).__call = function() usage.error("ls.log is a table: write ls.log.info(...), or debug, warn, error") end
 local function text_of(value) return type(value) == "table" and ls.inspect(value) or tostring(value) end
+local formats = {} -- set of the lines whose first argument has been named
+-- Warns once of a line that means string.format.
+local function warn_format(level, first, n)
+  local _, count = first:gsub("%%[%d.]*[sdifgqx]%f[^%w]", "")
+  local place = count == n - 1 and usage.caller()
+  if not place or formats[place] then return end
+  formats[place] = true
+  core.log("warn", ("%s: ls.log.%s writes its arguments one after another: for a format write ls.log.%s((%q):format(...))"):format(place, level, level,
+    first:sub(1, 40)))
+end
 for _, level in ipairs { "debug", "info", "warn", "error" } do
   ls.log[level] = function(...)
     local n = select("#", ...)
     if n == 1 then return core.log(level, text_of((...))) end
     local parts = { ... }
+    if type(parts[1]) == "string" then warn_format(level, parts[1], n) end
     for i = 1, n do parts[i] = text_of(parts[i]) end
     return core.log(level, table.concat(parts, "\t", 1, n))
   end

@@ -224,6 +224,21 @@ class Misuse(E2E):
                 self.assertEqual(conn.ask("POST", "/%d" % (n + 1)).status, 500)
             server.wait_log(re.escape(says))
 
+    def test_a_format_in_the_log_is_named_once(self):
+        server = self.serve(app_site(r"""
+            app:get("/", function()
+              ls.log.info("took %.1f s: %s", 1.5, "x")
+              ls.log.info("100%", 1, "%s", 2, "/%d0%b0", 3)
+              ls.log.info("a %s")
+              return 204
+            end)
+"""))
+        for _ in range(3):
+            server.get("/")
+        server.wait_log("info a %s", count=3)
+        self.assertEqual(sorted({line.split("site.lua")[1] for line in server.logged("warn")}),  # of each state once
+                         [':5: ls.log.info writes its arguments one after another: for a format write ls.log.info(("took %.1f s: %s"):format(...))'])
+
     def test_results_of_error_pages(self):
         self.failed("/around/none", line_of("around:use(") + "the middleware returned a boolean; a middleware returns")
         self.failed("/broken/1/", line_of('broken:error(') + "app:error: the handler returned a boolean")
