@@ -33,6 +33,9 @@ ls.listen{ host = "127.0.0.1", port = 0, handler = app, tls = "self-signed" }
 local none = ls.app()
 none:get("/", function() return "no WebSocket here" end)
 ls.listen{ host = "127.0.0.1", port = 0, handler = none, http2 = true }
+local passes = ls.app()
+passes:proxy("/up", "http://127.0.0.1:@UP@", { strip = true })
+ls.listen{ host = "127.0.0.1", port = 0, hosts = { h = passes }, http2 = true }
 local up = ls.app()
 up:ws("/echo", function(ws) for data in ws:messages() do ws:send("up " .. data) end end)
 ls.listen{ host = "127.0.0.1", port = @UP@, handler = up }
@@ -43,7 +46,7 @@ const source = new EventSource('/events'); source.onmessage = e => { window.even
 const ws = new WebSocket('wss://' + location.host + '/echo'), got = []
 ws.onopen = () => ws.send('hello'); ws.onmessage = e => got.push(e.data)
 </script>]==]"""
-PLAIN, TLS, NONE = range(3)
+PLAIN, TLS, NONE, PROXY = range(4)
 
 
 class Socket:
@@ -77,7 +80,7 @@ class Socket:
 
 @h.needs_http2
 class WebSockets(E2E):
-    LISTENERS = 4
+    LISTENERS = 5
     SITE = SITE.replace("PAGE", PAGE).replace("@UP@", str(free_port()))
 
     def h2(self, index=PLAIN):
@@ -146,7 +149,7 @@ class WebSockets(E2E):
         self.assertEqual(response.status, 501)
 
     def test_only_where_there_are_some(self):
-        for index, value in ((PLAIN, 1), (NONE, None)):
+        for index, value in ((PLAIN, 1), (PROXY, 1), (NONE, None)):
             conn = self.h2(index)
             conn.until(lambda: conn.got_settings)
             self.assertEqual(conn.peer.get(h.ENABLE_CONNECT_PROTOCOL), value)
@@ -155,16 +158,17 @@ class WebSockets(E2E):
             h.PROTOCOL_ERROR)
 
     def test_through_a_proxy(self):
-        ws = Socket(self.h2(), "/up/echo")
-        self.assertEqual(ws.response.status, 200)
-        ws.send(b"data")
-        self.assertEqual(ws.receive(), (TEXT, b"up data"))
+        for index in (PLAIN, PROXY):
+            ws = Socket(self.h2(index), "/up/echo")
+            self.assertEqual(ws.response.status, 200)
+            ws.send(b"data")
+            self.assertEqual(ws.receive(), (TEXT, b"up data"))
 
 
 @needs_browser
 @h.needs_http2
 class InBrowser(E2E):
-    LISTENERS = 4
+    LISTENERS = 5
     SITE = SITE.replace("PAGE", PAGE).replace("@UP@", str(free_port()))
 
     def test_a_page(self):
