@@ -25,7 +25,7 @@ local function check_text(sql, name)
   local text = sql:lower():gsub("'[^']*'", "''"):gsub('"[^"]*"', '""')
   if text:find("--", 1, true) or text:find("/*", 1, true) or text:find("%$[%a$]") then return end -- a quote may be in a comment
   local verb, from = text:match("^%s*(%a+)"), nil
-  if verb == "select" or verb == "delete" then from = 1 elseif verb == "update" then from = text:find("%f[%w]where%f[%W]") end
+  if verb == "select" or verb == "delete" then from = 1 elseif verb == "update" then from = text:match("^[^(]*%f[%w]()where%f[%W]") end
   for operator in (from and text:sub(from) or ""):gmatch("([=<>!:]+)%s*null%f[^%w_]") do
     if operator == "=" or operator == "==" or operator == "!=" or operator == "<>" then
       usage.error('%s: "%s null" is never true: write "is null" or "is not null"; in: %s', name, operator, sql:sub(1, 200))

@@ -71,7 +71,7 @@ class Sqlite(SiteChunks):
                           ("select * from item order  by :a desc limit 1", sort), ("select n from item group by ?", sort)):
             self.raises("return db:query([[%s]], 1)" % sql, says)
             self.raises("return db:transaction(function(tx) tx:one([[%s]], 1) end)" % sql, says)
-        for sql in ("update item set n = null where n is null", "select ' = null' as a", "select n from item order by ? + n", "select n as nullable from item where n = n",
+        for sql in ("update item set n = null where n is null", "update item set id = (select 1 where 1 = 1), n = null where n is null", "select ' = null' as a", "select n from item order by ? + n", "select n as nullable from item where n = n",
                     "insert into item(id) values(1) on conflict do update set n = null", "select n from item order by (select 1)", 'select 1 as "= null"',
                     "select 1 -- don't say n = null"):
             self.run_lua("return db:query([[%s]]%s)" % (sql, ", 1" if "?" in sql else ""))
