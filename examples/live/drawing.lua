@@ -23,7 +23,7 @@ local BATCH = 1 / 30
 local app = ls.app()
 local board = ls.dict("board", { size = "64m" }) -- "people": a count; "picture": its number; "strokes": a list of messages
 
-local waiting -- the strokes of this Lua state that are not published yet, or nil
+local waiting -- of this state: the strokes that are not published yet, or nil
 
 local function picture() return board:get("picture") or 1 end
 

@@ -1395,7 +1395,7 @@ function state.watch_publish(topic, data, options)
   if not entries or type(topic) ~= "string" then return end
   state.watch_effect("ls.publish", after_it)
   for name in pairs(entries.written or {}) do notes():set(topic .. "\0" .. name, true) end
-  if entries.reread and not entries.origin and not is_locked() then
+  if entries.reread and not entries.origin and not is_locked() and not (type(data) == "table" and data.version) then
     warn(usage.caller() or core.dev.site, ("changes the dict %q and publishes what it then has: another request may publish its newer "
       .. "state first, and the older one stays. Do all of it in one step under a semaphore, as in order:with(fn)"):format(entries.reread))
   end

@@ -249,8 +249,13 @@ app:get("/other", function()
   ls.publish("room", "eve")
   return { n = #online:keys() }
 end)
+app:get("/version", function()
+  online:update("list", function(list) return { version = (list and list.version or 0) + 1 } end)
+  ls.publish("room", { online = online:keys(), version = online:get("list").version })
+  return 204
+end)
 app:get("/read", function() tell() return 204 end)""")
-        for path in ("/in", "/count", "/right", "/other", "/read") * 2:
+        for path in ("/in", "/count", "/right", "/other", "/version", "/read") * 2:
             self.assertIn(server.get(path).status, (200, 204))
         for line in (5, 7):
             server.wait_log(r'warn \S*site\.lua:%d: changes the dict "online" and publishes what it then has: .*order:with' % line)
