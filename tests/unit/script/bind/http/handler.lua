@@ -42,7 +42,7 @@ function cases.results_become_responses()
     s, h, b = get(function() return 201, "a", nil, nil end)
     is(s, 201) is(b, "a")
     s, h, b = get(function() return nil, nil end, "/", "a POST")
-    is(s, 204)
+    is(s, 500)
   end)
 end
 
