@@ -366,7 +366,7 @@ class Connect(E2E):
     def test_without_a_route(self):
         server = self.serve('local ls = require "luaserve" local app = ls.app() app:any("/*rest", function() return "any" end)\n'
                             'ls.listen { host = "127.0.0.1", port = 0, handler = app }')
-        for target in (b"h:443", b"a%20b:1"):
+        for target in (b"h:443", b"a_b:1"):
             with server.connect() as conn:
                 conn.send(b"CONNECT %s HTTP/1.1\r\nHost: h\r\n\r\n" % target)
                 self.assertEqual(conn.response().status, 501)
