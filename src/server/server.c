@@ -343,7 +343,7 @@ static int open_site(ls_server *server, char *message, size_t message_bytes)
 /* Returns an error after it has freed the server. */
 static int open_server(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
-    int err = LS_ENOMEM;
+    int err;
     if (options->notify && !options->check) ls_sd_open();
     server->upgrade.other.channel = -1;
     const bool manages = options->notify && !options->check, replaces = manages && ls_upgrade_open(&server->upgrade);
@@ -360,7 +360,7 @@ static int open_server(ls_server *server, const ls_server_options *options, char
     ls_node_init(&server->reload_waits);
     ls_node_init(&server->status_waits);
     server->status_to = (ls_log_target){.sink = ls_server_add_status, .user = server, .level = LS_LOG_DEBUG};
-    if (ls_server_copy_options(options, &server->options) < 0) goto fail_options;
+    if ((err = ls_server_copy_options(options, &server->options)) < 0) goto fail_options;
     ls_mutex_open(&server->mutex);
     ls_mutex_open(&server->lists);
     ls_mutex_open(&server->status_mutex);

@@ -88,7 +88,7 @@ local function claim(res, key) return core.cache_claim(res, cache, key, nil, 100
 local function calls(res, fill, call)
   return {
     { 2, "upstream", function(v) return core.proxy_send(res, v, nil, 0) end },
-    { 1, "upstream", core.proxy_load }, { 1, "upstream", core.proxy_back }, { 1, "upstream", core.proxy_refused },
+    { 1, "upstream", core.proxy_load }, { 1, "upstream", core.proxy_back }, { 1, "upstream", function(v) return core.proxy_refused(v, 0) end },
     { 1, "upstream", function(v) return core.proxy_failed(v, 1, 1) end },
     { 1, "upstream", function(v) return core.proxy_mark(v, true) end },
     { 2, "call", function(v) return core.proxy_resume(res, v) end },
