@@ -929,6 +929,12 @@ function state.watch_sql(db, sql, call, kind, sqls)
   if not name then return end
   local read, noted, wrong = tables[name], writers[db] and writers[db][name], nil
   note_write(db, name, entries)
+  local taken = verb == "update" and rest:match("%f[%w_]([%a_][%w_]*)%s*=%s*%1%s*%-")
+  local done = taken and rest:find("%f[%w_]where%f[^%w_].-%f[%w_]" .. taken .. "%s*>") and statement_of(set_of "exec")
+  if done then
+    warn(usage.caller() or core.dev.site, ("%s takes from %s where enough is there, and nothing looks at whether it was: its result has changes, "
+      .. "which is 0 if not, as in if %s(...).changes == 0 then return 409 end"):format(done, taken, done))
+  end
   if verb == "insert" and not tx then
     entries.inserted = entries.inserted or {}
     entries.inserted[name] = usage.caller() or core.dev.site

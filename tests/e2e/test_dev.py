@@ -926,6 +926,16 @@ app:get("/sql/below", function()
   db:exec("update stock set qty = qty - 1 where id = 1") -- WARN selects from the table stock and then updates
   return 204
 end)
+app:get("/sql/spent", function()
+  db:exec("update stock set at = 1, qty = qty - ? where id = 1 and qty >= ?", 0, 0) -- WARN db:exec takes from qty where enough is there, .*changes == 0
+  db:transaction(function(tx)
+    tx:exec("update stock set qty = qty - 0 where qty > 0") -- WARN tx:exec takes from qty
+  end)
+  db:exec("update stock set qty = qty + 0 where id = 1 and qty > 0")
+  db:exec("update stock set qty = qty - 0 where id > 0")
+  if db:exec("update stock set qty = qty - 0 where id = 1 and qty > 0").changes == 0 then return 409 end
+  return 204
+end)
 app:get("/sql/counted", function()
   local row = db:one("select id from stock")
   return db:exec("update stock set qty = qty + 1, at = unixepoch() where id = ?", row.id) and "ok"
