@@ -346,7 +346,7 @@ local function inject_failed(err) core.log("error", "app:proxy: a stored respons
 -- Get the response for `key` again, in a task of its own. run, ready: as of cache:answer.
 local function refresh(self, req, key, run, ready)
   local fields, lines = {}, ("X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host: %s\r\n%s"):format(req.ip,
-    req.scheme, req.authority or "", core.cache_said(req))
+    req.scheme, req.authority or "", core.proxy_said(req))
   for name, value in pairs(req.headers) do
     if not of_client[name] then fields[#fields + 1], fields[#fields + 2] = name, value end
   end

@@ -39,7 +39,7 @@ bool ls_proxy_same_name(const char *a, size_t a_len, const char *b, size_t b_len
     return true;
 }
 
-static bool begins(const char *name, size_t len, const char *with, size_t with_len)
+bool ls_proxy_name_begins(const char *name, size_t len, const char *with, size_t with_len)
 {
     return len >= with_len && ls_proxy_same_name(name, with_len, with, with_len);
 }
@@ -131,7 +131,7 @@ bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const 
     if (ls_proxy_is_hop(name, len) || drops(filter, name, len)) return false;
     if (x->head.lists && ls_http_head_lists(&x->head, x->bytes, "connection", 10, name, len)) return false;
     const bool may_say = filter->trusted && memchr(name, '_', len) == NULL;
-    if (begins(name, len, "x-forwarded-", 12))
+    if (ls_proxy_name_begins(name, len, "x-forwarded-", 12))
         return may_say && !SAME(name, len, "x-forwarded-for") &&
                !(filter->told.any && (SAME(name, len, "x-forwarded-proto") || SAME(name, len, "x-forwarded-host")));
     switch (len) {
@@ -206,7 +206,9 @@ const ls_http_field *ls_proxy_upgrade(const ls_exchange *x)
     const char *at = x->bytes + field->value.at, *const end = at + field->value.len, *from, *to;
     while (ls_list_next(&at, end, &from, &to)) {
         const size_t len = (size_t)(to - from);
-        if (SAME(from, len, "h2c") || begins(from, len, "http/", 5) || begins(from, len, "tls/", 4)) return NULL;
+        if (SAME(from, len, "h2c") || ls_proxy_name_begins(from, len, "http/", 5) ||
+            ls_proxy_name_begins(from, len, "tls/", 4))
+            return NULL;
     }
     return field;
 }

@@ -39,6 +39,7 @@ bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const 
 
 /* Whether the names are equal, without regard to case, and with "_" as "-". */
 bool ls_proxy_same_name(const char *a, size_t a_len, const char *b, size_t b_len);
+bool ls_proxy_name_begins(const char *name, size_t len, const char *with, size_t with_len); /* the same of its beginning */
 
 /* What the site changes of the request. A text whose ptr is NULL: none. */
 typedef struct ls_proxy_change {

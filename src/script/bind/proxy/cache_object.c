@@ -89,21 +89,15 @@ static void add(key *to, const char *bytes, size_t len)
     }
 }
 
-static bool begins(const char *name, size_t len, const char *with)
-{
-    const size_t with_len = strlen(with);
-    return len >= with_len && ls_proxy_same_name(name, with_len, with, with_len);
-}
-
 /* Whether a field of that name, which passes, may change what the server takes for the URL or the method: what a trusted
  * proxy says about the origin, or the fields by which servers let any client replace them. */
 static bool is_of_target(const char *name, size_t len, bool trusting)
 {
     static const char *const any[] = {"x-original-", "x-rewrite-", "x-host", "x-http-method", "x-method-override"};
-    if (begins(name, len, "x-forwarded-")) return trusting && !IS(name, len, "x-forwarded-for");
+    if (ls_proxy_name_begins(name, len, "x-forwarded-", 12)) return trusting && !IS(name, len, "x-forwarded-for");
     if (trusting && IS(name, len, "forwarded")) return true;
     for (size_t n = 0; n < sizeof any / sizeof any[0] && ls_char_lower(*name) == 'x'; n++)
-        if (begins(name, len, any[n])) return true;
+        if (ls_proxy_name_begins(name, len, any[n], strlen(any[n]))) return true;
     return false;
 }
 
@@ -134,27 +128,6 @@ static bool make_key(const ls_request *r, ls_text line, key *to)
         add(to, x->bytes + field->value.at, field->value.len);
     }
     return to->len <= sizeof to->text;
-}
-
-/* core.cache_said(req) -> the lines of what a trusted proxy says about the origin, but for X-Forwarded-Proto and -Host. */
-static int cache_said(lua_State *L)
-{
-    const ls_request *r = ls_request_check_req(L, 1);
-    const ls_proxy_filter filter = {.trusted = ls_request_trusting(r) != NULL, .told = {.any = true}};
-    luaL_Buffer lines;
-    luaL_buffinit(L, &lines);
-    for (uint32_t n = 0; n < r->x->head.field_count; n++) {
-        const ls_http_field *field = &r->x->head.fields[n];
-        const char *const name = r->x->bytes + field->name.at;
-        if (!begins(name, field->name.len, "x-forwarded-") || !ls_proxy_passes(r->x, &filter, name, field->name.len))
-            continue;
-        luaL_addlstring(&lines, name, field->name.len);
-        luaL_addstring(&lines, ": ");
-        luaL_addlstring(&lines, r->x->bytes + field->value.at, field->value.len);
-        luaL_addstring(&lines, "\r\n");
-    }
-    luaL_pushresult(&lines);
-    return 1;
 }
 
 /* The key at `index`, or that of the request. */
@@ -817,7 +790,6 @@ static const luaL_Reg functions[] = {
     {"cache_lines", cache_lines}, {"cache_keep", cache_keep},       {"cache_stale", cache_stale},
     {"cache_end", cache_end},     {"cache_remove", cache_remove},   {"cache_key", cache_key},
     {"cache_list", cache_list},   {"cache_restore", cache_restore}, {"cache_copied", cache_copied},
-    {"cache_name", cache_name},   {"cache_await", cache_await},     {"cache_said", cache_said},
-    {NULL, NULL}};
+    {"cache_name", cache_name},   {"cache_await", cache_await},     {NULL, NULL}};
 
 const ls_module ls_cache_module = {.name = "cache", .functions = functions};

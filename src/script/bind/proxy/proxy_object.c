@@ -466,6 +466,28 @@ static void proxy_abandon(ls_state *state)
     LS_LIST_EACH (const proxy_call, call, &data_of(state)->open, node) ls_proxy_abandon(call->p);
 }
 
+/* core.proxy_said(req) -> the lines of what a trusted proxy says about the origin, but for X-Forwarded-Proto and -Host. */
+static int proxy_said(lua_State *L)
+{
+    const ls_request *r = ls_request_check_req(L, 1);
+    const ls_proxy_filter filter = {.trusted = ls_request_trusting(r) != NULL, .told = {.any = true}};
+    luaL_Buffer lines;
+    luaL_buffinit(L, &lines);
+    for (uint32_t n = 0; n < r->x->head.field_count; n++) {
+        const ls_http_field *field = &r->x->head.fields[n];
+        const char *const name = r->x->bytes + field->name.at;
+        if (!ls_proxy_name_begins(name, field->name.len, "x-forwarded-", 12) ||
+            !ls_proxy_passes(r->x, &filter, name, field->name.len))
+            continue;
+        luaL_addlstring(&lines, name, field->name.len);
+        luaL_addstring(&lines, ": ");
+        luaL_addlstring(&lines, r->x->bytes + field->value.at, field->value.len);
+        luaL_addstring(&lines, "\r\n");
+    }
+    luaL_pushresult(&lines);
+    return 1;
+}
+
 static const luaL_Reg functions[] = {{"proxy_send", proxy_send},
                                      {"proxy_resume", proxy_resume},
                                      {"proxy_refuse", proxy_refuse},
@@ -476,6 +498,7 @@ static const luaL_Reg functions[] = {{"proxy_send", proxy_send},
                                      {"proxy_back", proxy_back},
                                      {"proxy_mark", proxy_mark},
                                      {"proxy_hash", proxy_hash},
+                                     {"proxy_said", proxy_said},
                                      {NULL, NULL}};
 
 const ls_module ls_proxy_module = {.name = "proxy",
