@@ -10,7 +10,7 @@
 enum { OWN_BYTES = 512 }; /* of the fields that are written here, without those of the client and of the change */
 
 /* The literal begins with a lower-case letter. */
-#define SAME(name, len, literal)                                       \
+#define SAME(name, len, literal)                                         \
     ((len) == sizeof(literal) - 1 && ((name)[0] | 0x20) == *(literal) && \
      ls_proxy_same_name(name, len, literal, sizeof(literal) - 1))
 #define PUT(to, literal) put(to, literal, sizeof(literal) - 1)
@@ -167,8 +167,7 @@ static char *put_list(char *to, const ls_exchange *x, const char *name, size_t l
 static char *put_forwarding(char *to, const ls_exchange *x, const ls_proxy_filter *filter)
 {
     const ls_proxy_told *told = &filter->told;
-    const ls_text host =
-        told->host.ptr != NULL ? told->host : (ls_text){x->bytes + x->head.host.at, x->head.host.len};
+    const ls_text host = told->host.ptr != NULL ? told->host : (ls_text){x->bytes + x->head.host.at, x->head.host.len};
     const ls_text proto = told->scheme.ptr != NULL ? told->scheme : (ls_text){"https", x->secure ? 5 : 4};
     char text[LS_ADDR_TEXT_BYTES];
     const bool known = x->remote != NULL && (x->remote->family == LS_ADDR_IP4 || x->remote->family == LS_ADDR_IP6);

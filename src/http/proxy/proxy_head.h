@@ -37,9 +37,9 @@ typedef struct ls_proxy_filter {
 /* Whether the server gets a field or a trailer of that name as the client sends it. */
 bool ls_proxy_passes(const ls_exchange *x, const ls_proxy_filter *filter, const char *name, size_t len);
 
-/* Whether the names are equal, without regard to case, and with "_" as "-". */
+/* Whether the names are equal, or one begins with another, without regard to case, and with "_" as "-". */
 bool ls_proxy_same_name(const char *a, size_t a_len, const char *b, size_t b_len);
-bool ls_proxy_name_begins(const char *name, size_t len, const char *with, size_t with_len); /* the same of its beginning */
+bool ls_proxy_name_begins(const char *name, size_t len, const char *with, size_t with_len);
 
 /* What the site changes of the request. A text whose ptr is NULL: none. */
 typedef struct ls_proxy_change {

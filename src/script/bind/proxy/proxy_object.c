@@ -488,18 +488,11 @@ static int proxy_said(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {{"proxy_send", proxy_send},
-                                     {"proxy_resume", proxy_resume},
-                                     {"proxy_refuse", proxy_refuse},
-                                     {"proxy_upstream", proxy_upstream},
-                                     {"proxy_load", proxy_load},
-                                     {"proxy_failed", proxy_failed},
-                                     {"proxy_refused", proxy_refused},
-                                     {"proxy_back", proxy_back},
-                                     {"proxy_mark", proxy_mark},
-                                     {"proxy_hash", proxy_hash},
-                                     {"proxy_said", proxy_said},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"proxy_send", proxy_send},         {"proxy_resume", proxy_resume}, {"proxy_refuse", proxy_refuse},
+    {"proxy_upstream", proxy_upstream}, {"proxy_load", proxy_load},     {"proxy_failed", proxy_failed},
+    {"proxy_refused", proxy_refused},   {"proxy_back", proxy_back},     {"proxy_mark", proxy_mark},
+    {"proxy_hash", proxy_hash},         {"proxy_said", proxy_said},     {NULL, NULL}};
 
 const ls_module ls_proxy_module = {.name = "proxy",
                                    .bytes = sizeof(proxy_data),

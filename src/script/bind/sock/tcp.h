@@ -25,9 +25,9 @@ enum { LS_TCP_LINGER_MS = 2000, LS_TCP_PATTERN_MAX = 1024 };
 
 typedef struct ls_tcp_object { /* the userdata `sock` */
     const void *tag;
-    ls_tcp *tcp;  /* NULL: closed */
-    int8_t lost;  /* LS_E*: the error of a send, or LS_ELIMIT of a topic, that has closed it; 0: none has */
-    int8_t ended; /* LS_E*: why the last loop over lines or chunks ended; 0 */
+    ls_tcp *tcp;   /* NULL: closed */
+    int8_t lost;   /* LS_E*: the error of a send, or LS_ELIMIT of a topic, that has closed it; 0: none has */
+    int8_t ended;  /* LS_E*: why the last loop over lines or chunks ended; 0 */
     uint16_t late; /* see ls_task_check_late */
 } ls_tcp_object;
 
@@ -156,16 +156,16 @@ bool ls_tcp_topics_any(const ls_tcp *tcp);
 
 /* ---- tcp.c ----------------------------------------------------------------------------------------------------- */
 
-typedef struct ls_tcps {    /* of a state */
-    ls_node open;           /* connections that are not closed for Lua */
-    _Atomic unsigned count; /* their number; any thread reads it to choose a state */
-    _Atomic uint32_t live;  /* sockets and dials that still wait for packets, those that linger included */
+typedef struct ls_tcps {        /* of a state */
+    ls_node open;               /* connections that are not closed for Lua */
+    _Atomic unsigned count;     /* their number; any thread reads it to choose a state */
+    _Atomic uint32_t live;      /* sockets and dials that still wait for packets, those that linger included */
     _Atomic uint32_t finishing; /* of those: Lua has closed them, and a stop waits for their last bytes */
-    ls_tcp *unflushed;      /* connections with output of the running task */
-    ls_flush flush;         /* flushes them */
-    bool returned_logged;   /* a handler returned text */
-    bool silent_logged;     /* a client that sent nothing was closed */
-    unsigned ended;         /* connections that have ended since the last collection for them */
+    ls_tcp *unflushed;          /* connections with output of the running task */
+    ls_flush flush;             /* flushes them */
+    bool returned_logged;       /* a handler returned text */
+    bool silent_logged;         /* a client that sent nothing was closed */
+    unsigned ended;             /* connections that have ended since the last collection for them */
 } ls_tcps;
 
 static inline ls_tcps *ls_tcps_of(const ls_state *state)

@@ -20,10 +20,10 @@ typedef struct ls_sse { /* the userdata `sse` */
     ls_request *request; /* NULL: closed */
     ls_subscriber subscriber;
     uint32_t queue_bytes_max;
-    bool told;   /* sse:wait has returned true */
+    bool told;     /* sse:wait has returned true */
     uint16_t late; /* see ls_task_check_late */
-    bool active; /* something was written since the last check */
-    bool skip;   /* drop a message for which the queue has no room; else end the response */
+    bool active;   /* something was written since the last check */
+    bool skip;     /* drop a message for which the queue has no room; else end the response */
     ls_state *state;
     ls_node node;         /* in the list of the state while it is open */
     ls_wheel_entry entry; /* of the keep-alive */
