@@ -204,16 +204,28 @@ void ls_http1_conn_lost(ls_thread_ctx *ctx, ls_http1_conn *c, int err)
     ls_http1_conn_close(ctx, c);
 }
 
+/* Whether the third word of a request line is another than the version of HTTP. */
+static bool has_other_version(const char *at, size_t len)
+{
+    static const char name[] = "HTTP/";
+    const char *const end = at + len;
+    for (int words = 0; words < 2; words++, at++)
+        if ((at = memchr(at, ' ', (size_t)(end - at))) == NULL) return false;
+    const size_t have = (size_t)(end - at) < sizeof name - 1 ? (size_t)(end - at) : sizeof name - 1;
+    return memcmp(at, name, have) != 0;
+}
+
 /* The parser has refused the bytes, at the first one that a request cannot have there: so they may be the beginning of
- * the preface. */
+ * the preface. A first line that is of neither protocol is an invalid preface (RFC 9113 section 3.4). */
 bool ls_http1_is_http2(const ls_http1_conn *c)
 {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     enum { ENOUGH = sizeof "PRI *" - 1 };
+    const char *const at = c->in->data + c->in->from;
     const size_t have = ls_http1_unparsed(c), len = have < sizeof preface - 1 ? have : sizeof preface - 1;
     const ls_http_server *http = ls_http1_engine(c);
     return http->http2 != NULL && http->config.http2 && !c->began && len >= ENOUGH &&
-           memcmp(c->in->data + c->in->from, preface, len) == 0;
+           (memcmp(at, preface, len) == 0 || has_other_version(at, have));
 }
 
 void ls_http1_leave(ls_thread_ctx *ctx, ls_http1_conn *c)

@@ -236,7 +236,7 @@ void ls_http1_end_with_error(ls_thread_ctx *ctx, ls_http1_conn *c, int status, c
  * and nothing else was queued. */
 bool ls_http1_end_changed(ls_thread_ctx *ctx, ls_http1_conn *c, int err);
 
-/* The connection begins with the preface of HTTP/2, which the listener accepts. */
+/* The listener accepts HTTP/2, and the connection begins with its preface, or with what is of neither version. */
 bool ls_http1_is_http2(const ls_http1_conn *c);
 void ls_http1_leave(ls_thread_ctx *ctx, ls_http1_conn *c); /* HTTP/2 serves it from now on */
 
