@@ -40,7 +40,7 @@ if sim.side == "server" then
       if not res and world.chance(3) then return text end -- it leaves the rest
     end
     if at <= #text then sim.fail(("%s: the body has %d of %d bytes"):format(req.params.name, at - 1, #text)) end
-    return not res and text or nil
+    if not res then return text end
   end
   add("text", function(text) return text end)
   add("wait", function(text) world.pause(1) return text end)
