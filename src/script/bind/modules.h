@@ -15,6 +15,8 @@
     X(config)          \
     X(request)         \
     X(req)             \
+    X(req_client)      \
+    X(req_sent)        \
     X(res)             \
     X(body)            \
     X(body_save)       \

@@ -7,7 +7,6 @@
 #include "codec/http_type.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
-#include "script/bind/http/res.h"
 #include "script/bind/http/respond.h"
 #include "script/bind/option.h"
 

@@ -12,7 +12,6 @@
 #include "base/io/log.h"
 #include "codec/http_text.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/http/res.h"
 #include "script/bind/http/respond.h"
 #include "script/bind/value/buffer.h"
 #include "script/core/lua/error_text.h"
@@ -106,8 +105,8 @@ static bool is_described(lua_State *L, const ls_request *r)
  * the call that makes the body has failed, or has found nothing. */
 static bool lacks_body(lua_State *L, const ls_request *r)
 {
-    return (r->x->status == 200 || r->x->status == 201 || r->x->status == 206) &&
-           lua_isnil(L, LS_HTTP_RESULT + 1) && r->x->head.method != LS_HTTP_HEAD;
+    return (r->x->status == 200 || r->x->status == 201 || r->x->status == 206) && lua_isnil(L, LS_HTTP_RESULT + 1) &&
+           r->x->head.method != LS_HTTP_HEAD;
 }
 
 /* Whether the results are the status of a redirect and a body, which a client would show in place of the page that is meant:
@@ -165,10 +164,11 @@ static int empty_status(lua_State *L, const ls_request *r)
     if (r->failing) return r->x->status;
     const bool is_nil = result_count(L) > 0 && lua_isnil(L, LS_HTTP_RESULT);
     if (r->no_file == 0 && r->x->error == 0 && (is_nil || method == LS_HTTP_GET || method == LS_HTTP_HEAD))
-        return luaL_error(L, is_nil ? "the handler returned nil: for what is absent write return ... or 404, for an empty "
-                                      "response return 204"
-                                    : "the handler described no response: write return before the body, or return 204 "
-                                      "for an empty one");
+        return luaL_error(
+            L, is_nil ? "the handler returned nil: for what is absent write return ... or 404, for an empty "
+                        "response return 204"
+                      : "the handler described no response: write return before the body, or return 204 "
+                        "for an empty one");
     if (r->no_file == 0) return 204;
     ls_request_log_name(r->x, name);
     ls_log(LS_LOG_ERROR,

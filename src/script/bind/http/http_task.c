@@ -19,7 +19,6 @@
 #include "script/bind/http/http_result.h"
 #include "script/bind/http/req.h"
 #include "script/bind/http/respond.h"
-#include "script/bind/http/response_coding.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/tasks/hooks.h"
 #include "script/core/lua/error_text.h"

@@ -16,6 +16,22 @@ void ls_request_push_pairs(lua_State *L, const char *bytes, size_t len);
 /* Push a table from each name to the list of its values, in order. Another name reads as an empty list. */
 void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 
+/* Push the value of the field; several of one name are joined. nil: the request has no such field. */
+void ls_request_push_header(lua_State *L, const ls_exchange *x, const char *name, size_t len);
+/* Push the table of this slot, as the client has sent it. */
+void ls_request_push_sent(lua_State *L, const ls_exchange *x, int slot);
+static inline void ls_request_push_span(lua_State *L, const ls_exchange *x, ls_span span)
+{
+    lua_pushlstring(L, x->bytes + span.at, span.len);
+}
+
+/* Push the id of the request. Returns 1. */
+int ls_request_push_id(lua_State *L, const ls_exchange *x);
+/* Push this field of the address; nothing for NULL: of app:inject. Returns the number of values. */
+int ls_request_push_address(lua_State *L, const ls_addr *addr, const char *name);
+/* Push what a trusted proxy says of the client, if the peer is one and says it: "ip", "port", "remote", "scheme" or "host". A port may
+ * be unknown: nil. The req object is at index 1. */
+bool ls_request_take_forwarded(lua_State *L, ls_request *r, const char *name);
 /* The listener, if the peer is one of its trusted proxies; else NULL. */
 const struct ls_state_listener *ls_request_trusting(const ls_request *r);
 

@@ -332,7 +332,7 @@ void ls_request_methods(lua_State *L, int meta_ref, const luaL_Reg *methods)
 
 static ls_task_times *times_of(const ls_exchange *x)
 {
-    _Static_assert(sizeof(ls_task_times) <= sizeof ((ls_record_more *)0)->room, "they fit");
+    _Static_assert(sizeof(ls_task_times) <= sizeof((ls_record_more *)0)->room, "they fit");
     ls_record_more *more = x->recorder != NULL && x->record_more != NULL ? (void *)x->record_more->data : NULL;
     return more != NULL && more->slow_ms > 0 ? (void *)more->room : NULL;
 }
@@ -357,14 +357,17 @@ static void slow_ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record
 {
     const ls_task_times *t = record->x != NULL ? times_of(record->x) : NULL;
     char name[LS_REQUEST_NAME_BYTES], line[400], host[LS_ADDR_TEXT_BYTES];
-    if (t == NULL || t->ended_ns == 0 || record->ended_ns - record->began_ns < record->more->slow_ms * UINT64_C(1000000)) return;
+    if (t == NULL || t->ended_ns == 0 ||
+        record->ended_ns - record->began_ns < record->more->slow_ms * UINT64_C(1000000))
+        return;
     ls_request_log_name(record->x, name);
     const uint64_t ran_ns = t->ended_ns - t->began_ns - t->waited_ns;
     line[0] = '\0';
     if (t->waited_ns > 0)
         (void)snprintf(line, sizeof line, ", waited for %.3f s (%.3f s at %s)", (double)t->waited_ns / 1e9,
                        (double)t->longest_ns / 1e9, t->longest[0] != '\0' ? t->longest : "?");
-    ls_log(LS_LOG_WARN, "%s of %s: slow: %.3f s, status %d, route %s: queued for %.3f s, ran for %.3f s%s, was sent in %.3f s",
+    ls_log(LS_LOG_WARN,
+           "%s of %s: slow: %.3f s, status %d, route %s: queued for %.3f s, ran for %.3f s%s, was sent in %.3f s",
            name, record->client != NULL ? ls_addr_logged(record->client, host) : "-",
            (double)(record->ended_ns - record->began_ns) / 1e9, record->status,
            record->route != NULL ? record->route->pattern : "-", (double)(t->began_ns - record->began_ns) / 1e9,

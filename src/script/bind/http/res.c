@@ -8,7 +8,6 @@
 #include "codec/http_text.h"
 #include "codec/http_type.h"
 #include "script/bind/bind_aux.h"
-#include "script/bind/http/res.h"
 #include "script/bind/http/respond.h"
 #include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"

@@ -5,7 +5,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/req.h"
-#include "script/bind/http/res.h"
+#include "script/bind/http/respond.h"
 #include "script/bind/sock/sock_object.h"
 
 /* protocol-name ["/" protocol-version], both tokens */

@@ -46,4 +46,23 @@ extern const char ls_type_html[], ls_type_json[];
 /* Respond with the value at `index` as JSON. May replace it by its text. */
 int ls_request_respond_json(lua_State *L, ls_request *request, int index);
 
+/* ---- res.c ---- */
+
+/* The request of the res object at index 1. Raises when the head of the response was already sent. */
+ls_request *ls_res_check_open(lua_State *L);
+
+/* Raise if the response is described: `call` would begin a stream. */
+void ls_res_check_undescribed(lua_State *L, const ls_request *request, const char *call);
+
+/* Set the header at stack index `name` to the value at `value`: a string, a number, or a table of them. Raises. */
+void ls_request_set_header(lua_State *L, ls_request *request, int name, int value);
+/* Set the headers of the table at `index`, which may be nil or none. Raises. */
+void ls_request_set_headers(lua_State *L, ls_request *request, int index);
+
+/* ---- response_coding.c, for luaserve.compress ---- */
+
+/* The whole body of the response waits to be encoded (ls_coding_filter_waits): other threads do that while the task
+ * waits; continue with `done` when all of it is queued. The stack of L is cleared. */
+int ls_response_coding_finish(lua_State *L, ls_request *request, int (*done)(lua_State *L, ls_request *request));
+
 #endif

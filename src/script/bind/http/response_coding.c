@@ -1,6 +1,6 @@
 /* response_coding.c - the core of luaserve.compress (lua/luaserve/compress.lua): the rules of a site, and the wait for
  * a long response that other threads encode. http/coding/coding_filter.h has the rest. */
-#include "script/bind/http/response_coding.h"
+#include "script/bind/http/respond.h"
 
 #include <string.h>
 

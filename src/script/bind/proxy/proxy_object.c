@@ -16,7 +16,7 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/body.h"
 #include "script/bind/http/req.h"
-#include "script/bind/http/res.h"
+#include "script/bind/http/respond.h"
 #include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/core/lua/udata.h"

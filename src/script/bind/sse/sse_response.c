@@ -14,7 +14,7 @@
 #include "base/io/log.h"
 #include "codec/sse_event.h"
 #include "script/bind/http/http_task.h"
-#include "script/bind/http/res.h"
+#include "script/bind/http/respond.h"
 #include "script/bind/option.h"
 
 typedef struct sse_data { /* of a state */
