@@ -109,7 +109,7 @@ local function new(...)
     end
     return next()
   end
-  return guard(not (in_redis or of_site or core.dev) and core.limiter(dict, place, token, full, limit) or limit)
+  return guard(limit, nil, not (in_redis or of_site or core.dev) and function(...) return core.limiter(dict, place, token, full, ...) end)
 end
 
 return setmetatable(rate_limit, { __call = function(_, ...) return new(...) end })

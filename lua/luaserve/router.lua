@@ -33,12 +33,13 @@ local router = { names = setmetatable({}, { __mode = "k" }) }
 
 local recent_max, recent_bytes_max = 1024, 200 -- remembered paths of files, and the length of one
 
-local guards = setmetatable({}, { __mode = "k" })
+local guards, wraps = setmetatable({}, { __mode = "k" }), setmetatable({}, { __mode = "k" })
 
--- guard(fn [, scheme]) -> fn, middleware that returns at most three results, or ends with `return next()`: it needs no chain.
--- `scheme`: that of the credentials it asks for, for app:openapi: { name =, type = ... } as in OpenAPI.
-function router.guard(fn, scheme)
-  guards[fn] = scheme or true
+-- guard(fn [, scheme [, wrap]]) -> fn, middleware that returns at most three results, or ends with `return next()`: it needs no chain.
+-- `scheme`: that of the credentials it asks for, for app:openapi: { name =, type = ... } as in OpenAPI. wrap(inner, guarded) -> a function
+-- that calls `inner` where that is sure to be next, else `guarded`, which is `inner` after the guard; or nil.
+function router.guard(fn, scheme, wrap)
+  guards[fn], wraps[fn] = scheme or true, wrap
   return fn
 end
 
@@ -296,11 +297,12 @@ local function pass() return pass end -- next() of a guard
 
 -- guarded(guard, fn) -> fn after the guard.
 local function guarded(guard, fn)
-  return function(req, res, next)
+  local function run(req, res, next)
     local status, body, headers = guard(req, res, pass)
     if status == pass then return fn(req, res, next) end
     return status, body, headers
   end
+  return wraps[guard] and wraps[guard](fn, run) or run
 end
 
 -- covers(at, segments) -> whether the path of middleware, `at`, has all requests for a route of these segments, or none;

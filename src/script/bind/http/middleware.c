@@ -366,7 +366,7 @@ static int core_chain(lua_State *L)
 
 /* ---- the middleware of luaserve.rate_limit, where it counts addresses in a dict of this server ----------------- */
 
-enum { LIMITER = 1, OTHERWISE }; /* upvalues of limit */
+enum { LIMITER = 1, INNER, OTHERWISE }; /* upvalues of limit */
 enum { PLACE_BYTES_MAX = 1024, ADDRESS_BYTES_MAX = 8 };
 
 typedef struct limiter {
@@ -396,19 +396,18 @@ static int limit_returned(lua_State *L, int status, lua_KContext context)
 
 static int limit(lua_State *L) /* (req, res, next) */
 {
-    const ls_request *r = ls_request_check_req(L, 1);
+    limiter *l = lua_touserdata(L, lua_upvalueindex(LIMITER));
+    const ls_addr *client = ls_request_peer(ls_request_check_req(L, 1));
     lua_settop(L, 3);
-    const bool passes = take_token(lua_touserdata(L, lua_upvalueindex(LIMITER)), ls_request_peer(r));
-    if (!passes) lua_pushvalue(L, lua_upvalueindex(OTHERWISE));
+    lua_pushvalue(L, lua_upvalueindex(take_token(l, client) ? INNER : OTHERWISE));
     lua_insert(L, 1);
-    if (passes) lua_settop(L, 1);
-    lua_callk(L, passes ? 0 : 3, LUA_MULTRET, 0, limit_returned);
+    lua_callk(L, 3, LUA_MULTRET, 0, limit_returned);
     return limit_returned(L, LUA_OK, 0);
 }
 
-/* core.limiter(dict, place, token, full, otherwise) -> middleware: calls next() when core.dict_take takes a token for the
- * address of the connection, else otherwise(req, res, next), which decides about clients of trusted proxies, too. nil:
- * the dict is written to a file before a call returns, or the place is too long. */
+/* core.limiter(dict, place, token, full, inner, otherwise) -> function(req, res, next): calls `inner` when core.dict_take
+ * takes a token for the address of the connection, else `otherwise`, which decides about clients of trusted proxies, too.
+ * nil: the dict is written to a file before a call returns, or the place is too long. */
 static int core_limiter(lua_State *L)
 {
     ls_dict *dict = ls_dict_check_unsynced(L, 1);
@@ -419,6 +418,7 @@ static int core_limiter(lua_State *L)
     *l = (limiter){.dict = dict, .bucket = bucket, .place_len = place.len};
     memcpy(l->key, place.ptr, place.len);
     lua_pushvalue(L, 5);
+    lua_pushvalue(L, 6);
     lua_pushcclosure(L, limit, OTHERWISE);
     return 1;
 }
