@@ -60,23 +60,19 @@ end
 -- quotes.
 function definitions.part_end(text, from, stops)
   local depth, at = 0, from
-  while at <= #text do
-    local c = text:sub(at, at)
-    if depth == 0 then
-      for _, stop in ipairs(stops) do
-        if text:find("^" .. stop, at) then return at - 1 end
-      end
-    end
+  while true do
+    local bracket = text:find('["%(<{%[%)>}%]]', at)
+    local first = (bracket or #text) + 1
+    for _, stop in ipairs(depth == 0 and stops or {}) do first = math.min(first, text:find(stop, at) or first) end
+    if not bracket or first <= bracket then return first - 1 end
+    local c = text:sub(bracket, bracket)
     if c == '"' then
-      at = text:find('"', at + 1, true) or error("a quote without end: " .. text, 0)
-    elseif c:find("[%(<{%[]") then
-      depth = depth + 1
-    elseif c:find("[%)>}%]]") then
-      depth = depth - 1
+      bracket = text:find('"', bracket + 1, true) or error("a quote without end: " .. text, 0)
+    else
+      depth = depth + (c:find("[%(<{%[]") and 1 or -1)
     end
-    at = at + 1
+    at = bracket + 1
   end
-  return #text
 end
 
 -- split(text, separator) -> the parts between the separators, a Lua pattern without captures.

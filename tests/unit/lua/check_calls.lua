@@ -5,8 +5,7 @@
 --
 -- check_calls(model, text [, known]) -> a list of "line: message". `model` is that of lua/definitions.lua, `known` the
 -- classes of names that the code does not define.
-local root = (debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or ".") .. "/../../.."
-local generator = assert(loadfile(root .. "/lua/definitions.lua"))()
+local generator = require("documented").generator
 local parse = require "parse_lua"
 local part_end, split = generator.part_end, generator.split
 

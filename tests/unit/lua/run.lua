@@ -5,10 +5,11 @@
 local here = arg[0]:match("^(.*)/[^/]*$") or "."
 local modules = here .. "/../../../lua/"
 package.path = here .. "/?.lua;" .. modules .. "?.lua;" .. modules .. "?/init.lua;" .. package.path
-setmetatable(package.preload, { __index = function(_, name) -- as the program names its modules
+setmetatable(package.preload, { __index = function(preload, name) -- as the program names its modules; messages ask for them again
   local path = name:find("^luaserve%f[.\0]") and package.searchpath(name, package.path)
-  local file = path and io.open(path)
-  return file and load(file:read("a"), "@luaserve/" .. (name:match("^luaserve%.(.*)") or "init"):gsub("%.", "/") .. ".lua")
+  local file <close> = path and io.open(path)
+  preload[name] = file and load(file:read("a"), "@luaserve/" .. (name:match("^luaserve%.(.*)") or "init"):gsub("%.", "/") .. ".lua")
+  return rawget(preload, name)
 end })
 package.loaded["luaserve.core"] = require "fake_core"
 package.loaded["luaserve.json"] = {

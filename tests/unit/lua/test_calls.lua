@@ -2,20 +2,10 @@
 -- The calls in the code of the pages, examples and templates are as the definitions for editors say: check_calls.lua.
 local check = require "check"
 local check_calls = require "check_calls"
+local documented = require "documented"
 
 local tests = {}
-local root = (debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or ".") .. "/../../.."
-local generator = assert(loadfile(root .. "/lua/definitions.lua"))()
-
-local function paths_of(patterns)
-  local list, pipe = {}, assert(io.popen("cd '" .. root .. "' && ls " .. patterns))
-  for path in pipe:lines() do list[#list + 1] = path end
-  check.equal(pipe:close(), true)
-  return list
-end
-
-local _, model = generator.generate(generator.read(root,
-  paths_of("src/script/bind/*.c src/script/bind/*/*.c lua/luaserve/*.lua lua/luaserve/test/*.lua lua/docs/reference/module.md src/luaserve.h")))
+local model = documented.model
 
 local function known()
   local names = { ls = "Module", app = "App", req = "Request", res = "Response" }
@@ -64,7 +54,7 @@ end
 
 function tests.the_pages()
   local count, wrong = 0, {}
-  for path, text in pairs(generator.read(root, paths_of("README.md lua/docs/*.md lua/docs/*/*.md src/README.md"))) do
+  for path, text in pairs(documented.read("README.md lua/docs/*.md lua/docs/*/*.md src/README.md")) do
     for _, block in ipairs(blocks_of(text)) do
       local file = block.words:match("file=(%S+)")
       if (not file or file:find("%.lua$")) and not block.words:find("stress") then
@@ -84,7 +74,7 @@ end
 
 function tests.examples_and_templates()
   local wrong = {}
-  for path, text in pairs(generator.read(root, paths_of("examples/*.lua examples/live/*.lua lua/templates/*/*.lua lua/templates/*/tests/*.lua"))) do
+  for path, text in pairs(documented.read("examples/*.lua examples/live/*.lua lua/templates/*/*.lua lua/templates/*/tests/*.lua")) do
     for _, problem in ipairs(problems_of(text, 0)) do wrong[#wrong + 1] = path .. ":" .. problem end
   end
   check.equal(wrong, {})
@@ -145,11 +135,11 @@ end
 
 -- lua/docs/reference/calls.md is what lua/calls.lua makes of the comments of the sources.
 function tests.the_page_of_all_calls()
-  local pages, path = {}, root .. "/lua/docs/reference/calls.md"
-  for name, text in pairs(generator.read(root, paths_of("lua/docs/reference/*.md lua/docs/cron.md lua/docs/presence.md"))) do
+  local pages, path = {}, documented.root .. "/lua/docs/reference/calls.md"
+  for name, text in pairs(documented.read("lua/docs/reference/*.md lua/docs/cron.md lua/docs/presence.md")) do
     pages[name:match("reference/(.*)") or name:gsub("^.*/", "../")] = name:find("/calls%.md$") and "" or text
   end
-  local page = assert(loadfile(root .. "/lua/calls.lua"))().page(model, pages)
+  local page = assert(loadfile(documented.root .. "/lua/calls.lua"))().page(model, pages)
   if os.getenv("WRITE") then
     local file <close> = assert(io.open(path, "wb"))
     assert(file:write(page))

@@ -4,22 +4,10 @@
 -- tests/e2e/test_definitions.py compares the functions and objects with those of the program.
 local check = require "check"
 local definitions = require "parse_definitions"
+local documented = require "documented"
 
 local tests = {}
-local root = (debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or ".") .. "/../../.."
-
--- The paths of the files that match these patterns of the shell, below the root.
-local function paths_of(patterns)
-  local list, pipe = {}, assert(io.popen("cd '" .. root .. "' && ls " .. patterns))
-  for path in pipe:lines() do list[#list + 1] = path end
-  check.equal(pipe:close(), true)
-  return list
-end
-
-local generator = assert(loadfile(root .. "/lua/definitions.lua"))()
-local sources = generator.read(root,
-  paths_of("src/script/bind/*.c src/script/bind/*/*.c lua/luaserve/*.lua lua/luaserve/test/*.lua lua/docs/reference/module.md src/luaserve.h"))
-local files, model = generator.generate(sources)
+local generator, sources, files, model = documented.generator, documented.sources, documented.files, documented.model
 local parsed = definitions.parse(files)
 
 local builtin = {}
@@ -191,7 +179,7 @@ end
 -- `ls.connect(host, port [, options]) -> ...` on the pages of the reference.
 function tests.the_reference_shows_the_documented_arguments()
   local count, wrong = 0, {}
-  for path, text in pairs(generator.read(root, paths_of("lua/docs/reference/*.md lua/docs/testing.md"))) do
+  for path, text in pairs(documented.read "lua/docs/reference/*.md lua/docs/testing.md") do
     for line in text:gmatch("[^\n]+") do
       for prefix, mark, name, given, results in line:gmatch("`([%l.]+)([.:])([%l_]+)(%b())([^`]*)`") do
         if model.prefixes[aliases[prefix] or prefix] then

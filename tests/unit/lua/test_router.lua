@@ -28,28 +28,22 @@ local function expect(app, cases)
   end
 end
 
--- Calls each(list) for every order of a short list.
-local function permutations(list, n, each)
-  n = n or #list
-  if n <= 1 then return each(list) end
-  for i = 1, n do
-    list[i], list[n] = list[n], list[i]
-    permutations(list, n - 1, each)
-    list[i], list[n] = list[n], list[i]
-  end
-end
-
+-- Each three of the patterns come in each order; test random_routes has more.
 function tests.text_precedes_parameter_precedes_rest_in_any_order()
-  permutations({ "/a/b", "/a/:x", "/a/*r", "/:p/b", "/a/:x/c", "/*r" }, nil, function(patterns)
+  local patterns = { "/a/b", "/a/:x", "/a/*r", "/:p/b", "/a/:x/c", "/*r" }
+  for case = 0, 2 * #patterns - 1 do
     local app = ls.app()
-    for _, pattern in ipairs(patterns) do app:get(pattern, handler(pattern)) end
+    for i = 1, #patterns do
+      local pattern = patterns[(case // 2 + (case % 2 == 0 and i or -i)) % #patterns + 1]
+      app:get(pattern, handler(pattern))
+    end
     for path, expected in pairs {
       ["/a/b"] = "/a/b", ["/a/z"] = "/a/:x x=z", ["/a/b/c"] = "/a/:x/c x=b", ["/a/b/d"] = "/a/*r r=b/d",
       ["/a/"] = "/a/*r r=", ["/z/b"] = "/:p/b p=z", ["/a"] = "/*r r=a", ["/"] = "/*r r=", ["/z/b/"] = "/*r r=z/b/",
     } do
       check.equal(request(app, "GET", path), expected)
     end
-  end)
+  end
 end
 
 function tests.a_trailing_slash_makes_another_path()
