@@ -1,0 +1,252 @@
+-- handlers.lua - dev mode warns of results of handlers that are probably meant otherwise, and of lines of handlers and middleware:
+-- conditions that no value makes false, refusals that nothing looks at, paths that a client chooses.
+
+local core = require "luaserve.core"
+local site = require "luaserve.dev.site"
+local usage = require "luaserve.usage"
+local variables = require "luaserve.dev.variables"
+
+local getinfo, getupvalue, getmetatable_of, next, rawget = debug.getinfo, debug.getupvalue, debug.getmetatable, next, rawget
+local caller_line, function_lines, here, is_statement, lines_of, set_of, warn = site.caller_line, site.function_lines, site.here,
+  site.is_statement, site.lines_of, site.set_of, site.warn
+
+local handlers = {}
+
+local decisions, followers = set_of "if elseif while until not and or", set_of "then do and or"
+
+-- handlers.watch_reply(call, value): a line of the site has got this result of a database, such as "r:del" or "db:delete".
+function handlers.watch_reply(call, value)
+  local line, number = caller_line(), "%s*[=~]=%s*[01]%f[^%w.]"
+  for word, rest in line:gmatch("(%a*)[%s(]+[%a_][%w_.]*:" .. call:match("%a+$") .. "%s*%b()%s*([^\n]*)") do
+    if type(value) == "boolean" and rest:find("^" .. number) then
+      warn(usage.caller(), call .. " returns true or false, never a number: leave out the comparison")
+    elseif value == 0 and decisions[word] and not rest:find("^[=~<>]") then
+      warn(usage.caller(), "%s has returned 0, which is true in Lua: write %s(...) > 0", call, call)
+    end
+  end
+end
+
+
+-- ---- results --------------------------------------------------------------------------------------------------------
+
+-- handlers.warn_route(name_route, method, path, text [, between]): a warning at the route of the request. `between` the name
+-- and the text: a space unless given.
+function handlers.warn_route(name_route, method, path, text, between)
+  local name, place = nil, nil
+  if name_route then name, place = name_route(method, path) end
+  warn(place or core.dev.site, (name or method .. " " .. path) .. (between or " ") .. text)
+end
+
+-- count_place(fn, number) -> the line of the function that returns a computed number, or nil.
+local function count_place(fn, number)
+  local lines, info = function_lines(fn)
+  local text = table.concat(lines_of(info, 1, math.huge), "\n")
+  if text:find("%f[%w_.]" .. number .. "%f[^%w_.]") then return nil end -- it is written somewhere as a status
+  local counts, found = {}, nil
+  for at, line in ipairs(lines) do
+    local name, value = line:match("([%a_][%w_]*)%s*=%s*(.*)")
+    if name and (value:find("incr%s*%(") or value:find("^#") or value:find("%+")) then counts[name] = true end
+    local result = line:match("%f[%w_]return%s+(.*)")
+    if result and (result:find("incr%s*%(") or result:find("^#") or counts[result:match("^[%a_][%w_]*")]) then
+      found = info.short_src .. ":" .. info.linedefined + at - 1
+    end
+  end
+  return found
+end
+
+-- warn_repeated(fn, req): warns of a line of the function that reads the first of several values of a parameter.
+local function warn_repeated(fn, req)
+  if not req.target:find("&", 1, true) then return end
+  local info = getinfo(fn, "S")
+  for name, values in pairs(req.query_all) do
+    for i, line in ipairs(values[2] and lines_of(info, info.linedefined, info.lastlinedefined) or {}) do
+      local _, stop = line:find("query." .. name, 1, true)
+      if stop and not line:find("^[%w_]", stop + 1) or line:find('query["' .. name .. '"]', 1, true) then
+        warn(info.short_src .. ":" .. info.linedefined + i - 1, "the request has several values of %q: req.query has the "
+          .. "first, req.query_all the list of all", name)
+      end
+    end
+  end
+end
+
+-- watch_lists(handler, body): a table that becomes JSON.
+local function watch_lists(handler, body)
+  local info = getinfo(handler, "S")
+  for i = 1, 255 do -- the function of a route with checks is that of route_schema.lua
+    local name, value = getupvalue(handler, i)
+    if not name or not usage.is_internal(info.source) then break end
+    if name == "fn" and type(value) == "function" then info = getinfo(value, "S") end
+  end
+  local place = info.short_src .. ":" .. info.linedefined
+  local function look(value, name)
+    if type(value) ~= "table" or getmetatable_of(value) then return end
+    local is = next(value) == nil and "empty" or value[1] ~= nil and "list"
+    local key = place .. name
+    local lists = site.notes()
+    if is and lists:get(key) and lists:get(key) ~= is then
+      warn(place, name .. " is a list in one response and empty in another, which is sent as {}: write ls.json.array(t)")
+    end
+    if is then lists:set(key, is) end
+    local first = math.type(next(value))
+    if first == "integer" and #value == 0 or value[1] ~= nil and value[#value + 2] ~= nil then
+      warn(place, name .. " has integers with gaps as keys, which is no list for a client: use tostring(id), or rows with an id")
+    end
+  end
+  look(body, "the result")
+  for name, value in next, type(body) == "table" and getmetatable_of(body) == nil and body or {} do
+    if type(name) == "string" then look(value, "the field " .. name) end
+  end
+end
+
+local guards = set_of "basic_auth bearer_auth csrf rate_limit oidc"
+
+-- refusal_in(fn) -> the line at which a function of the site decides to refuse a request, or nil
+local function refusal_in(fn)
+  if type(fn) ~= "function" or variables.is_known(fn) then return nil end
+  local lines, info = function_lines(fn)
+  local module = info.source:match("^@luaserve/(.*)%.lua$")
+  if module then return guards[module] and "luaserve." .. module or nil end
+  local decides_there = false
+  for i, line in ipairs(lines) do
+    decides_there = decides_there or line:find("%f[%w_]if%f[^%w_]") ~= nil
+    if decides_there and (line:find("%f[%w_]return%s*%(?[45]%d%d%f[^%w_.]") or line:find(":status%s*%(%s*[45]%d%d%s*%)")) then
+      return info.short_src .. ":" .. info.linedefined + i - 1
+    end
+  end
+end
+
+local never_false = { -- expressions that no value makes false, and what to write
+  ["#[%a_][%w_.]*"] = "a number, and 0 is true in Lua: compare it, as in > 0",
+  ["[%a_][%w_.]*%.changes"] = "a number, and 0 is true in Lua: compare it, as in > 0",
+  ["[%a_][%w_.]*:exec%s*%b()%.changes"] = "a number, and 0 is true in Lua: compare it, as in > 0",
+  ["[%a_][%w_.]*:exec%s*%b()"] = "a table, also when nothing has changed: look at its changes, as in .changes > 0",
+  ["[%a_][%w_.]*:query%s*%b()"] = "a list, which is true also without rows: look at its first row, as in [1], or use one",
+  ["[%a_][%w_.]*:hgetall%s*%b()"] = "a table, which is true also without fields: write next(t)",
+  ["[%a_][%w_.]*:one%s*%([\"'%[]%s*select%s+count%([^()]*%)[^()]*%)"] = "a row also for a count of 0: compare its field",
+}
+for name in ("len llen scard hlen zcard"):gmatch("%a+") do
+  never_false["[%a_][%w_.]*:" .. name .. "%s*%b()"] = never_false["#[%a_][%w_.]*"]
+end
+
+local sent_by_client = { "req%.[%a_]+[.%[][\"']?[%w_]+[\"']?%]?", "req%.path%f[^%w_]", "req:form%(%)%.[%w_]+" }
+
+-- sent_path(first, text) -> what the client sends in the first argument of a call, and the local of the function that has it, if nothing
+-- else in the function looks at it; nil: there is no such thing.
+local function sent_path(first, text)
+  for _, pattern in ipairs(sent_by_client) do
+    local value, name = first:match(pattern), nil
+    for word in (value and "" or first:gsub('%b""', "")):gmatch("%f[%w_.][%a_][%w_]*") do
+      local from = text:match("local%s+" .. word .. "%s*=%s*(" .. pattern .. ")%s*\n")
+      if from then value, name = from, word end
+    end
+    local shown = (name or value or ""):gsub("%W", "%%%0")
+    local rest = text:gsub("if%s+not%s+" .. shown .. "%s+then", ""):gsub("local%s+" .. (name or "%z") .. "%s*=[^\n]*", "")
+    if value and select(2, rest:gsub("%f[%w_.]" .. shown .. "%f[^%w_]", "")) == 1 then return value, shown end
+  end
+end
+
+-- warn_paths(lines, info): warns of a file whose path has what the client sends.
+local function warn_paths(lines, info)
+  local text = table.concat(lines, "\n"):gsub("%-%-[^\n]*", "")
+  for i, line in ipairs(lines) do
+    for _, pattern in ipairs { "io%.open", "io%.lines", "ls%.file%.%a+", "[%a_][%w_]*:file" } do
+      for call, arguments in line:gsub("%-%-.*", ""):gmatch("%f[%w_](" .. pattern .. ")%s*(%b())") do
+        local first, sends = arguments:match("^%(%s*([^,]*)"), call:find(":", 1, true)
+        local value, shown = sent_path(first, text)
+        if sends and (arguments:find("root%s*=") or not first:find("^" .. (shown or "")) and not first:find("^[\"']%.?/?[\"']%s*%.%.%s*" .. (shown or ""))) then
+          value = nil
+        end
+        if value then
+          warn(info.short_src .. ":" .. info.linedefined + i - 1, sends and ("the client chooses the file that %s sends, such as site.lua: write "
+            .. "%s(path, { root = \"files\" })"):format(call, call) or ("the path of %s has what the client sends, such as ../site.lua: "
+            .. "write ls.safe_join(\"files\", %s), which is nil for a path outside of the folder"):format(call, value))
+        end
+      end
+    end
+  end
+end
+
+-- warn_conditions(lines, info): warns of a condition that is always true, and of a field of a text.
+local function warn_conditions(lines, info)
+  for i, line in ipairs(lines) do
+    local place = info.short_src .. ":" .. info.linedefined + i - 1
+    for pattern, text in pairs(not line:find("^%s*%-%-") and never_false or {}) do
+      for word, call, after in line:gmatch("%f[%w_](%a+)[%s(]+(" .. pattern .. ")%s*%)?%s*(%a*)") do
+        if decisions[word] and followers[after] then warn(place, "the condition %s is %s", call, text) end
+      end
+    end
+    local call = line:match("[:.](%a+)%s*%([^,]+,%s*req:%a+%(%s*%)%s*[,)]")
+    if (call == "insert" or call == "update") and line:find("req:json%(%s*%)") or line:find("req:form%(%s*%)") and call == "insert" then
+      warn(place, call .. " takes all fields that the client has sent, such as id or admin: give a schema, as in req:json{ title = \"string\" }")
+    end
+    if line:find("req:body%(%)%.%a") then warn(place, "req:body() is a text, which has no fields: write req:json() or req:form()") end
+  end
+end
+
+-- warn_guards(fn): warns of a line of a handler or middleware that calls such a function and does not look at its results.
+local function warn_guards(fn)
+  local lines, info = function_lines(fn)
+  local values = {}
+  for i = 1, 255 do
+    local name, value = getupvalue(fn, i)
+    if not name then break end
+    values[name] = value
+  end
+  local before = ""
+  warn_conditions(lines, info)
+  warn_paths(lines, info)
+  for i, line in ipairs(lines) do
+    line = line:gsub("%-%-.*", "")
+    for at, base, field in line:gmatch("()%f[%w_.:]([%a_][%w_]*)%.?([%w_]*)%s*%(") do
+      local value = values[base]
+      if value == nil then value = variables.global(base) end
+      if field ~= "" then value = type(value) == "table" and not variables.is_known(value) and rawget(value, field) or nil end
+      local place = is_statement(line, at, i > 1 and before or "") and refusal_in(value)
+      if place then
+        local call = field == "" and base or base .. "." .. field
+        warn(info.short_src .. ":" .. info.linedefined + i - 1, "continues after %s has refused the request at %s, because nothing "
+          .. "looks at its results: write local status = %s(...) if status then return status end; or make it middleware of the "
+          .. "route, which ends with next(): app:get(path, %s, handler)", call, place, call, call)
+      end
+    end
+    before = line
+  end
+end
+
+-- handlers.route(handler) -> the handler of a route, with a look at its results.
+function handlers.route(handler)
+  if variables.own(handler) then return handler end
+  warn_guards(handler)
+  local function look(...)
+    local number, body = ...
+    watch_lists(handler, type(number) == "table" and number or body)
+    if select("#", ...) == 1 and math.type(number) == "integer" then
+      local place = count_place(handler, number)
+      if place then
+        warn(place, "returns a number alone, which is the status of the response. A count? Write return { count = n } or return tostring(n)")
+      end
+    end
+    return ...
+  end
+  local function observed(req, res, ...)
+    warn_repeated(handler, req)
+    return look(handler(req, res, ...))
+  end
+  variables.stands_for(observed, handler)
+  return observed
+end
+
+-- handlers.middleware(fn): warns of a middleware function that takes results of next().
+function handlers.middleware(fn)
+  warn_guards(fn)
+  local name = debug.getlocal(fn, 3)
+  local lines, info = function_lines(fn)
+  for at, line in ipairs(name and lines or {}) do
+    if line:find("[%w_]%s*=%s*%f[%w_]" .. name .. "%s*%(") and not line:find("^%s*%-%-") then
+      warn(info.short_src .. ":" .. info.linedefined + at - 1, name .. "() returns nothing: call it alone; afterwards res:status(), "
+        .. "res:header(name) and res:body() are the response")
+    end
+  end
+end
+
+return handlers
