@@ -3,22 +3,17 @@ import re
 import subprocess
 
 from harness import E2E, LUASERVE, WAIT, Conn, free_port, not_on_windows, read_text, request, scratch
+from harness.dev import DEV, HEAD, LISTEN, DevSites
 from harness.browser import Browser, needs_browser
 from harness.screen import drawn_on
 from harness.terminal import terminal
 from harness.websocket import WebSocket
 
-DEV = (LUASERVE, "dev")
-LISTEN = '\nls.listen{ host = "127.0.0.1", port = 0, handler = app }\n'
-HEAD = 'local ls = require "luaserve"\nlocal app = ls.app()\n'
 LOCAL = ("Host", "localhost")
 HTML = (("Accept", "text/html,*/*"), LOCAL)
 
 
-class Traps(E2E):
-    def dev(self, site, **kw):
-        return self.serve(HEAD + site + LISTEN, program=DEV, **kw)
-
+class Traps(DevSites):
     def test_t2_a_dict_that_is_set_at_the_top(self):
         server = self.dev("""
 local d = ls.dict("session")
@@ -496,18 +491,6 @@ end)
             conn.send(b"get\nx\nget\n")
             self.assertEqual(conn.take(6), b"nilokx")
         self.assertEqual(server.warnings(), [])
-
-    def check_lines(self, site, paths, listeners=1):
-        """In dev mode these requests give the warning that a comment "-- WARN text" names, at its line, once, and no other one."""
-        server = self.dev(site, listeners=listeners)
-        for path in paths * 2:
-            self.assertIn(server.get(path).status, (200, 204, 409), server.log())
-        server.stop()
-        found = {int(re.search(r"site\.lua:(\d+): ", line).group(1)): line for line in server.warnings()}
-        wanted = {n: m.group(1) for n, m in enumerate((re.search("-- WARN (.*)", line) for line in (HEAD + site).split("\n")), 1) if m}
-        self.assertEqual((sorted(found), len(server.warnings())), (sorted(wanted), len(wanted)), server.log())
-        for n, text in wanted.items():
-            self.assertRegex(found[n], text)
 
     def test_effects_in_the_function_of_an_update(self):
         """It runs again when another request was faster: 300 moves were 4241 rows and jobs."""

@@ -41,15 +41,107 @@ local observers = setmetatable({}, { __mode = "k" }) -- by dict
 local files_of = setmetatable({}, { __mode = "k" }) -- by dict
 local blind -- the function of the last dict:update does not look at the value
 
-local is_delete, grows = set_of "delete", set_of "incr rpush lpush decr incrby decrby hincrby sadd zadd"
-local is_read, is_set = set_of "get range llen pairs members", { set = true, ["[key] = value"] = true }
+local is_delete, grows = set_of "delete", set_of "incr rpush lpush decr incrby decrby hincrby incrbyfloat hincrbyfloat sadd zadd zincrby append"
+local is_read, is_set = set_of "get range llen pairs members has", { set = true, ["[key] = value"] = true }
 
--- watch_call(entries, name, call, dict, key, value, ttl): a call in a task. It is wrong to set or to remove an entry that
--- was read before, because another task may write it in between: in another state at any time, in the same one while the
--- task waits. So is to count what was below a limit when it was read. In order: to look at the result of the removal or of
--- the count; to set it with a time to live, as sessions and caches do; and all writes under a semaphore. So is a mark with a time to live, true or 1. Of a loop over all
--- entries, which may look for old ones, only the removal of what others count is reported, and a new entry after a loop that
--- may return.
+-- value_of(dict, key) -> the value in a dict; true for a list in Redis.
+local function value_of(dict, key)
+  if type(dict) == "userdata" then return (core.dict_read(dict, key)) end
+  local ok, value = pcall(require("luaserve.redis_dict").read, dict, key)
+  return not ok or value
+end
+
+-- The rules of writes. A task is wrong to set or to remove an entry that it has read before, because another task may write it in
+-- between: in another state at any time, in the same one while the task waits. So is to count what was below a limit when it was read.
+-- In order: to look at the result of the removal or of the count; to set it with a time to live, as sessions and caches do, but for the
+-- marks true and 1; and all writes under a semaphore. Of a loop over all entries, which may look for old ones, only the removal of what
+-- others count is reported, and a new entry after a loop that may return.
+--
+-- By the kind of the write: rows of a function that returns what was read, or false, and what is wrong with it. The first row counts; one
+-- without a text is in order. c: `entries` of the task, `keys` of the dict, `read`, `call`, `key`, `value`, `ttl`; `is_new`: the dict has
+-- no such entry; `counted`: others have counted it.
+local rules = {}
+
+local limit = "changes the dict %q because what it has read is within a limit: others may do so in between, and pass it. Let "
+  .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end; who is the first, that of d:add("first", id)'
+
+rules.set = {
+  { function(c) return not c.read and c.keys[scan] and c.is_new and returns(c.keys[scan]) and c.keys[scan] end,
+    "adds an entry to the dict %q because a loop over it has found none: another request may do so in between. Make the value a key, as in "
+      .. "if not d:add(email, id) then return 409 end" },
+  { function(c) return not c.read and c.keys[length] and not c.ttl and c.is_new and decides(c.keys[length], c.key, true) and c.keys[length] end, limit },
+  { function(c) return not c.read or c.read.call == "llen" or c.read.call == "pairs" and not c.counted end },
+  { function(c) return (c.ttl == nil or c.value == true or c.value == 1 or c.read.value and math.type(c.value) and c.value ~= c.read.value)
+      and (c.read.call ~= "members" or c.key == c.read.key or site.names(c.read)) and c.read end,
+    "sets an entry of the dict %q: another request may write it in between: use incr, update or add" }, -- n - 1 also with a ttl
+  { function(c) return (c.entries.effects or 0) > c.read.effects and caller_line():find(":%l*set%l*%s*%(") and returns(c.read) and c.read end,
+    "keeps the result in the dict %q after the effects of the request: a second one with the same key has them as well in between. Let "
+      .. 'the first one win: use d:add(key, "pending", ttl) before them, and answer 409 where it returns nil' },
+}
+rules.grow = {
+  { function(c) return c.call == "rpush" and rules.set[1][1](c) end, rules.set[1][2] },
+  { function(c) return c.read and c.read.value and c.call == "incr" and c.value == -c.read.value and statement_of(grows)
+      and caller_line():find(",%s*%-%s*[%a_(]") and c.read end,
+    "subtracts from the dict %q what it has read: another call may have read the same number in between, as at a stop, where "
+      .. '"drain" runs in each state: take it with update, whose function returns nil, n' },
+  { function(c)
+      local read = c.read or c.keys[length] and c.is_new and c.keys[length]
+      return read and statement_of(grows) and decides(read, c.key, c.call ~= "incr") and read
+    end, limit },
+  { function(c) return c.read and c.read.call == "has" and statement_of(grows) and returns(c.read) and not select(2, site.since(c.read)):find("%f[%w]not%f[%W]") and c.read end,
+    "adds to the dict %q because it was not there: another request may do so in between, and both continue. Let the result decide, as in "
+      .. "if r:sadd(key, member) == 0 then return 409 end" },
+}
+rules.update = {
+  { function(c) return c.read and blind and (c.read.call == "pairs" or c.read.call ~= "llen" and decides(c.read)) and c.read end,
+    "updates an entry of the dict %q that it has read: another task may have done so in between. Let the function of update look at the value that it gets" },
+}
+local function drops(c) return c.call ~= "delete" or statement_of(is_delete) end
+rules.remove = {
+  { function(c) return not c.read or c.read.call == "llen" or c.read.call == "pairs" and not c.counted end },
+  { function(c) return c.counted and c.read.call ~= "range" and drops(c) and c.read end,
+    "removes an entry of the dict %q: what others count in between is lost: take it with update, whose function returns nil, n" },
+  { function(c) return c.read.call == "range" and c.read end,
+    "removes a list of the dict %q: what another request pushes in between is lost, and two may take the same "
+      .. "values: take them with lpop, until it returns nil" },
+  { function(c) return c.read.call == "members" and c.call == "delete" and c.read end,
+    "removes an entry of the dict %q: what another request adds in between is lost: rename the key first, and read that one" },
+  { function(c) return drops(c) and c.read end,
+    "removes an entry of the dict %q: another request may have done so in between, and both continue: let the result "
+      .. "of delete decide, as in if not d:delete(key) then return 404 end" },
+}
+rules.take = {
+  { function(c) return c.read and c.read.first and statement_of(set_of "lpop rpop") and c.read end,
+    "removes the first value of a list of the dict %q: another request may have taken it in between, and this one takes the next. Take it "
+      .. "with lpop, whose result is the value" },
+}
+
+-- note_read(entries, name, call, dict, key): a call that reads.
+local function note_read(entries, name, call, dict, key)
+  local keys = entries[dict]
+  entries.reread = entries.reread or keys[key] == false and name
+  if keys[key] == nil then
+    local value = (call == "get" or call == "pairs") and observers[dict] and value_of(dict, key)
+    keys[key] = { run = tasks.runs, info = call ~= "pairs" and site_info(), key = key, value = tonumber(value), effects = entries.effects or 0 }
+  end
+  if keys[key] and keys[key].call ~= "range" then keys[key].call = call end
+end
+
+local hooks = { init = "ls.init is repeated at each reload", start = 'ls.on("start") is repeated in each new Lua state' }
+
+-- note_reset(entries, name, call, key, value): a write. What "start" or ls.init sets, and others write, is set back.
+local function note_reset(entries, name, call, key, value)
+  local at, notes = "set\0" .. name .. "\0" .. tostring(key), site.notes()
+  if hooks[entries.hook] and is_set[call] and value ~= nil then
+    notes:set(at, { place = site.place(), text = (call == "set" and "dict:set" or "dict" .. call) .. " in " .. hooks[entries.hook] })
+  end
+  local before = not entries.hook and notes:get(at)
+  if before then
+    warn(before.place, before.text .. ", and then overwrites what others have written meanwhile: use dict:add, which keeps it")
+  end
+end
+
+-- watch_call(entries, name, call, dict, key, value, ttl): a call in a task.
 local function watch_call(entries, name, call, dict, key, value, ttl)
   entries[dict] = entries[dict] or {}
   local keys = entries[dict]
@@ -64,7 +156,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
   if type(key) ~= "string" and not math.tointeger(key) then return end -- no dict has such a key
   local twin = call ~= "#" and observers[dict] and (math.type(key) == "integer" and tostring(key)
     or type(key) == "string" and key:find("^[1-9]%d*$") and math.tointeger(tonumber(key)))
-  if twin and core.dict_read(dict, key) == nil and core.dict_read(dict, twin) ~= nil then
+  if twin and value_of(dict, key) == nil and value_of(dict, twin) ~= nil then
     here("the dict %q has the key %s, and not the key %s: a number and a text are two keys. "
       .. "What a request sends is text: use tonumber(req.params.id)", name, usage.quote(twin), usage.quote(key))
   end
@@ -87,20 +179,13 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     here("the key of the dict %q is the time: two requests of one second write the same entry. Use "
       .. "incr for a number that no other request gets, or ls.crypto.uuid()", name)
   end
-  if is_read[call] then
-    entries.reread = entries.reread or keys[key] == false and name
-    if keys[key] == nil then
-      local value = (call == "get" or call == "pairs") and observers[dict] and core.dict_read(dict, key)
-      keys[key] = { run = tasks.runs, info = call ~= "pairs" and site_info(), value = tonumber(value) }
-    end
-    if keys[key] and keys[key].call ~= "range" then keys[key].call = call end
-    return
-  end
+  if is_read[call] then return note_read(entries, name, call, dict, key) end
   tasks.watch_effect(call:find("^%[") and "dict" .. call or "dict:" .. call)
-  local read, noted, text = keys[key], tasks.writers[dict] and tasks.writers[dict][key], nil
+  note_reset(entries, name, call, key, value)
+  local read, noted = keys[key], tasks.writers[dict] and tasks.writers[dict][key]
   tasks.note_write(dict, key, entries, grows[call] or call == "update")
   local file = files_of[dict]
-  local count = call == "incr" and observers[dict] and (core.dict_read(dict, key) or ttl or 0)
+  local count = call == "incr" and observers[dict] and (value_of(dict, key) or ttl or 0)
   if type(count) == "number" then
     local number = tostring(count + (tonumber(value) or 1))
     entries.counted, entries[numbers] = entries.counted or {}, entries[numbers] or {}
@@ -110,48 +195,22 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
       .. "overwritten. Write ls.dict(%q, { file = %q })", name, entries[numbers][tostring(key)], entries[numbers][tostring(key)], file)
   end
   if not sets then keys[key] = false end -- the site knows these methods
-  local new = keys[length] and not (sets and (ttl or value == nil)) and core.dict_read(dict, key) == nil
-  if keys[scan] and not read and (sets or call == "rpush") and core.dict_read(dict, key) == nil and returns(keys[scan]) then
-    read = keys[scan]
-    text = "adds an entry to the dict %q because a loop over it has found none: another request may do so in between. Make the "
-      .. "value a key, as in if not d:add(email, id) then return 409 end"
-  elseif read and read.value and call == "incr" and value == -read.value and statement_of(grows) and caller_line():find(",%s*%-%s*[%a_(]") then
-    text = "subtracts from the dict %q what it has read: another call may have read the same number in between, as at a stop, where "
-      .. '"drain" runs in each state: take it with update, whose function returns nil, n'
-  elseif (sets and new or grows[call]) and not (sets and read) then
-    read = grows[call] and read or new and keys[length]
-    if not read or not (sets or statement_of(grows)) or not decides(read, key, call ~= "incr") then return end
-    text = "changes the dict %q because what it has read is within a limit: others may do so in between, and pass it. Let "
-      .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end; who is the first, that of d:add("first", id)'
-  elseif not read or read.call == "llen" then
-    return
-  elseif call == "update" and blind and (read.call == "pairs" or decides(read)) then
-    text = "updates an entry of the dict %q that it has read: another task may have done so in between. Let the "
-      .. "function of update look at the value that it gets"
-  elseif (sets or call == "delete") and read.call == "pairs" and not (noted and noted.counts) then
-    return
-  elseif sets and value ~= nil then
-    local counts = read.value and math.type(value) and value ~= read.value -- n - 1, also with a time to live
-    text = (ttl == nil or value == true or value == 1 or counts) and "sets an entry of the dict %q: another request may write it in between: use incr, update or add"
-  elseif not sets and call ~= "delete" then
-    return
-  elseif noted and noted.counts and read.call ~= "range" and (sets or statement_of(is_delete)) then
-    text = "removes an entry of the dict %q: what others count in between is lost: take it with update, whose function returns nil, n"
-  elseif read.call == "range" then
-    text = "removes a list of the dict %q: what another request pushes in between is lost, and two may take the same "
-      .. "values: take them with lpop, until it returns nil"
-  elseif read.call == "members" and not sets then
-    text = "removes an entry of the dict %q: what another request adds in between is lost: rename the key first, and read that one"
-  elseif sets or statement_of(is_delete) then
-    text = "removes an entry of the dict %q: another request may have done so in between, and both continue: let the result "
-      .. "of delete decide, as in if not d:delete(key) then return 404 end"
+  local c = { entries = entries, keys = keys, read = read, call = call, key = key, value = value, ttl = ttl, counted = noted and noted.counts,
+    is_new = (keys[length] or keys[scan]) and value_of(dict, key) == nil }
+  local kind = grows[call] and "grow" or call == "delete" and "remove"
+    or sets and (value == nil and "remove" or "set") or call
+  for _, rule in ipairs(rules[kind] or {}) do
+    local found, text = rule[1](c), rule[2]
+    if found then
+      if text and not observers[dict] then
+        text = text:gsub("an entry of the dict %%q", "a key of Redis"):gsub("the dict %%q", "Redis"):gsub("d:", "r:")
+          :gsub("use incr, update or add", 'use incr, set with "NX", or r:transaction(key, fn)')
+      end
+      if text and tasks.may_race(found.run, not entries.each_state and entries.origin, noted) then here("reads and then " .. text, name) end
+      break
+    end
   end
-  if text and not observers[dict] then
-    text = text:gsub("an entry of the dict %%q", "a key of Redis"):gsub("the dict %%q", "Redis"):gsub("d:", "r:")
-      :gsub("use incr, update or add", 'use incr, set with "NX", or r:transaction(key, fn)')
-  end
-  if not text or not tasks.may_race(read.run, not entries.each_state and entries.origin, noted) then return end
-  here("reads and then " .. text, name)
+  if not (call == "incr" and statement_of(grows)) then entries.effects = (entries.effects or 0) + 1 end
 end
 
 -- dicts.watch_dict(name, dict, evicts, file): the site has opened this dict. `evicts`: it is a cache.
@@ -167,10 +226,11 @@ function dicts.watch_dict(name, dict, evicts, file)
 end
 
 local as_dict = {} -- commands of Redis on a key
-for call, names in pairs { get = "GET HGET HMGET EXISTS HEXISTS SISMEMBER LLEN SCARD HLEN ZCARD ZSCORE", range = "LRANGE",
+for call, names in pairs { get = "GET HGET HMGET EXISTS HEXISTS LLEN SCARD HLEN ZCARD STRLEN GETRANGE MGET ZCOUNT", range = "LRANGE LINDEX",
+  has = "SISMEMBER ZSCORE",
   members = "SMEMBERS HKEYS HGETALL ZRANGE ZRANGEBYSCORE ZREVRANGE ZREVRANGEBYSCORE",
-  set = "SET HSET SETEX PSETEX", delete = "DEL",
-  incr = "INCR DECR INCRBY DECRBY HINCRBY RPUSH LPUSH SADD ZADD" } do
+  set = "SET HSET HMSET MSET LSET SETRANGE SETEX PSETEX", delete = "DEL UNLINK", take = "LPOP RPOP",
+  incr = "INCR DECR INCRBY DECRBY INCRBYFLOAT HINCRBY HINCRBYFLOAT RPUSH LPUSH SADD ZADD ZINCRBY APPEND" } do
   for name in names:gmatch("%u+") do as_dict[name] = call end
 end
 local removals = set_of "zrem srem hdel lrem"
@@ -214,20 +274,37 @@ function dicts.watch_queued(call)
   end
 end
 
--- dicts.watch_redis(node, name, key, value, option): a command of Redis.
-function dicts.watch_redis(node, name, key, value, option)
+-- The argument with the field or member; a command without one is for the whole key.
+local fields = { HGET = 1, HSET = 1, HMSET = 1, HEXISTS = 1, HINCRBY = 1, HINCRBYFLOAT = 1, SISMEMBER = 1, SADD = 1, ZSCORE = 1, ZADD = 2,
+  ZINCRBY = 2 }
+
+-- dicts.watch_redis(node, name, key, value, option, ...): a command of Redis.
+function dicts.watch_redis(node, name, key, value, option, ...)
   local entries = site.loaded and type(key) == "string" and tasks.entries()
   if not entries then return end
-  local read, trims_read = entries[node] and entries[node][key], nil
+  entries[node] = entries[node] or {}
+  local keys, call = entries[node], as_dict[name]
+  local read, trims_read = keys[key], nil
   if read and trims[name] then trims_read = name == "LTRIM" and tonumber(value) ~= 0 or name ~= "LTRIM" and read.from == value and read.to == option end
   if read and not tasks.is_locked() and (removals[name:lower()] and takes(read) or trims_read and trims[name] == read.name) then
     here("reads and then removes what it has read from Redis (%s): another task may have read it as well, "
       .. "and both continue. Let the result decide, as in if r:zrem(key, member) > 0, or take it with lpop, spop or zpopmin", name:lower())
   end
-  local call = as_dict[name]
-  if call then watch_call(entries, "", call, node, key, value, name == "SET" and option or nil) end
-  read = (call == "members" or call == "range") and entries[node][key]
-  if read then read.name, read.from, read.to, read.line = name, value, option, caller_line() end
+  for _, flag in ipairs { option, ... } do
+    if name == "SET" and flag == "NX" then return end
+  end
+  local entry = fields[name] and key .. "\0" .. tostring(fields[name] == 1 and value or option) or key
+  if not is_read[call] and keys[entry] == nil and read and not read.field then entry = key end
+  local ttl = name == "SET" and option or nil
+  if name == "SETEX" or name == "PSETEX" then value, ttl = option, value end
+  if call then watch_call(entries, "", call, node, entry, value, ttl) end
+  read = is_read[call] and keys[entry]
+  if not read then return end
+  if entry ~= key and keys[key] == nil then keys[key] = setmetatable({ field = true }, { __index = read }) end
+  if call == "members" or call == "range" then
+    read.name, read.from, read.to, read.line = name, value, option, caller_line()
+    read.first = tonumber(value) == 0 and (name == "LINDEX" or tonumber(option) == 0)
+  end
 end
 
 -- dicts.watch_pairs(dict, key): a loop over the dict has come to this key; without it, all keys are read.

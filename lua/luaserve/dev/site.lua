@@ -78,6 +78,12 @@ function site.caller_line()
   return lines[#lines] or "", #lines == 2 and lines[1] or ""
 end
 
+-- site.in_function(word) -> whether the function of the site that calls luaserve names this word, in small or capital letters.
+function site.in_function(word)
+  local info = site_info()
+  return concat(info and lines_of(info, info.linedefined, info.lastlinedefined) or {}, "\n"):lower():find(word, 1, true) ~= nil
+end
+
 -- site.since(read) -> the lines of the site from that which has read (read.info) to that which calls now, and their text; empty:
 -- they are in two files.
 function site.since(read)
@@ -93,6 +99,13 @@ function site.stripped(read)
     lines[i] = line:gsub('%b""', '""'):gsub("%b''", "''"):gsub("%[%[.-%]%]", '""'):gsub("%-%-.*", ""):gsub("<%a+>", "")
   end
   return lines
+end
+
+-- site.names(read) -> whether the line that calls now names the variable with what was read.
+function site.names(read)
+  local lines = site.stripped(read)
+  local name = (lines[1] or ""):match("([%a_][%w_]*)%s*=%f[^=]")
+  return name and #lines > 1 and lines[#lines]:find("%f[%w_]" .. name .. "%f[^%w_]") ~= nil or #lines == 1
 end
 
 -- site.returns(read) -> whether a line from there to that of the site that calls now returns.

@@ -43,7 +43,8 @@ end
 -- tasks.watch_effect(call, instead): the task has an effect outside of it. `instead`: the advice for one in a transaction, where it
 -- is in order otherwise.
 function tasks.watch_effect(call, instead)
-  local what = inside[running()]
+  local what, entries = inside[running()], reads[running()]
+  if entries and not call:find("^dict") and (call ~= "ls.fetch" or site.in_function("idempot")) then entries.effects = (entries.effects or 0) + 1 end
   if what == "update" then
     here(call .. " in the function of dict:update happens once more each time that another request was "
       .. "faster: let the function return what is to be done as its second result, and do it after update")
@@ -79,7 +80,7 @@ function tasks.entries()
   if serves == nil then return nil end
   if not entries or entries.message ~= message and not entries.request then
     entries = { message = message }
-    if not serves then entries.origin, entries.each_state = origin_of() end
+    if not serves then entries.origin, entries.each_state, entries.hook = origin_of() end
     reads[co] = entries
   end
   return entries

@@ -37,6 +37,7 @@ local observed -- array of observed variables
 local handler_places -- array of { source =, linedefined =, lastlinedefined = }: what many tasks may run at a time
 local own_functions -- functions of handlers, by the function that observes their results
 local each_state -- set of functions that run in every state
+local hooks -- by function: the kind of ls.on or ls.init
 local once -- set of functions that run once for the server, in the first state
 local shared -- by upvalue: variables that are left out because functions of each state reach them
 local observe -- function(name, value): adds the variables that a value reaches, in a handler
@@ -46,7 +47,7 @@ local middleware -- set of the functions of app:use
 
 -- variables.begin(): before the site is loaded.
 function variables.begin()
-  known, globals_before, apps, own_functions, each_state, handler_places, observe = { [_G] = true }, {}, {}, {}, {}, {}, nil
+  known, globals_before, apps, own_functions, each_state, hooks, handler_places, observe = { [_G] = true }, {}, {}, {}, {}, {}, {}, nil
   for name in pairs(_G) do globals_before[name] = true end
   for _, module in pairs(package.loaded) do
     known[module] = true
@@ -74,13 +75,13 @@ function variables.stands_for(wrapper, fn)
 end
 
 -- variables.origin(outer) -> "site.lua:5", the place of the outermost function of a task, of getinfo, unless it is of a handler, which
--- many tasks run; and whether it runs in each state.
+-- many tasks run; whether it runs in each state, and "start" or "init" for a function of ls.on("start") or ls.init.
 function variables.origin(outer)
   for _, one in ipairs(handler_places) do
     if one.source == outer.source and outer.linedefined >= one.linedefined
       and outer.lastlinedefined <= one.lastlinedefined then return nil end
   end
-  return outer.short_src .. ":" .. outer.linedefined, each_state[outer.func]
+  return outer.short_src .. ":" .. outer.linedefined, each_state[outer.func], hooks[outer.func]
 end
 
 local libraries = { "string", "table", "math", "os", "io", "utf8", "coroutine", "debug", "luaserve" }
@@ -151,10 +152,11 @@ end
 -- classify() -> the functions of the site that the core holds: those of handlers; those that run once, or for the whole
 -- server. Fills each_state.
 local function classify()
-  local handlers, others, hooks = {}, {}, {}
+  local handlers, others = {}, {}
+  hooks = {}
   for _, kind in ipairs { "start", "drain", "log", "init" } do
     for _, fn in ipairs(core.dev.hooks(kind)) do
-      hooks[fn] = true
+      hooks[fn] = kind
       if kind == "start" or kind == "drain" then each_state[fn] = true else others[#others + 1] = fn end
     end
   end
