@@ -87,18 +87,23 @@ function crypto.hasher(algorithm, key, ...)
   return core.crypto_hasher(digest, key)
 end
 
+local function random(count)
+  if core.dev then require("luaserve.dev_state").watch_drawn() end
+  return core.crypto_random(count)
+end
+
 -- ls.crypto.random(count: integer) -> bytes: string
 -- Bytes that cannot be guessed.
 function crypto.random(count, ...)
   usage.no_more("ls.crypto.random(count)", count, ...)
-  return core.crypto_random(check_count("random", count, 1, 1 << 20))
+  return random(check_count("random", count, 1, 1 << 20))
 end
 
 -- ls.crypto.token([count: integer]) -> text
 -- Random bytes, 32 unless given, as base64url: for links, API keys and names of uploads.
 function crypto.token(count, ...)
   usage.no_more("ls.crypto.token(count)", count, ...)
-  return core.crypto_encode(encodings.base64url, core.crypto_random(check_count("token", count or 32, 16, 1024,
+  return core.crypto_encode(encodings.base64url, random(check_count("token", count or 32, 16, 1024,
     " (a short code is a part of the text: ls.crypto.token():sub(1, 8))")))
 end
 
@@ -106,7 +111,7 @@ end
 -- A random UUID (RFC 9562, version 4).
 function crypto.uuid(...)
   usage.no_more("ls.crypto.uuid()", nil, ...)
-  local text = core.crypto_encode(encodings.hex, core.crypto_random(16))
+  local text = core.crypto_encode(encodings.hex, random(16))
   local variant = format("%x", 8 | tonumber(sub(text, 17, 17), 16) & 3)
   return sub(text, 1, 8) .. "-" .. sub(text, 9, 12) .. "-4" .. sub(text, 14, 16) .. "-" .. variant .. sub(text, 18, 20)
     .. "-" .. sub(text, 21)
@@ -171,6 +176,11 @@ end
 
 local function base64(bytes) return (core.crypto_encode(encodings.base64, bytes):gsub("=", "")) end
 
+local function refused(message, code)
+  if core.dev then require("luaserve.dev_state").watch_password(message) end
+  return nil, message, code
+end
+
 -- ls.crypto.password.hash(password: string) -> hash: string | nil, message, code
 -- Hashes a password with scrypt and a random salt: the text that a site stores. Waits for about 0.2 s, in which other
 -- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty. Raises a Failure while 50 are being hashed.
@@ -178,9 +188,9 @@ function password.hash(text, ...)
   need("password.hash")
   usage.check(text, "string", "ls.crypto.password.hash: password must be a string")
   usage.no_more("ls.crypto.password.hash(password)", text, ...)
-  if text == "" then return nil, "the password is empty", "EINVAL" end
+  if text == "" then return refused("the password is empty", "EINVAL") end
   if #text > password_bytes_max then
-    return nil, format("the password has more than %d bytes", password_bytes_max), "ELIMIT"
+    return refused(format("the password has more than %d bytes", password_bytes_max), "ELIMIT")
   end
   local salt = core.crypto_random(16)
   local bytes = scrypt("hash", text, salt, log_n, r, p)

@@ -178,7 +178,7 @@ function rows.call(self, what, run, kind, ...)
   if select("#", ...) > most then usage.no_more(call .. forms[what], select(most, ...)) end
   local sql, returns = make[what](made, ...)
   local result = run[what == "insert" and 3 or returns and 2 or 1](self, call, sql, unpack(made, 1, made.n))
-  if result == 0 and core.dev then require("luaserve.dev_state").watch_reply(call, result) end
+  if core.dev and type(result) == "number" then require("luaserve.dev_state").watch_reply(call, result) end
   return result
 end
 

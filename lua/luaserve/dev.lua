@@ -227,7 +227,7 @@ end
 
 local function finish(req, res, ...)
   core.dev.slow_end()
-  state.end_request()
+  state.end_request(req, res, ...)
   if core.dev.sse_never_waited(res) then
     state.warn_route(name_routes[req], req.method, req.path, "the stream ended with its handler: call sse:wait()", ": ")
   end

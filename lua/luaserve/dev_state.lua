@@ -9,7 +9,7 @@ local variables = require "luaserve.dev.variables"
 local usage = require "luaserve.usage"
 
 local state = { warn_here = site.here }
-for _, name in ipairs { "variables", "tasks", "dicts", "sql", "topics", "requests", "handlers" } do
+for _, name in ipairs { "variables", "top", "tasks", "dicts", "sql", "topics", "requests", "handlers" } do
   for key, fn in pairs(require("luaserve.dev." .. name)) do state[key] = fn end
 end
 

@@ -71,6 +71,7 @@ local function answer(self, call, sql, kind, first, second, position, detail)
   end
   if kind == "in" or kind == "out" then usage.error("%s: use pg:copy_%s(sql); got: %s", call, kind, usage.quote(sql)) end
   if not kind then return sure(self, call, sql, kind, first, second, position ~= "" and position or nil) end
+  if core.dev then require("luaserve.dev_state").watch_changes(call, sql, { changes = second }) end
   return kind, first, second
 end
 

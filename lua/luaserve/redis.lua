@@ -585,7 +585,7 @@ client_meta = strict("a Redis client", "r", methods, function(call, name, map)
       return sure(self, call, send(self, call, 1, name, ...))
     end
     local value = sure(self, call, command(self, call, 1, name, ...))
-    if value == 0 and core.dev then require("luaserve.dev_state").watch_reply(call, value) end
+    if core.dev and type(value) == "number" then require("luaserve.dev_state").watch_reply(call, value) end
     return value
   end
 end)

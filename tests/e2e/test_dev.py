@@ -970,7 +970,7 @@ end, function(req)
   return { done = db:exec("update stock set qty = ? where id = 2", 5).changes, id = req.row.id }
 end)
 app:get("/sql/zero", function()
-  if not db:delete("stock", { id = 99 }) then return 404 end -- WARN db:delete has returned 0, which is true in Lua
+  if not db:delete("stock", { id = 99 }) then return 404 end -- WARN db:delete returns a number, and 0 is true in Lua
   if db:update("stock", { qty = 1 }, { id = 99 }) == 0 then return 204 end
 end)
 app:get("/sql/first", function(req) -- the key of another column does not protect the role

@@ -187,7 +187,7 @@ app:get("/take", function()
   r:zremrangebyscore("old", 0, 5) -- WARN zremrangebyscore
   local all = r:smembers("all")
   r:del("all") -- WARN rename the key
-  if r:call("SISMEMBER", "none", "x") then batch = nil end -- WARN r:call has returned 0, which is true
+  if r:call("SISMEMBER", "none", "x") then batch = nil end -- WARN r:call returns a number
   return { batch, old, all }
 end)
 app:get("/take/right", function()

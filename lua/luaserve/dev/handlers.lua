@@ -14,18 +14,44 @@ local handlers = {}
 
 local decisions, followers = set_of "if elseif while until not and or", set_of "then do and or"
 
+local chosen = "^and%f[^%w_].-%f[%w_]or%f[^%w_]" -- after an expression: it decides between two others
+
+-- warn_tested(lines, info, first, method, text): warns of a condition of the lines that is the variable to which the first one assigns
+-- the result of the method. `first`: the number of that line.
+local function warn_tested(lines, info, first, method, text)
+  local name = lines[1] and lines[1]:match("local%s+([%a_][%w_]*)%s*=%s*[%a_][%w_.]*:" .. method .. "%s*%b()%s*$")
+  for i = 2, name and #lines or 0 do
+    for word, rest in lines[i]:gsub("%-%-.*", ""):gmatch("(%a+)[%s(]+" .. name .. "%f[^%w_.:%[(]%s*([^\n]*)") do
+      if decisions[word] and rest:find("^then%f[%W]") or rest:find(chosen) then
+        return warn(info.short_src .. ":" .. first + i - 1, text, name, name)
+      end
+    end
+  end
+end
+
 -- handlers.watch_reply(call, value): a line of the site has got this result of a database, such as "r:del" or "db:delete".
 function handlers.watch_reply(call, value)
   local line, number = caller_line(), "%s*[=~]=%s*[01]%f[^%w.]"
   for word, rest in line:gmatch("(%a*)[%s(]+[%a_][%w_.]*:" .. call:match("%a+$") .. "%s*%b()%s*([^\n]*)") do
     if type(value) == "boolean" and rest:find("^" .. number) then
       warn(usage.caller(), call .. " returns true or false, never a number: leave out the comparison")
-    elseif value == 0 and decisions[word] and not rest:find("^[=~<>]") then
-      warn(usage.caller(), "%s has returned 0, which is true in Lua: write %s(...) > 0", call, call)
+    elseif type(value) == "number" and (decisions[word] and not rest:find("^[=~<>]") or rest:find(chosen)) then
+      warn(usage.caller(), "%s returns a number, and 0 is true in Lua: write %s(...) > 0", call, call)
     end
+  end
+  local info = type(value) == "number" and site.site_info()
+  if info then
+    warn_tested(lines_of(info, info.currentline, info.lastlinedefined), info, info.currentline, call:match("%a+$"),
+      "%s is the number that " .. call .. " returns, and 0 is true in Lua: write %s == 0")
   end
 end
 
+-- handlers.watch_password(message): ls.crypto.password.hash returns nil and the message.
+function handlers.watch_password(message)
+  local name = caller_line():match("local%s+([%a_][%w_]*)[%w_,%s]*=[^=]*password%.hash%s*%(")
+  if caller_line():find("assert%s*%(") or name and site.in_function("not " .. name) then return end
+  here("ls.crypto.password.hash has returned nil: %s; look at its result before it is stored, as in if not hash then return 422, message end", message)
+end
 
 -- ---- results --------------------------------------------------------------------------------------------------------
 
@@ -168,12 +194,26 @@ end
 
 -- warn_conditions(lines, info): warns of a condition that is always true, and of a field of a text.
 local function warn_conditions(lines, info)
+  local counters = "" -- the variables that have a result of incr
   for i, line in ipairs(lines) do
     local place = info.short_src .. ":" .. info.linedefined + i - 1
     for pattern, text in pairs(not line:find("^%s*%-%-") and never_false or {}) do
       for word, call, after in line:gmatch("%f[%w_](%a+)[%s(]+(" .. pattern .. ")%s*%)?%s*(%a*)") do
-        if decisions[word] and followers[after] then warn(place, "the condition %s is %s", call, text) end
+        if decisions[word] and followers[after] or word ~= "and" and line:match(pattern .. "%s*(.*)"):find(chosen) then warn(place, "the condition %s is %s", call, text) end
       end
+    end
+    warn_tested(table.move(lines, i, #lines, 1, {}), info, info.linedefined + i - 1, "exec",
+      "%s is the table that exec returns, which is always true: look at its changes, as in %s.changes == 0")
+    local by, start = line:match(":incr%s*%([^,()]+,%s*(1)%s*,%s*(%d+)%s*%)")
+    if by and tonumber(start) >= 60 and start % 60 == 0 then
+      warn(place, "the third argument of incr is the number that it begins with, and there is no ttl: write incr(key, 1, 0, %s)", start)
+    end
+    local counter = line:match("local%s+([%a_][%w_]*)%s*=%s*[%a_][%w_.]*:incr%s*%(")
+    counters = counter and counters .. " " .. counter .. " " or counters
+    local met, number, then_it = line:match("%f[%w_]if%s+(.-)%s*==%s*([%w_.]+)%s*then%f[%W](.*)")
+    if met and number ~= "1" and (met:find(":incr%s*%b()$") or counters:find(" " .. met .. " ", 1, true))
+      and (then_it .. (lines[i + 1] or "")):find("[%s(]4[02]%d%f[%D]") then
+      warn(place, "only the request with this number is refused, and those after it pass: write >= or > in place of ==")
     end
     local call = line:match("[:.](%a+)%s*%([^,]+,%s*req:%a+%(%s*%)%s*[,)]")
     if (call == "insert" or call == "update") and line:find("req:json%(%s*%)") or line:find("req:form%(%s*%)") and call == "insert" then
@@ -213,10 +253,28 @@ local function warn_guards(fn)
   end
 end
 
+local refusals, in_order = set_of "401 403 404 410 429", { "error", "%sor%s", "render" }
+
+-- warn_statuses(fn, res): warns of a refusal at the end of a block that does not return, when the function returns something else later.
+local function warn_statuses(fn, res)
+  local lines, info = function_lines(fn)
+  local text = table.concat(lines, "\n"):gsub("%-%-[^\n]*", "")
+  for before, status, at, rest in text:gmatch("([^\n]*)%f[%w_]" .. (res or "%z") .. ":status%(%s*(%d+)%s*%)()%s*()") do
+    local after = text:sub(rest):match("^end%f[^%w_](.*)")
+    local later = after and (after:match("%f[%w_]return%f[^%w_][^\n]*") or after:match("%f[%w_]next%s*%(%)"))
+    for _, word in ipairs(in_order) do later = later and not later:find(word) and later end
+    if later and refusals[status] and not before:find("return%s*$") then
+      local _, breaks = text:sub(1, at):gsub("\n.", "")
+      warn(info.short_src .. ":" .. info.linedefined + breaks, "sets the status %s and continues: write return %s:status(%s)", status, res, status)
+    end
+  end
+end
+
 -- handlers.route(handler) -> the handler of a route, with a look at its results.
 function handlers.route(handler)
   if variables.own(handler) then return handler end
   warn_guards(handler)
+  warn_statuses(handler, debug.getlocal(handler, 2))
   local function look(...)
     local number, body = ...
     watch_lists(handler, type(number) == "table" and number or body)
@@ -239,6 +297,7 @@ end
 -- handlers.middleware(fn): warns of a middleware function that takes results of next().
 function handlers.middleware(fn)
   warn_guards(fn)
+  warn_statuses(fn, debug.getlocal(fn, 2))
   local name = debug.getlocal(fn, 3)
   local lines, info = function_lines(fn)
   for at, line in ipairs(name and lines or {}) do

@@ -102,7 +102,10 @@ local of_paths = {} -- by path: what stands for a database of SQLite and its tra
 -- wrong, as what a transaction of SQLite, which excludes all others that write, has read itself. `sqls`: the migrations.
 function sql.watch_sql(db, sql, call, kind, sqls)
   if not site.loaded then return call:find(":migrate") == nil and note_sql(sql, call, rawget(db, "types") and "pg" or "db") end
-  if writes[sql:lower():match("%a+")] then tasks.watch_effect(call) end
+  if writes[sql:lower():match("%a+")] then
+    tasks.watch_effect(call)
+    tasks.wrote[db] = true
+  end
   local tx = kind == "transaction" and not rawget(db, "types") and db or nil -- one of PostgreSQL excludes no other
   of_paths[db.target] = of_paths[db.target] or {}
   db = rawget(db, "types") or of_paths[db.target]

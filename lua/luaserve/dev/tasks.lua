@@ -11,6 +11,7 @@ local caller_line, function_lines, here, set_of, statement_of, warn = site.calle
 
 local tasks = {
   after_it = "do it after the transaction",
+  wrote = setmetatable({}, { __mode = "k" }), -- set of the transactions with a statement that writes
   runs = 0, -- number of runs so far
   names_of = setmetatable({}, { __mode = "k" }), -- by dict
 }
@@ -156,9 +157,9 @@ function tasks.watch_subscribe(call)
   end
 end
 
--- watch_committed(fn, status, body, ...) -> these results of the function of a transaction, which is committed.
-local function watch_committed(fn, status, body, ...)
-  if math.type(status) ~= "integer" or status < 400 or status > 599 or type(body) ~= "string" and type(body) ~= "table" then
+-- watch_committed(fn, tx, status, body, ...) -> these results of the function of a transaction, which is committed.
+local function watch_committed(fn, tx, status, body, ...)
+  if not tasks.wrote[tx] or math.type(status) ~= "integer" or status < 400 or status > 599 or type(body) ~= "string" and type(body) ~= "table" then
     return status, body, ...
   end
   local lines, info = function_lines(fn)
@@ -173,7 +174,7 @@ end
 
 -- tasks.watch_transaction(fn) -> the function of a transaction, with a look at its results.
 function tasks.watch_transaction(fn)
-  return function(tx) return watch_committed(fn, tasks.run_inside("transaction", fn, tx)) end
+  return function(tx) return watch_committed(fn, tx, tasks.run_inside("transaction", fn, tx)) end
 end
 
 -- tasks.watch_file(path, use, append): a task reads the file, "data", or replaces its content, "own".
@@ -205,7 +206,21 @@ end
 
 -- tasks.begin_request(), tasks.end_request(): a handler of an app begins or has ended in the running coroutine.
 function tasks.begin_request() reads[running()] = { request = true } end
-function tasks.end_request() reads[running()] = nil end
+function tasks.end_request(req, res, status)
+  local one = (reads[running()] or {}).unchanged
+  status = math.type(status) == "integer" and status or res and not res.sent and res:status() or 200
+  if one and status < 300 and (req.method == "PUT" or req.method == "PATCH") then
+    warn(one.place, "%s %s has changed no row, and its status is %d: look at the result, as in if %s == 0 then return 404 end", req.method,
+      req.path, status, one.call .. (one.call:find(":exec") and "(...).changes" or "(...)"))
+  end
+  reads[running()] = nil
+end
+
+-- tasks.watch_changes(call, sql, result): a statement has changed result.changes rows.
+function tasks.watch_changes(call, sql, result)
+  local entries = site.loaded and rawget(result, "changes") == 0 and reads[running()]
+  if entries and sql:find("^%s*[uU][pP][dD]") and statement_of(set_of "exec update") then entries.unchanged = { place = site.place(), call = call } end
+end
 
 -- tasks.watch_handler(fn) -> the handler behind middleware. What that has selected, such as the user, decides who may do it; it is not
 -- the old value of what the handler updates.

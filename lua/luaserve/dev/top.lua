@@ -41,6 +41,22 @@ function top.note_dict(call, dict, key, value)
   end
 end
 
+-- top.watch_drawn(): a random value is drawn. One of the top of a file is another one in each state, unless it is stored for all.
+function top.watch_drawn()
+  local info = not site.loaded and site.site_info()
+  local line = info and site.caller_line() or ""
+  local name = line:match("([%a_][%w_]*)%s*=[^=]*%f[%w_]ls%.crypto%.%l+%s*%(")
+  if not name or line:find(":add%s*%(") or line:find("%-%-.*each state") or line:find("%-%-.*this state") then return end
+  local used = line:find("[{(,]%s*" .. name .. "%s*=")
+  for _, other in ipairs(site.lines_of(info, 1, math.huge)) do
+    used = used or other ~= line and other:find("%f[%w_]" .. name .. "%f[^%w_]") and not other:find(":add%s*%(")
+  end
+  if used then
+    top_writes[#top_writes + 1] = { place = site.place(), text = "each Lua state draws a value of its own, and another one after each reload: "
+      .. "keep one in an environment variable, or ls.dict(\"keys\", { file = \"keys.db\" }):add(name, value), and read that one" }
+  end
+end
+
 local function size_of(path)
   local file = site.open(path, "rb")
   local size = file and file:seek("end")

@@ -329,7 +329,7 @@ end
 -- count_patterns(name) -> patterns of lines that add to a variable or to a field of it.
 local function count_patterns(name)
   local at = "%f[%w_]" .. name:gsub("%W", "%%%0") .. "%f[^%w_]"
-  return { at .. "[^=<>~]-=[^=].-" .. at .. ".-[+-]" }
+  return { at .. "[^=<>~]-=[^=].-" .. at .. ".-[+-]", at .. "%[#", "table%.insert%s*%(%s*" .. at }
 end
 
 -- makes_once(variable, line, before) -> whether the line makes the value at its first use. `before`: the line before.
@@ -380,12 +380,35 @@ local function place_of(variable)
   return info and info.short_src .. ":" .. info.linedefined or core.dev.site, users[1]
 end
 
+local waits = { "ls%.sleep", "ls%.fetch", "ls%.process", ":wait%s*%(", ":receive%s*%(", "req:%l+%s*%(", "%f[%w_]r:%l+", "%f[%w_]redis:%l+",
+  ":exec%s*%(", ":query%s*%(", ":one%s*%(", ":transaction%s*%(" }
+
 local function is_changed(variable)
   if variable.table then return has_changed(variable.table, variable.copy) end
   if variable.thread then return has_changed(stack_of(variable.thread), variable.copy) end
   if variable.global then return not rawequal(rawget(_G, variable.global), variable.value) end
   local _, value = getupvalue(variable.fn, variable.index)
   return not rawequal(value, variable.value)
+end
+
+-- warn_wait(variable, place, fn): with one state. Warns of a function that decides by the variable, or copies it, then waits, and then
+-- changes it in the line of the place.
+local function warn_wait(variable, place, fn)
+  local lines, info = function_lines(fn)
+  local last, name = tonumber(place:match("%d+$")) - info.linedefined + 1, "%f[%w_]" .. variable.name:match("[%w_]+$") .. "%f[^%w_]"
+  local read
+  for i = 1, last - 1 do
+    local copy = lines[i]:match("local%s+([%a_][%w_]*)%s*=.*" .. name)
+    local text = table.concat(lines, "\n", i + 1, last - 1)
+    if copy and lines[last]:find("=.*%f[%w_]" .. copy .. "%f[^%w_]") or lines[i]:find("%f[%w_]if%f[^%w_].*" .. name)
+      and ((lines[i] .. text):find("%f[%w_]return%f[^%w_]") or not text:find("%f[%w_]end%f[^%w_]")) then read = true end
+    for _, wait in ipairs(read and waits or {}) do
+      if lines[i]:find(wait) then
+        return warn(place, "changes %s after a wait: other requests run in between, also with states = 1. Change it before the wait, "
+          .. "or do all of it under a semaphore, as in order:with(fn)", variable.name)
+      end
+    end
+  end
 end
 
 local function report(variable, place, fn)
@@ -395,6 +418,7 @@ local function report(variable, place, fn)
     if middleware[fn] and variable.fn and type(value) ~= "number" and type(value) ~= "boolean" then
       warn(place, "changes %s in a middleware, and all requests share it: while one waits, another one changes it. Use req.%s = ...", variable.name, variable.name)
     end
+    warn_wait(variable, place, fn)
     return
   end
   local advice = of_requests[fn] and "req.%s = ... for what belongs to one request, "
@@ -405,6 +429,17 @@ local function report(variable, place, fn)
 end
 
 local kinds = { ["nil"] = true, boolean = true, number = true, string = true } -- of values
+
+-- check_set(variable, name, fn): a function of "start" may set the variable for each state. Reports a handler that counts in it.
+local function check_set(variable, name, fn)
+  local number, info = write_in(variable, write_patterns(name), fn), getinfo(fn, "S")
+  local text = number and table.concat(lines_of(info, info.linedefined, number), "\n")
+  if not text or select(2, text:gsub("function", "")) > 1 then return end
+  for _, user in ipairs(variable.users) do
+    local at = of_requests[user] and write_in(variable, count_patterns(name), user)
+    if at then return report(variable, getinfo(user, "S").short_src .. ":" .. at, user) end
+  end
+end
 
 -- variables.check_once(fn): the function runs once for the server. Reports the variables that it writes, or a function in it,
 -- among those that are left out although handlers use them. `counts`: it runs in each state; those to which a loop or
@@ -425,6 +460,7 @@ function variables.check_once(fn, counts)
       local text = info and table.concat(lines_of(info, info.linedefined, number), "\n"):gsub("function", "", 1)
       if text and not text:find("%f[%w_]do%f[^%w_]") and not text:find("repeat") and not text:find("function") then number = nil end
       if number then report(variable, getinfo(one, "S").short_src .. ":" .. number, one) end
+      if hooks[fn] == "start" and one == fn and plain and variable and variable.served then check_set(variable, name, fn) end
       if type(value) == "function" then check(value) end
     end
   end

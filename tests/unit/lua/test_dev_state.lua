@@ -80,7 +80,7 @@ end
 
 function tests.replies_of_redis()
   for text, warning in pairs {
-    ["if r:del(1) then end"] = "has returned 0", ["if not r:del((1)) then end"] = "has returned 0",
+    ["if r:del(1) then end"] = "returns a number", ["if not r:del((1)) then end"] = "returns a number",
     ["local n = r:del(1)"] = false, ["if r:del(1) == 0 then end"] = false, ["if r:setnx(1) == 1 then end"] = "never a number",
     ["return r:setnx(1) ~= 0"] = "never a number", ["if r:setnx(1) then end"] = false,
   } do
