@@ -402,7 +402,7 @@ static void upgrade(ls_server *server)
     int err = ls_upgrade_sockets_of(&server->endpoints, &sockets);
     ls_mutex_unlock(&server->lists);
     if (err == LS_OK)
-        err = ls_upgrade_run(&sockets, ms_max, upgrade_ends, server, message, sizeof message);
+        err = ls_upgrade_run(&sockets, server->runtime, ms_max, upgrade_ends, server, message, sizeof message);
     else
         (void)ls_server_explain(err, message, sizeof message, "%s", ls_err_text(err));
     free(sockets.at);

@@ -656,7 +656,7 @@ static int begin(ls_server *server)
             return err;
         }
         ls_mutex_unlock(&server->mutex);
-        const char *why = ls_upgrade_ready(&server->upgrade, is_stopped, server);
+        const char *why = ls_upgrade_ready(&server->upgrade, server->runtime, is_stopped, server);
         ls_mutex_lock(&server->mutex);
         if (why != NULL) {
             ls_log(LS_LOG_ERROR, "the upgrade ends: %s", why);

@@ -61,8 +61,16 @@ static bool expect(const waiting *w, uint32_t ms_max, char text[LS_SUCCESSOR_TEX
     return false;
 }
 
-int ls_upgrade_run(const ls_upgrade_sockets *sockets, uint32_t ms_max, ls_upgrade_stops_fn *stops, void *user,
-                   char *message, size_t bytes)
+static void write_memory(ls_successor *s, const ls_runtime *runtime)
+{
+    FILE *memory = ls_successor_memory(s, "w");
+    const int err = memory != NULL ? ls_site_write_memory(runtime, memory) : LS_ENOMEM;
+    if (memory != NULL) (void)fclose(memory);
+    if (err < 0) ls_log(LS_LOG_WARN, "upgrade: not all entries of dicts are passed on: %s", ls_err_text(err));
+}
+
+int ls_upgrade_run(const ls_upgrade_sockets *sockets, const ls_runtime *runtime, uint32_t ms_max,
+                   ls_upgrade_stops_fn *stops, void *user, char *message, size_t bytes)
 {
     char text[LS_SUCCESSOR_TEXT_BYTES];
     ls_successor s;
@@ -73,6 +81,7 @@ int ls_upgrade_run(const ls_upgrade_sockets *sockets, uint32_t ms_max, ls_upgrad
     ls_log(LS_LOG_INFO, "upgrade: process %d loads the site", s.pid);
     if (!expect(&w, ms_max, text)) return LS_ECLOSED;
     const bool waits = strncmp(text, "waits ", 6) == 0;
+    write_memory(&s, runtime);
     ls_successor_is_main(&s, false);
     ls_successor_send(&s, "go");
     if (waits) { /* the end of this process closes the channel, which the new one waits for */
@@ -102,14 +111,30 @@ bool ls_upgrade_replaces(const ls_upgrade *u)
     return u->other.channel >= 0;
 }
 
-const char *ls_upgrade_ready(ls_upgrade *u, ls_upgrade_stops_fn *stops, void *user)
+static void read_memory(ls_successor *other, const ls_runtime *runtime)
+{
+    unsigned entries = 0;
+    FILE *memory = ls_successor_memory(other, "r");
+    const int err = memory != NULL ? ls_site_read_memory(runtime, memory, &entries) : LS_ENOTSUP;
+    if (memory != NULL) (void)fclose(memory);
+    if (err == LS_ENOTSUP)
+        ls_log(LS_LOG_WARN, "upgrade: the dicts of the other version are not known to this one, and begin empty");
+    else
+        ls_log(err < 0 ? LS_LOG_WARN : LS_LOG_INFO, "upgrade: took over %u entries of dicts%s%s", entries,
+               err < 0 ? ", not all: " : "", err < 0 ? ls_err_text(err) : "");
+}
+
+const char *ls_upgrade_ready(ls_upgrade *u, const ls_runtime *runtime, ls_upgrade_stops_fn *stops, void *user)
 {
     char text[LS_SUCCESSOR_TEXT_BYTES];
-    int got = LS_ETIMEDOUT;
-    if (!ls_upgrade_replaces(u) || u->go) return NULL;
-    ls_successor_send(&u->other, "ready");
+    int got = u->go ? 1 : LS_ETIMEDOUT;
+    if (!ls_upgrade_replaces(u)) return NULL;
+    if (!u->go) ls_successor_send(&u->other, "ready");
     while (got == LS_ETIMEDOUT && !stops(user)) got = ls_successor_receive(&u->other, text, STEP_MS);
-    if (got > 0) return NULL;
+    if (got > 0) {
+        read_memory(&u->other, runtime);
+        return NULL;
+    }
     return got == 0 ? "the process that began it has ended, or given it up" : "this process stops";
 }
 

@@ -2,7 +2,7 @@
  * a channel between both. Messages are texts of at most LS_SUCCESSOR_TEXT_BYTES; server/upgrade.h says which.
  *
  * The new process gets the sockets as descriptors from 3 on, with LISTEN_FDS and LISTEN_FDNAMES, as from systemd
- * (net/sock/inherited.h), the channel after them, with LUASERVE_UPGRADE, and what systemd has told this process
+ * (net/sock/inherited.h), the channel and the memory after them, with LUASERVE_UPGRADE, and what systemd has told this process
  * (sd_notify.h). successor_posix.c implements it; on Windows ls_successor_start returns LS_ENOTSUP. */
 #ifndef LS_BASE_SUCCESSOR_H
 #define LS_BASE_SUCCESSOR_H
@@ -10,12 +10,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { LS_SUCCESSOR_TEXT_BYTES = 1100 };
 
 typedef struct ls_successor {
     int pid;
     int channel; /* -1: closed */
+    int memory;  /* a file without a name, which both processes have; -1: closed */
 } ls_successor;
 
 /* Start it. names: those of the sockets, separated by colons. LS_OK, or an error with the reason in `why`. */
@@ -28,7 +30,10 @@ void ls_successor_is_main(const ls_successor *s, bool back);
 
 /* End it unless it has ended, and wait for it. Describes how it has ended: "exit status 1". */
 void ls_successor_end(ls_successor *s, char *how, size_t how_bytes);
-void ls_successor_leave(ls_successor *s); /* close the channel; it continues */
+void ls_successor_leave(ls_successor *s); /* close channel and memory; it continues */
+
+/* Both sides: open the memory, from its begin, to write ("w") or to read it ("r"), once. NULL: without memory. */
+FILE *ls_successor_memory(ls_successor *s, const char *mode);
 
 /* The side of the new process: whether it replaces another one. Takes the variable out of the environment. Once, while
  * no other thread reads the environment. *out is the channel. */

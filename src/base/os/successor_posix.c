@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@
 #include "base/err.h"
 #include "base/os/sd_notify.h"
 
-enum { FIRST = 3, LINE_BYTES_MAX = 1 << 21, WORDS_MAX = 1 << 16, END_MS = 2000, OWN_MAX = 8 };
+enum { FIRST = 3, LINE_BYTES_MAX = 1 << 21, WORDS_MAX = 1 << 16, END_MS = 2000, OWN_MAX = 8, OWN_FDS = 2 };
 
 extern char **environ;
 
@@ -53,11 +54,11 @@ static char **environment(char *const own[OWN_MAX])
 
 /* Descriptors of this process at numbers that the new process does not use, so that its order can be made one by one.
  * Returns an errno. */
-static int duplicate(const intptr_t *sockets, unsigned count, int channel, int *high)
+static int duplicate(const intptr_t *sockets, unsigned count, const int *own, int *high)
 {
-    for (unsigned n = 0; n <= count; n++) {
-        const int fd = n < count ? (int)sockets[n] : channel;
-        if ((high[n] = fcntl(fd, F_DUPFD_CLOEXEC, FIRST + (int)count + 1)) >= 0) continue;
+    for (unsigned n = 0; n < count + OWN_FDS; n++) {
+        const int fd = n < count ? (int)sockets[n] : own[n - count];
+        if ((high[n] = fcntl(fd, F_DUPFD_CLOEXEC, FIRST + (int)count + OWN_FDS)) >= 0) continue;
         const int err = errno;
         while (n > 0) (void)close(high[--n]);
         return err;
@@ -78,9 +79,9 @@ static int spawn(char *const *argv, char *const *env, const int *high, unsigned 
     if ((err = posix_spawnattr_init(&attributes)) != 0) goto fail_actions;
     (void)posix_spawnattr_setsigmask(&attributes, &none);
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    for (unsigned n = 0; n <= count && err == 0; n++)
+    for (unsigned n = 0; n < count + OWN_FDS && err == 0; n++)
         err = posix_spawn_file_actions_adddup2(&actions, high[n], FIRST + (int)n);
-    if (err == 0) err = posix_spawn_file_actions_addclosefrom_np(&actions, FIRST + (int)count + 1);
+    if (err == 0) err = posix_spawn_file_actions_addclosefrom_np(&actions, FIRST + (int)count + OWN_FDS);
     if (err == 0) err = posix_spawnp(&started, argv[0], &actions, &attributes, argv, env);
     if (err == 0) *pid = (int)started;
     (void)posix_spawnattr_destroy(&attributes);
@@ -92,12 +93,12 @@ fail_actions:
 int ls_successor_start(const intptr_t *sockets, unsigned count, const char *names, ls_successor *out, char *why,
                        size_t why_bytes)
 {
-    int ends[2], err = ENOMEM;
+    int ends[2], own_fds[OWN_FDS], err = ENOMEM;
     char *text = NULL, number[32], channel[40], sd[3][LS_SD_VARIABLE_BYTES], *own[OWN_MAX] = {number, NULL, channel};
-    int *high = calloc((size_t)count + 1, sizeof *high);
+    int *high = calloc((size_t)count + OWN_FDS, sizeof *high);
     char **argv = command_line(&text), **env = NULL;
     (void)snprintf(number, sizeof number, "LISTEN_FDS=%u", count);
-    (void)snprintf(channel, sizeof channel, "LUASERVE_UPGRADE=%u", FIRST + count);
+    (void)snprintf(channel, sizeof channel, "LUASERVE_UPGRADE=%u,%u", FIRST + count, FIRST + count + 1);
     const unsigned told = ls_sd_variables(sd);
     for (unsigned n = 0; n < told; n++) own[3 + n] = sd[n];
     if (high == NULL || argv == NULL || asprintf(&own[1], "LISTEN_FDNAMES=%s", names) < 0 ||
@@ -107,13 +108,17 @@ int ls_successor_start(const intptr_t *sockets, unsigned count, const char *name
         err = errno;
         goto end;
     }
-    if ((err = duplicate(sockets, count, ends[1], high)) == 0) {
+    out->channel = ends[0];
+    out->memory = memfd_create("luaserve", MFD_CLOEXEC);
+    own_fds[0] = ends[1];
+    own_fds[1] = out->memory;
+    err = out->memory < 0 ? errno : duplicate(sockets, count, own_fds, high);
+    if (err == 0) {
         err = spawn(argv, env, high, count, &out->pid);
-        for (unsigned n = 0; n <= count; n++) (void)close(high[n]);
+        for (unsigned n = 0; n < count + OWN_FDS; n++) (void)close(high[n]);
     }
     (void)close(ends[1]);
-    out->channel = ends[0];
-    if (err != 0) (void)close(ends[0]);
+    if (err != 0) ls_successor_leave(out);
 end:
     if (err != 0)
         (void)snprintf(why, why_bytes, "cannot %s %s: %s", argv != NULL ? "start" : "read",
@@ -158,15 +163,27 @@ void ls_successor_end(ls_successor *s, char *how, size_t how_bytes)
 void ls_successor_leave(ls_successor *s)
 {
     if (s->channel >= 0) (void)close(s->channel);
-    s->channel = -1;
+    if (s->memory >= 0) (void)close(s->memory);
+    s->channel = s->memory = -1;
+}
+
+FILE *ls_successor_memory(ls_successor *s, const char *mode)
+{
+    if (s->memory < 0 || lseek(s->memory, 0, SEEK_SET) != 0) return NULL;
+    FILE *file = fdopen(s->memory, mode);
+    if (file != NULL) s->memory = -1;
+    return file;
 }
 
 bool ls_predecessor_open(ls_successor *out)
 {
     const char *text = getenv("LUASERVE_UPGRADE");
-    *out = (ls_successor){.channel = text != NULL ? (int)strtol(text, NULL, 10) : -1};
+    char *after = NULL;
+    *out = (ls_successor){.channel = text != NULL ? (int)strtol(text, &after, 10) : -1, .memory = -1};
+    if (after != NULL && *after == ',') out->memory = (int)strtol(after + 1, NULL, 10);
     (void)unsetenv("LUASERVE_UPGRADE");
     if (out->channel < FIRST || fcntl(out->channel, F_SETFD, FD_CLOEXEC) < 0) out->channel = -1;
+    if (out->memory < FIRST || fcntl(out->memory, F_SETFD, FD_CLOEXEC) < 0) out->memory = -1;
     return out->channel >= 0;
 }
 

@@ -30,6 +30,7 @@
 #include "script/database/database.h"
 #include "script/database/postgres.h"
 #include "script/site/site_internal.h"
+#include "script/store/dict.h"
 
 #define MODULE(name) [LS_SLOT_##name] = &ls_##name##_module,
 static const ls_module *const modules[LS_SLOTS] = {LS_MODULES(MODULE)};
@@ -78,6 +79,16 @@ int64_t ls_site_publish(const ls_runtime *runtime, const char *topic, const void
                                     .data = ls_slice_static(data, bytes),
                                     .text = ls_utf8_valid(data, bytes)};
     return ls_topics_publish(ls_topics_of(runtime), &order);
+}
+
+int ls_site_write_memory(const ls_runtime *runtime, FILE *out)
+{
+    return ls_dicts_write(runtime->shared, out);
+}
+
+int ls_site_read_memory(const ls_runtime *runtime, FILE *in, unsigned *entries)
+{
+    return ls_dicts_read(runtime->shared, in, entries);
 }
 
 void ls_site_libraries(char *text, size_t bytes)

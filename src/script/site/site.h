@@ -56,6 +56,10 @@ void ls_site_runtime_close(ls_runtime *runtime);
 /* Publish a message for the functions and connections that have subscribed. Their number, or LS_E*. Any thread. */
 int64_t ls_site_publish(const ls_runtime *runtime, const char *topic, const void *data, size_t bytes);
 
+/* Write what the site has in memory for the process that replaces this one, or read that: see ls_dicts_write. */
+int ls_site_write_memory(const ls_runtime *runtime, FILE *out);
+int ls_site_read_memory(const ls_runtime *runtime, FILE *in, unsigned *entries);
+
 /* One line for each library of the script layer: its version, or "not built in". */
 void ls_site_libraries(char *text, size_t bytes);
 

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/shared.h"
 #include "script/store/marshal.h"
@@ -182,5 +183,16 @@ enum { LS_DICT_SCAN_ITEMS = 64 }; /* ls_dict_scan stops at the first bucket afte
 int ls_dict_scan(ls_dict *dict, uint64_t *cursor, bool values, ls_dict_items *items);
 ls_dict_key ls_dict_item_key(const ls_dict_items *items, size_t index);
 void ls_dict_items_drop(ls_dict_items *items); /* drop the references and free the arrays */
+
+/* ---- another process --------------------------------------------------------------------------------------- */
+
+#define LS_DICT_OF_PROCESS "luaserve.process" /* the name of the dict whose entries are nothing to another process */
+
+/* Write the dicts that are only in memory. LS_OK or LS_ENOMEM. Other threads may write to them meanwhile. */
+int ls_dicts_write(ls_shared *shared, FILE *out);
+/* Add what ls_dicts_write has written; keys that have an entry keep it. A dict that does not exist is made, one with a
+ * file is left out. *entries: how many were added. LS_OK; LS_ENOTSUP: another version has written it; LS_EINVAL: it has
+ * no end, LS_ENOMEM: entries before that were added. */
+int ls_dicts_read(ls_shared *shared, FILE *in, unsigned *entries);
 
 #endif

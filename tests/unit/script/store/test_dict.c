@@ -601,3 +601,62 @@ TEST(a_dict_is_found_by_its_name)
     }
     ls_shared_close(shared);
 }
+
+/* What the next process reads of the first `bytes` of the stream. */
+static int read_prefix(fixture *from, long bytes, unsigned *entries)
+{
+    fixture to;
+    char *copy = malloc((size_t)bytes + 1);
+    FILE *whole = tmpfile(), *part = tmpfile();
+    fixture_open(&to, 1 << 20, true);
+    assert_int_equal(ls_dicts_write(from->shared, whole), LS_OK);
+    rewind(whole);
+    assert_int_equal(fread(copy, 1, (size_t)bytes, whole), (size_t)bytes);
+    assert_int_equal(fwrite(copy, 1, (size_t)bytes, part), (size_t)bytes);
+    rewind(part);
+    const int err = ls_dicts_read(to.shared, part, entries);
+    if (err == LS_OK) {
+        const ls_dict_key list = key_of("list"), number = {.integer = 7}, text = key_of("text");
+        ls_dict_value got, *values;
+        uint64_t ttl_ms;
+        size_t count;
+        assert_int_equal(ls_dict_range(to.dict, &list, 1, -1, &values, &count), LS_OK);
+        assert_int_equal(count, 2);
+        assert_true(values[0].type == LS_DICT_INTEGER && values[0].as.integer == 1 &&
+                    values[1].type == LS_DICT_BOOLEAN);
+        free(values);
+        assert_true(ls_dict_ttl(to.dict, &list, &ttl_ms) && ttl_ms == 900);
+        assert_true(ls_dict_get(to.dict, &number, &got, NULL) && got.type == LS_DICT_FLOAT && got.as.number == 1.5);
+        assert_true(ls_dict_get(to.dict, &text, &got, NULL) && ls_value_bytes(got.as.value) > 100);
+        ls_dict_value_drop(&got);
+        assert_int_equal(ls_dict_count(to.dict), 3);
+    }
+    (void)fclose(whole);
+    (void)fclose(part);
+    free(copy);
+    fixture_close(&to);
+    return err;
+}
+
+TEST_IN(fixture, f, what_another_process_takes_over, 1 << 20, true)
+{
+    const ls_dict_key list = key_of("list"), number = {.integer = 7}, over = key_of("over");
+    const ls_dict_value float_value = {.type = LS_DICT_FLOAT, .as.number = 1.5};
+    ls_dict_value values[2] = {integer(1), {.type = LS_DICT_BOOLEAN, .as.boolean = true}};
+    FILE *none = tmpfile();
+    unsigned entries;
+    size_t len;
+    assert_int_equal(ls_dict_push(f->dict, &list, values, 2, false, &len), LS_OK);
+    assert_true(ls_dict_expire(f->dict, &list, 900));
+    assert_int_equal(ls_dict_set(f->dict, &number, float_value, LS_DICT_SET, 0, 0), LS_OK);
+    assert_int_equal(set(f->dict, "text", text_of(100)), LS_OK);
+    assert_int_equal(ls_dict_set(f->dict, &over, integer(1), LS_DICT_SET, 5, 0), LS_OK);
+    now_ms += 5;
+    assert_true(ls_dict_expire(f->dict, &list, 900));
+    assert_int_equal(ls_dicts_write(f->shared, none), LS_OK);
+    const long bytes = ftell(none);
+    for (long n = 0; n < bytes; n++) assert_int_equal(read_prefix(f, n, &entries), n < 16 ? LS_ENOTSUP : LS_EINVAL);
+    assert_int_equal(read_prefix(f, bytes, &entries), LS_OK);
+    assert_int_equal(entries, 3);
+    (void)fclose(none);
+}
