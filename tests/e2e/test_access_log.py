@@ -179,6 +179,13 @@ class AccessLog(E2E):
                     time.sleep(0.01)
         os.close(reader)
 
+    @not_on_windows("Windows has no /dev/full")
+    def test_a_full_disk_at_the_stop(self):
+        server = self.serve(SITE % 'access_log = "/dev/full"')
+        self.ask_each(server, 3 * [(request("GET", "/items/1"), 200)])
+        server.stop()
+        self.assertTrue(server.logged("warn access log /dev/full: ends, and 3 lines were not written$"))
+
     def test_many_apps_have_their_logs(self):
         apps = " ".join(f"local a{n} = ls.app() a{n}:get('/', function() return '' end) a{n}:access_log('{n}.log') app:mount('/{n}', a{n})"
                         for n in range(6))

@@ -192,9 +192,7 @@ static bool pause_after(ls_line_log *log, bool any, int err)
         log->ending && ((log->looks_last && !any && err == LS_OK) || ls_clock_coarse_ms() >= log->until_ms);
     log->looks_last = log->ending; /* what was put before the end began, it sees at its next look */
     const uint32_t ms = log->ending ? 1 : err < 0 ? RETRY_MS : any ? PAUSE_MS : log->dropping ? REPORT_MS : 0;
-    if (over) {
-        log->to = log->at;
-    } else if (ms > 0) {
+    if (!over && ms > 0) {
         (void)ls_cond_wait_ms(&log->changed, &log->lock, ms);
     } else {
         while (atomic_load(&log->sleeps) && !atomic_load(&log->reopens) && !log->ending)
@@ -202,6 +200,18 @@ static bool pause_after(ls_line_log *log, bool any, int err)
     }
     ls_mutex_unlock(&log->lock);
     return !over;
+}
+
+/* Nothing puts lines any more, and no more are written. */
+static void report_lost(ls_line_log *log)
+{
+    uint64_t lost = ls_line_log_dropped(log) - log->told;
+    while (collect(log)) {
+        while (log->at < log->to) lost += log->batch[log->at++] == '\n';
+        log->at = log->to = 0;
+    }
+    if (lost > 0)
+        ls_log(LS_LOG_WARN, "access log %s: ends, and %llu lines were not written", log->name, (unsigned long long)lost);
 }
 
 static void run(void *arg)
@@ -220,6 +230,7 @@ static void run(void *arg)
         report(log, err);
         if (!many || err < 0) runs = pause_after(log, any, err);
     }
+    report_lost(log);
 }
 
 /* ---- open and close --------------------------------------------------------------------------------------------- */
