@@ -211,7 +211,8 @@ static void report_lost(ls_line_log *log)
         log->at = log->to = 0;
     }
     if (lost > 0)
-        ls_log(LS_LOG_WARN, "access log %s: ends, and %llu lines were not written", log->name, (unsigned long long)lost);
+        ls_log(LS_LOG_WARN, "access log %s: ends, and %llu lines were not written", log->name,
+               (unsigned long long)lost);
 }
 
 static void run(void *arg)

@@ -1,12 +1,13 @@
-/* successor_posix.c - see successor.h. posix_spawn: the other threads of this process continue meanwhile. */
+/* successor_posix.c - see successor.h. The new process is made as by posix_spawn(3): the other threads of this one
+ * continue meanwhile. */
 #define _GNU_SOURCE
 #include "base/os/successor.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,15 @@
 #include "base/err.h"
 #include "base/os/sd_notify.h"
 
-enum { FIRST = 3, LINE_BYTES_MAX = 1 << 21, WORDS_MAX = 1 << 16, END_MS = 2000, OWN_MAX = 8, OWN_FDS = 2 };
+enum {
+    FIRST = 3,
+    LINE_BYTES_MAX = 1 << 21,
+    WORDS_MAX = 1 << 16,
+    END_MS = 2000,
+    OWN_MAX = 8,
+    OWN_FDS = 2,
+    STACK_BYTES = 1 << 16
+};
 
 extern char **environ;
 
@@ -66,28 +75,47 @@ static int duplicate(const intptr_t *sockets, unsigned count, const int *own, in
     return 0;
 }
 
-/* Returns an errno. */
-static int spawn(char *const *argv, char *const *env, const int *high, unsigned count, int *pid)
+typedef struct starting {
+    char *const *argv, *const *env;
+    const int *high;
+    unsigned count;
+    int err; /* of execvpe */
+} starting;
+
+/* In the new process, on the memory of this one, which waits; with all signals blocked. */
+static int start(void *arg)
 {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    pid_t started;
+    starting *s = arg;
+    struct sigaction action;
     sigset_t none;
+    for (int n = 1; n < NSIG; n++) /* no handler of this process runs in the other one */
+        if (sigaction(n, NULL, &action) == 0 && action.sa_handler != SIG_IGN) (void)signal(n, SIG_DFL);
+    for (unsigned n = 0; n < s->count + OWN_FDS; n++)
+        if (dup2(s->high[n], FIRST + (int)n) < 0) goto fail;
+    (void)close_range(FIRST + s->count + OWN_FDS, ~0u, 0);
     sigemptyset(&none);
-    int err = posix_spawn_file_actions_init(&actions);
-    if (err != 0) return err;
-    if ((err = posix_spawnattr_init(&attributes)) != 0) goto fail_actions;
-    (void)posix_spawnattr_setsigmask(&attributes, &none);
-    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    for (unsigned n = 0; n < count + OWN_FDS && err == 0; n++)
-        err = posix_spawn_file_actions_adddup2(&actions, high[n], FIRST + (int)n);
-    if (err == 0) err = posix_spawn_file_actions_addclosefrom_np(&actions, FIRST + (int)count + OWN_FDS);
-    if (err == 0) err = posix_spawnp(&started, argv[0], &actions, &attributes, argv, env);
-    if (err == 0) *pid = (int)started;
-    (void)posix_spawnattr_destroy(&attributes);
-fail_actions:
-    (void)posix_spawn_file_actions_destroy(&actions);
-    return err;
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)execvpe(s->argv[0], s->argv, s->env);
+fail:
+    s->err = errno;
+    _exit(127);
+}
+
+/* Returns an errno. With `sibling` the parent of this process is that of the new one: systemd ends a main process that
+ * is not its child without waiting for its drain. */
+static int spawn(starting *s, bool sibling, int *pid)
+{
+    char *stack = malloc(STACK_BYTES);
+    sigset_t all, before;
+    if (stack == NULL) return ENOMEM;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    *pid = clone(start, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD | (sibling ? CLONE_PARENT : 0), s);
+    if (*pid < 0) s->err = errno;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    free(stack);
+    if (s->err != 0 && *pid > 0) (void)waitpid(*pid, NULL, 0);
+    return s->err;
 }
 
 int ls_successor_start(const intptr_t *sockets, unsigned count, const char *names, ls_successor *out, char *why,
@@ -114,7 +142,8 @@ int ls_successor_start(const intptr_t *sockets, unsigned count, const char *name
     own_fds[1] = out->memory;
     err = out->memory < 0 ? errno : duplicate(sockets, count, own_fds, high);
     if (err == 0) {
-        err = spawn(argv, env, high, count, &out->pid);
+        starting s = {argv, env, high, count, 0};
+        err = spawn(&s, told > 0, &out->pid);
         for (unsigned n = 0; n < count + OWN_FDS; n++) (void)close(high[n]);
     }
     (void)close(ends[1]);
@@ -139,12 +168,19 @@ void ls_successor_is_main(const ls_successor *s, bool back)
         (void)sigqueue(1, SIGRTMIN, (union sigval){.sival_int = (int)pid});
 }
 
+/* As waitpid(2), also of a process that is the child of another one: -1 when it has ended. */
+static pid_t look(pid_t pid, int *status)
+{
+    const pid_t ended = waitpid(pid, status, WNOHANG);
+    return ended < 0 && kill(pid, 0) == 0 ? 0 : ended;
+}
+
 void ls_successor_end(ls_successor *s, char *how, size_t how_bytes)
 {
     int status = 0;
     pid_t ended = 0;
     ls_successor_leave(s);
-    for (int ms = 0; ms < END_MS && (ended = waitpid(s->pid, &status, WNOHANG)) == 0; ms += 10) {
+    for (int ms = 0; ms < END_MS && (ended = look(s->pid, &status)) == 0; ms += 10) {
         if (ms == 10) (void)kill(s->pid, SIGTERM); /* it may be about to end by itself */
         (void)poll(NULL, 0, 10);
     }
