@@ -80,21 +80,20 @@ static void begin_drain(ls_server *server)
     ls_cond_broadcast(&server->changed);
 }
 
-static void tell_drain(const ls_server *server)
-{
-    if (server->options.notify && !server->handed_over) ls_sd_tell("STOPPING=1", "drains");
-    ls_log(LS_LOG_INFO, "draining");
-}
-
 /* The manager waits for TimeoutStopSec, or until the time that this gives it. */
-static void tell_delay(const ls_server *server, const ls_site_settings *settings)
+static void tell_stop(const ls_server *server, const ls_site_settings *settings, bool delays)
 {
     char state[80];
-    const uint64_t ms = (uint64_t)settings->drain_delay_ms + settings->drain_ms_max + STOP_SPARE_MS;
+    const double delay_s = delays ? settings->drain_delay_ms / 1e3 : 0;
+    const uint64_t ms = (uint64_t)(delay_s * 1e3) + settings->drain_ms_max + STOP_SPARE_MS;
     (void)snprintf(state, sizeof state, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64, ms * 1000);
-    if (server->options.notify) ls_sd_tell(state, "serves for %.3g s, then drains", settings->drain_delay_ms / 1e3);
-    ls_log(LS_LOG_INFO, "stops: serves for drain_delay = %.3g s, %s, then drains; a second signal ends it at once",
-           settings->drain_delay_ms / 1e3, settings->drain_ready ? "ready" : "not ready");
+    if (server->options.notify && !server->handed_over)
+        ls_sd_tell(state, delays ? "serves for %.3g s, then drains" : "drains", delay_s);
+    if (delays)
+        ls_log(LS_LOG_INFO, "stops: serves for drain_delay = %.3g s, %s, then drains; a second signal ends it at once",
+               delay_s, settings->drain_ready ? "ready" : "not ready");
+    else
+        ls_log(LS_LOG_INFO, "draining");
 }
 
 /* Begin the drain, or drain_delay before it. from_outside: by a signal or the program, not by the site; the second such
@@ -118,8 +117,7 @@ static void stop(ls_server *server, bool from_outside, bool may_delay)
     server->stopped_from_outside |= from_outside;
     if (again) ls_cond_broadcast(&server->changed);
     ls_mutex_unlock(&server->mutex);
-    if (delays) tell_delay(server, &settings);
-    if (drains) tell_drain(server);
+    if (delays || drains) tell_stop(server, &settings, delays);
 }
 
 /* Several states of a site may call this concurrently, and again during the drain. A signal that follows may come from
@@ -568,9 +566,10 @@ static uint32_t poll_delay(ls_server *server)
     const uint64_t now = ls_clock_ns();
     if (server->drains_at_ns == 0) return 0;
     if (now < server->drains_at_ns) return (uint32_t)((server->drains_at_ns - now) / 1000000u) + 1;
+    const ls_site_settings settings = server->settings;
     begin_drain(server);
     ls_mutex_unlock(&server->mutex); /* a function of the program gets the line */
-    tell_drain(server);
+    tell_stop(server, &settings, false);
     ls_mutex_lock(&server->mutex);
     return 0;
 }

@@ -79,7 +79,9 @@ class Notify(E2E):
             self.assertEqual(manager.receive()[0]["RELOADING"], "1")
             self.assertRegex(manager.receive()[0]["STATUS"], "^serves /")
             server.signal(signal.SIGTERM)
-            self.assertEqual(manager.receive()[0]["STOPPING"], "1")
+            stopping = manager.receive()[0]
+            self.assertEqual(stopping["STOPPING"], "1")
+            self.assertGreater(int(stopping["EXTEND_TIMEOUT_USEC"]), 15e6, "the default drain_timeout")
             self.assertEqual(server.wait(), 0)
 
     def test_an_abstract_socket(self):
@@ -202,7 +204,7 @@ for node in null zero urandom random full tty; do cp -a /dev/$node dev/; done
 ln -s /proc/self/fd dev/fd
 mkdir dev/shm dev/pts
 touch dev/console
-rm -rf etc/systemd/system/* etc/luaserve etc/machine-id
+rm -rf etc/systemd/system/* etc/luaserve etc/machine-id usr/sbin/policy-rc.d
 echo 0123456789abcdef0123456789abcdef >etc/machine-id
 mkdir -p shared old "etc/systemd/system/luaserve@.service.d" etc/luaserve
 mount --bind "$1" shared
@@ -218,7 +220,7 @@ container=test exec chroot . /lib/systemd/systemd --unit=probe.service --show-st
 # What a system inside namespaces cannot have; the users, the folders and the results are those of the unit.
 HERE = "[Service]\n" + "".join(line + "\n" for line in (
     "PrivateDevices=no", "ProtectProc=default", "ProtectKernelTunables=no", "ProtectControlGroups=no", "ProtectKernelLogs=no",
-    "ProtectHostname=no", "ProtectClock=no", "ProtectKernelModules=no"))
+    "ProtectHostname=no", "ProtectClock=no", "ProtectKernelModules=no", "WatchdogSec=5", "TimeoutStopSec=1"))
 PROBE = """[Service]
 Type=oneshot
 ExecStart=/bin/sh /shared/probe.sh
@@ -227,7 +229,7 @@ ExecStopPost=/bin/systemctl --force --force poweroff
 IN_UNIT = """
 local ls = require "luaserve"
 local app, items = ls.app(), ls.dict("items", { file = ls.data .. "/items.db" })
-ls.config { drain_timeout = 0.2 }
+ls.config { drain_timeout = tonumber(ls.env "DRAIN") }
 app:get("/", function()
   items:incr("n")
   return ls.data .. " " .. io.popen("id -un"):read()
@@ -251,15 +253,24 @@ for command in "cat /proc/$two/environ" "ls /proc/$two/root/var/lib/private/luas
   step "refused ${command%% *}" curl -s -G --data-urlencode "c=$command" http://127.0.0.1:18401/run
 done
 step reload systemctl reload luaserve@one
-(until [ -e /shared/restarted ]; do curl -sS http://127.0.0.1:18402/; echo; curl -sS --unix-socket /run/luaserve/two/http.sock http://h/; echo; done) >/shared/answers 2>&1 &
+(until [ -e /shared/restarted ]; do curl -sS http://127.0.0.1:18402/; echo; curl -sS --unix-socket /run/luaserve/two/http.sock http://h/; echo; curl -sS http://127.0.0.1:18401/; echo; done) >/shared/answers 2>&1 &
+loop=$!
 for n in 1 2 3; do step restart systemctl restart luaserve@two; done
 before=$(systemctl show -p MainPID --value luaserve@two)
 step upgrade luaserve upgrade --control /run/luaserve/two/control
 while [ -e /proc/$before ]; do sleep 0.01; done
 [ $before = "$(systemctl show -p MainPID --value luaserve@two)" ] || step replaced systemctl show -p ActiveState luaserve@two
+pids=$(systemctl show -p MainPID --value luaserve@one luaserve@two)
+step package sh /shared/luaserve.postinst configure 0.0.1
+for pid in $pids; do while [ -e /proc/$pid ]; do sleep 0.01; done; done
+step packaged systemctl show -p MainPID,ActiveState luaserve@one luaserve@two
 touch /shared/restarted
-wait $!
+wait $loop
 step sockets systemctl show -p NFileDescriptorStore,NRestarts luaserve@two
+before=$(systemctl show -p MainPID --value luaserve@two)
+kill -STOP $before
+until systemctl is-active luaserve@two | grep -qx active && [ $before != "$(systemctl show -p MainPID --value luaserve@two)" ]; do sleep 0.1; done
+step hangs sh -c 'systemctl show -p NRestarts luaserve@two; curl -sS http://127.0.0.1:18402/'
 step again sh -c 'systemctl stop luaserve@two; systemctl start luaserve@two; curl -sS http://127.0.0.1:18402/'
 curl -s -o /shared/slow -w '%{http_code}' http://127.0.0.1:18401/slow >/shared/status &
 until [ -e /var/lib/private/luaserve/one/slow ]; do sleep 0.01; done
@@ -297,7 +308,8 @@ class Units(E2E):
         for name, port in (("one", 18401), ("two", 18402)):
             os.mkdir(os.path.join(folder, name))
             texts[name + "/site.lua"] = IN_UNIT
-            texts[name + ".env"] = "PORT=%d\nSECRET=of %s\n" % (port, name)
+            texts[name + ".env"] = "PORT=%d\nSECRET=of %s\nDRAIN=%g\n" % (port, name, 1.5 if name == "one" else 0.2)
+        texts["luaserve.postinst"] = read_text(os.path.join(ROOT, "scripts/debian/luaserve.postinst"))
         for name, text in texts.items():
             write_text(os.path.join(folder, name), text)
         os.mkdir(os.path.join(folder, "t"))
@@ -322,7 +334,10 @@ class Units(E2E):
         self.assertEqual(said["ended"], "Result=success\nActiveState=inactive")
         self.assertIn("failed", said["broken"])
         answers = read_text(os.path.join(folder, "answers")).split("\n")
-        self.assertEqual((set(answers), said["restart"]), ({"/var/lib/luaserve/two ls-two", ""}, ""), "no connection fails")
+        self.assertEqual((set(answers), said["restart"]), ({"/var/lib/luaserve/one ls-one", "/var/lib/luaserve/two ls-two", ""}, ""), "no connection fails")
+        self.assertRegex(said["package"], r"\A(the new process serves when .*items.db\n?){2}\Z")
+        self.assertRegex(said["packaged"], r"\A(MainPID=[1-9][0-9]*\nActiveState=active\n*){2}\Z")
+        self.assertEqual(said["hangs"], "NRestarts=1\n" + said["two"])
         self.assertRegex(said["upgrade"], "^the new process serves when the server has ended, and with it the use of .*/items.db$")
         self.assertEqual(said["replaced"], "ActiveState=active")
         self.assertEqual((said["sockets"], said["again"]), ("NFileDescriptorStore=3\nNRestarts=0", said["two"]))
