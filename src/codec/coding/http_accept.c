@@ -57,9 +57,11 @@ unsigned ls_accept_codings(const ls_http_head *head, const char *bytes, const en
 {
     int weights[LS_CODINGS], identity = WEIGHT_NONE, any = WEIGHT_NONE;
     unsigned accepted = 0;
+    uint32_t i = 0;
+    const ls_http_field *field = ls_http_head_next(head, bytes, "accept-encoding", 15, &i);
+    if (field == NULL) return 0;
     for (unsigned n = 0; n < LS_CODINGS; n++) weights[n] = WEIGHT_NONE;
-    const ls_http_field *field;
-    for (uint32_t i = 0; (field = ls_http_head_next(head, bytes, "accept-encoding", 15, &i)) != NULL;) {
+    for (; field != NULL; field = ls_http_head_next(head, bytes, "accept-encoding", 15, &i)) {
         const char *at = bytes + field->value.at, *const end = at + field->value.len, *from, *to;
         while (ls_list_next(&at, end, &from, &to)) {
             const int weight = parse_element(from, &to);
