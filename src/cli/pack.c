@@ -131,13 +131,11 @@ static int pack_real(lua_State *L)
     return ls_path_absolute(luaL_checkstring(L, 1), absolute) ? ls_push_text(L, absolute) : 0;
 }
 
-/* own() -> the path of this program | nil, message */
+/* own() -> the path of this program, or nil */
 static int pack_own(lua_State *L)
 {
     char path[LS_PATH_BYTES];
-    if (ls_parent_program(path, sizeof path) < 0)
-        return ls_push_nil_text(L, "the path of this program is unknown; give it with --target");
-    return ls_push_text(L, path);
+    return ls_parent_program(path, sizeof path) < 0 ? 0 : ls_push_text(L, path);
 }
 
 /* inside() -> list of { name =, bytes =, tag =, made = }: the files in this program */

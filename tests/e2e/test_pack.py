@@ -197,6 +197,11 @@ class Pack(E2E):
                       "line, or leave them out with --without plug.\n", done.stderr)
         self.assertEqual(run("pack", "site.lua", "-o", "app2", "--without", "plug.", cwd=folder).returncode, 0)
 
+    def test_a_module_that_the_site_has_loaded_is_left_out(self):
+        for name in "lib.greet", "lib/greet.lua":
+            with zipfile.ZipFile(self.pack(self.folder_of(), "data", "lib/value.lua", "--without", name)) as archive:
+                self.assertNotIn("lib/greet.lua", archive.namelist(), name)
+
     def test_files_that_handlers_read_by_name_are_reported(self):
         """The program would find them in the folder of the project only."""
         site = """local ls = require "luaserve"
@@ -324,6 +329,9 @@ ls.listen(0, ls.app())
                                  b'ls.init(function()\n  require "nosuch"\nend)\n', "worse.lua": b'require "lib.none"\n',
                                  "lib/none.lua": b'\nrequire "nosuch"\n'})
         app = self.pack(folder, "data", to=folder)
+        os.mkdir(folder + "/big")
+        with open(folder + "/big/video", "wb") as video:
+            video.truncate(0 if WINDOWS else 5000000000)
         outside = self.folder_of({"a/x.txt": b"1", "b/x.txt": b"2"})
         for words, why in (
                 (("site.lua",), "no output given"), ((), "no site given"),
@@ -338,8 +346,11 @@ ls.listen(0, ls.app())
                 (("site.lua", "-o", "lib"), "the output, lib, is a folder: add the name of a file"),
                 (("site.lua", "-o", "app2", "-o", "app3"), "-o is given twice"),
                 (("site.lua", "-o", "app2", "--without", "nosuch"), "--without nosuch: no file, folder or module that would"),
+                (("site.lua", "-o", "app2", "--without", "./site.lua"), "--without site.lua: it is the site"),
+                (("site.lua", "-o", "app2", "--target", "lib"), "--target: there is no program lib"),
                 ((".", "-o", "app2"), ". is a folder: give the file of the site, such as site.lua"),
-                *(() if WINDOWS else ((("site.lua", "-o", "/dev/full"), "cannot write /dev/full, of"),))):
+                *(() if WINDOWS else ((("site.lua", "-o", "/dev/full"), "cannot write /dev/full, of"),
+                                      (("site.lua", "big", "-o", "app2"), "big/video has 5000000000 bytes, but an archive 4294967295 at most")))):
             done = run("pack", *words, cwd=folder)
             self.assertNotEqual(done.returncode, 0, words)
             self.assertIn(why, done.stderr.replace("\\", "/"))

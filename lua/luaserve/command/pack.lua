@@ -32,6 +32,7 @@ site writes. FILE --help lists its options.]],
 
 local levels_max = 32
 local slot_bytes = 64 -- of image.h
+local archive_max = 2 ^ 32 - 1 | 0 -- its numbers have 4 bytes
 local aligned_min = 32768 -- bytes: larger files are sent from the file (shared_file.h)
 local page = 4096
 local form_min, form_share = 256, 0.9 -- bytes of a file that gets compressed forms; their share of it, at most
@@ -51,10 +52,11 @@ end
 -- ---- paths -----------------------------------------------------------------------------------------------------------
 
 local windows = package.config:sub(1, 1) == "\\"
+local function slashes(path) return windows and path:gsub("\\", "/") or path end
 
 -- absolute(program, path) -> the absolute path of a file or a folder, and its kind. Raises.
 local function absolute(program, path)
-  if windows then path = path:gsub("\\", "/") end
+  path = slashes(path)
   local kind = program.kind(path)
   if not kind then fail("there is no file or folder %s", path) end
   if kind == "device" then fail("%s is a device, a pipe or a socket, and no file", path) end
@@ -62,7 +64,7 @@ local function absolute(program, path)
   if kind == "file" then folder, name = path:match("^(.-)([^/]*)$") end
   folder = program.pack.real(folder == "" and "." or folder)
   if not folder then fail("there is no folder of %s", path) end
-  if windows then folder = folder:gsub("\\", "/") end
+  folder = slashes(folder)
   return name and folder:gsub("/$", "") .. "/" .. name or folder, kind
 end
 
@@ -73,10 +75,16 @@ local function below(folder, path)
   return path:sub(1, #folder) == folder and path:sub(#folder + 1) or nil
 end
 
+-- The absolute path of one that the site gives: it begins at the folder of the site.
+local function given_path(program, set, path) return program.is_absolute(path) and path or set.root .. "/" .. path end
+
 local function read(path)
   local file, why = io.open(path, "rb")
   local bytes
   if file then
+    local size = file:seek "end" or 0
+    if size > archive_max then fail("%s has %d bytes, but an archive %d at most", path, size, archive_max) end
+    file:seek "set"
     bytes, why = file:read "a"
     file:close()
   end
@@ -162,8 +170,7 @@ end
 
 -- Add a folder of ls.templates or app:static.
 local function add_site_folder(program, set, call, given, of)
-  local own = program.is_absolute(given) and given or set.root .. "/" .. given
-  local path = absolute(program, own)
+  local path = absolute(program, given_path(program, set, given))
   local name = below(set.root, path)
   if not name then return note("%s of %s is outside of the folder of the site: it is not inside", given, call) end
   set.fences[#set.fences + 1] = path
@@ -234,7 +241,7 @@ local add_module, add_called -- they call each other
 
 -- The file of a path of dofile or loadfile: in the folder of the site, or absolute.
 local function add_file(program, set, modules, shown, one)
-  local own = program.is_absolute(one.name) and one.name or set.root:gsub("/$", "") .. "/" .. one.name
+  local own = given_path(program, set, one.name)
   local file = program.kind(own) == "file" and absolute(program, own)
   local name = file and below(set.root, file)
   if leaves_out(set, one.name) or name and set.entries[name] then return end
@@ -313,7 +320,7 @@ local function note_named(program, set)
   local opened = {} -- while the site loads: reported as well
   for _, one in ipairs(set.read) do opened[one[1]] = one[2] == "opened" end
   for _, one in ipairs(set.named) do
-    local own = program.is_absolute(one.name) and one.name or set.root:gsub("/$", "") .. "/" .. one.name
+    local own = given_path(program, set, one.name)
     local kind, by_lua = program.kind(own), one.call:find("^io%.")
     local name = (kind == "file" or kind == "folder") and below(set.root, absolute(program, own))
     if name and by_lua and not opened[one.name] and not leaves_out(set, name) then
@@ -340,8 +347,9 @@ end
 local function add_loaded(program, set, modules, lines)
   local list, views = {}, {}
   for kind, path, name in lines:gmatch("(%l+)\t([^\t\n]*)\t([^\n]*)\n") do
-    if windows then path = path:gsub("\\", "/") end
+    path = slashes(path)
     if kind == "module" or kind == "library" then modules[name] = true end
+    if kind == "module" and set.without[name] then set.without[absolute(program, path)] = set.without[name] end
     if kind == "views" then views[#views + 1] = path .. "/" end
     if kind == "private" then
       set.private[#set.private + 1] = { program.pack.real(path) or path, name }
@@ -388,7 +396,8 @@ local function check_private(program, set, name, entry)
     end
   end
   local bytes = read(path)
-  if not entry.alone and ("\n" .. bytes):find("\n%-%-%-%-%-BEGIN [%u ]*PRIVATE KEY%-%-%-%-%-") then
+  local key = "%-%-%-%-%-BEGIN [%u ]*PRIVATE KEY%-%-%-%-%-"
+  if not entry.alone and (bytes:find("^" .. key) or bytes:find("\n" .. key)) then
     fail("%s is a private key, which all who have the program could read: leave it out with --without %s, or move it to another "
       .. "place; to have it inside, name the file on the command line", name, name)
   end
@@ -437,7 +446,7 @@ local function archive(program, files, at, site)
     local entry = string.pack("<I4I2I2I2I2I2I2I4I4I4I2I2I2I2I2I4I4", 0x02014b50, 0x314, 20, utf8_names, 0, 0, day, crc, #bytes,
       #bytes, #name, #extra, 0, 0, 0, 0x81a40000, begin) .. name .. extra
     at, size = at + #head + #bytes, size + #entry
-    if at + size >= 2 ^ 32 then fail("the files have more than 4 GiB") end
+    if at + size > archive_max then fail("the files have more than 4 GiB") end
     out[#out + 1], out[#out + 2], directory[#directory + 1] = head, bytes, entry
   end
   if #files > 65534 then fail("%d files; an archive has 65534 at most", #files) end
@@ -480,7 +489,7 @@ local function check_output(program, output)
     fail("the output, %s, exists and is no packed program: give it another name, or remove that file", output)
   end
   local real = program.pack.real(output)
-  return real and (windows and real:gsub("\\", "/") or real) or absolute(program, output)
+  return real and slashes(real) or absolute(program, output)
 end
 
 local function check_site(program, site)
@@ -510,6 +519,7 @@ local function make(program, values, words, arguments)
   take_without(program, set, values.without or {})
   local site, modules = below(set.root, set.site), {}
   add(set, site, set.site)
+  if not set.entries[site] then fail("--without %s: it is the site", site) end
   add_loaded(program, set, modules, lines)
   for n = 2, #words do add_word(program, set, words[n]) end
   add_computed(program, set, modules)
@@ -519,7 +529,7 @@ local function make(program, values, words, arguments)
   end
   for _, one in ipairs(set.read) do
     local path, opened = one[1], one[2] == "opened"
-    local own = (opened or program.is_absolute(path)) and path or set.root .. "/" .. path
+    local own = opened and path or given_path(program, set, path)
     local name = program.kind(own) == "file" and below(set.root, absolute(program, own))
     if name and opened then
       note("the site opens %s by io.open, which reads the disk only: use ls.file.read, or put it beside the program", path)
@@ -527,7 +537,8 @@ local function make(program, values, words, arguments)
       note("the site reads %s while it loads; it is not inside: name it on the command line, or put it beside the program", path)
     end
   end
-  local target = values.target or program.pack.own()
+  local target = values.target or program.pack.own() or "known by its path"
+  if program.kind(target) ~= "file" then fail("--target: there is no program %s", target) end
   local files = files_of(program, set)
   return #files, write(program, values.output, target, files, site)
 end
