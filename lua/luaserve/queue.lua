@@ -501,9 +501,7 @@ end
 
 -- Whether the options b, of the same line as a, are those of a. A function is a new one each time.
 local function has_all(a, b)
-  for name, value in pairs(a) do
-    if b[name] ~= value and type(value) ~= "function" then return false end
-  end
+  for name, value in pairs(a) do if b[name] ~= value and type(value) ~= "function" then return false end end
   return true
 end
 

@@ -140,36 +140,38 @@ local function own(self, args, fn)
   return table.unpack(results, 1, results.n)
 end
 
--- Commands that block in tasks that the next site starts again, by their connections: { node =, id = of the connection }.
+-- Commands that block in tasks that the next site starts again, by their connections: { node =, id = of the connection, asked =
+-- to end }. A connection that was asked is not used again: it might be another command that ends.
 local blocked = {}
 
--- The site has been replaced, or the server stops: Redis ends these commands as if their time were over, so that no reply
--- is lost. A Redis that does not answer this within a second has no reply, either.
+-- The site has been replaced, or the server stops: no further ones are added, and Redis ends these as if their time were over, so
+-- that no reply is lost. A Redis that does not answer this within a second has no reply, either.
 local function unblock()
   local silent = {}
   while next(blocked) do
-    local now = {}
-    for conn, one in pairs(blocked) do now[conn] = one end
-    for conn, one in pairs(now) do
-      local shared = one.id and not silent[one.node] and one.node:shared()
-      local reply = shared and shared:call(math.min(one.node.settings.reply_ms, 1000), "CLIENT", "UNBLOCK", one.id)
-      if not reply then -- 0: it is about to block
-        silent[one.node] = silent[one.node] or one.id ~= nil
+    for conn, one in next, blocked do
+      local node = one.node
+      local shared = one.id and not silent[node] and node:shared()
+      one.asked = true
+      local reply = shared and blocked[conn] and shared:call(math.min(node.settings.reply_ms, 1000), "CLIENT", "UNBLOCK", one.id)
+      if blocked[conn] and not reply then -- 0: it is about to block
+        silent[node] = silent[node] or one.id ~= nil
         conn:close()
       end
     end
     core.sleep(0.01)
   end
 end
-pcall(core.on, "drain", unblock) -- without effect when the site is loaded already
+core.on_drain(unblock)
 
 -- call(conn, node, ms, args) -> as conn:call: for a command that blocks. Ends a task of a site that was replaced.
 local function call_blocking(conn, node, ms, args)
   if not core.remote_wait() then return conn:call(ms, table.unpack(args, 1, args.n)) end
   local id = conn:call(node.settings.reply_ms, "CLIENT", "ID")
   core.remote_wait()
-  blocked[conn] = { node = node, id = id }
+  blocked[conn] = { node = node, id = id, asked = false }
   local value, message, code = conn:call(ms, table.unpack(args, 1, args.n))
+  if blocked[conn].asked then conn:close() end
   blocked[conn] = nil
   if value then core.received() else core.remote_wait() end
   return value, message, code

@@ -58,8 +58,7 @@ if what == 'try' and has == 0 then leave() end
 for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], 2 * lease) end
 return has]]
 
-local origin -- the beginning of the ids of this state
-local count = 0
+local origin, count = nil, 0 -- the beginning of the ids of this state, their number
 
 local function run(self, what, id)
   return redis.eval(self.client, "number", script, self.keys, { what, id, self.permits, LEASE_S * 1000, self.channel })
@@ -121,8 +120,9 @@ end
 -- Wait until the permit is granted, at most `timeout` seconds -> true | nil, message, code, unsent
 local function wait(self, permit, timeout)
   local limit = timeout and now() + timeout
-  if not self.listening then self.listening = pcall(core.spawn, listen, self) end
   while not permit.granted do
+    core.lease_wait() -- the drain wakes those that wait already
+    if not self.listening then self.listening = pcall(core.spawn, listen, self) end
     permit.turn:wait(limit and max(min(limit - now(), RENEW_S), 0) or RENEW_S)
     if permit.granted then break end
     core.lease_wait()
@@ -222,8 +222,6 @@ function methods.with(self, fn, ...)
   return fn(...)
 end
 
-local function held(self) return sure(self, run(self, "count", "")) end
-
 -- parts_of(semaphore) -> the number of its permits, its client
 function redis_semaphore.parts_of(semaphore)
   local record = getmetatable(semaphore).semaphore
@@ -237,7 +235,7 @@ function redis_semaphore.new(name, permits, client)
     name = name, permits = permits, client = client, list = {}, waiting = {}, subscription = false, listening = false,
     keys = { key .. ":held", key .. ":waiting", key .. ":queue" }, channel = key,
   }
-  pcall(core.on, "drain", function() -- tasks that the next site starts again end; not when the site is loaded already
+  core.on_drain(function() -- tasks that the next site starts again end
     for _, permit in pairs(record.waiting) do permit.turn:wake() end
   end)
   if core.dev then
@@ -250,7 +248,7 @@ function redis_semaphore.new(name, permits, client)
     semaphore = record,
     __index = function(_, field)
       if field == "name" or field == "permits" then return record[field] end
-      if field == "held" then return held(record) end
+      if field == "held" then return sure(record, run(record, "count", "")) end
       if methods[field] then return methods[field] end
       usage.error("a semaphore has no %s", tostring(field))
     end,

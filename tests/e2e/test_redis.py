@@ -547,6 +547,26 @@ env.calls = {
         site.stop()
         self.assertEqual(sum("UNBLOCK" in words for words in fake.commands), 1)
 
+    def test_a_connection_that_was_asked_to_unblock_is_not_used_again(self):
+        """Its next command, of the next site, might be the one that Redis ends."""
+        asked, numbers = threading.Event(), []
+
+        def answer(words, number):
+            if words[0] == "BLPOP":
+                numbers.append(number)
+                asked.wait(WAIT)
+                return encode(["q", "value"])
+            if "UNBLOCK" in words:
+                asked.set()
+            return b":0\r\n" if words[0] == "CLIENT" else b"+OK\r\n"
+
+        site = self.site(self.fake(answer), """ls.config { threads = 1 } ls.init(function(reload)
+            if not reload then ls.spawn(function() ls.log.info("got", env.r:blpop('q', 0)[2]) end) end end)""")
+        self.eventually(lambda: numbers, "the task waits")
+        site.reload("got.value")
+        self.assertEqual(self.run_lua(site, "return r:blpop('q', 1)"), [["q", "value"]])
+        self.assertNotEqual(numbers[0], numbers[1])
+
     def test_a_command_that_was_sent_is_not_repeated(self):
         fake = self.fake(lambda words, _: None if words[0] == "INCR" else b"+OK\r\n")
         site = self.site(fake)

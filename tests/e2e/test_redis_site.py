@@ -281,8 +281,9 @@ class Loops(Case):
                         f":{count}".__eq__)
 
     def test_a_stop_ends_them_at_once(self):
-        sites = [self.site(self.text()) for _ in range(2)]
-        self.blocked(12)
+        late = 'ls.on("start", function() ls.redis("redis://127.0.0.1:%d"):blpop("none", 0) end)' % self.redis.port
+        sites = [self.site(self.text()), self.site(self.text()), self.serve(app_site("ls.config{ threads = 3 }" + late))]
+        self.blocked(15)
         for site in sites:
             site.stop()  # status 0: the drain does not run out of time
             self.assertNotIn("drain took", site.log())

@@ -13,7 +13,7 @@ local function recorded(name)
   end
 end
 
-for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "on_loaded", "log", "buffer", "now",
+for _, name in ipairs { "listen", "config", "sleep", "after", "every", "spawn", "init", "on", "on_drain", "on_loaded", "log", "buffer", "now",
   "stats", "tcp", "connect", "ws_opening", "udp", "udp_connect", "notify", "socket",
   "cache", "proxy_send", "proxy_resume", "proxy_refuse", "proxy_failed", "proxy_mark",
   "proxy_back", "proxy_refused",

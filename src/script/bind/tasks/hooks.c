@@ -35,6 +35,13 @@ static int core_on(lua_State *L)
     return 0;
 }
 
+/* core.on_drain(fn): as core.on("drain", fn), also when the site is loaded. */
+static int core_on_drain(lua_State *L)
+{
+    hooks_add(L, &ls_hooks_of(ls_state_of(L))->at[LS_HOOK_DRAIN], 1);
+    return 0;
+}
+
 /* core.on_loaded(fn): at the end of the site's file, in every state; what it raises is an error of the site. */
 static int core_on_loaded(lua_State *L)
 {
@@ -135,7 +142,7 @@ static void hooks_free(ls_state *state)
 }
 
 static const luaL_Reg functions[] = {
-    {"on", core_on}, {"on_loaded", core_on_loaded}, {"init", core_init}, {NULL, NULL}};
+    {"on", core_on}, {"on_drain", core_on_drain}, {"on_loaded", core_on_loaded}, {"init", core_init}, {NULL, NULL}};
 
 const ls_module ls_hooks_module = {.name = "hooks",
                                    .bytes = sizeof(ls_hooks),
