@@ -24,7 +24,7 @@ local parts_max, head_bytes_max = 1000, 8192
 local body_bytes_default = 8 * 1024 * 1024 -- of part:body
 
 -- The parameters of a field value such as `form-data; name="a b"`, by lower-case name, from the position `at`. nil: the
--- value is malformed, or a name is repeated.
+-- value, which is trimmed, is malformed, or a name is repeated.
 local function parameters(value, at)
   local found = {}
   while true do
@@ -41,7 +41,7 @@ local function parameters(value, at)
     if not text or found[name] then return nil end
     found[name], at = text, after
   end
-  return value:find("^[ \t]*;?[ \t]*$", at) and found or nil
+  return value:find("^[ \t]*;?$", at) and found or nil
 end
 
 -- The name of a field as browsers and curl write it: the characters '"', CR and LF are %22, %0D and %0A, or have a '\'

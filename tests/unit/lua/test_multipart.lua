@@ -49,6 +49,7 @@ function tests.long_fields_take_linear_time() -- else this takes many minutes
   local long = ("/"):rep(3900)
   local parts = part('name=a; filename="' .. ("x"):rep(3900) .. '/"\r\nX: a' .. (" "):rep(4000) .. "b", "1")
   check.equal(fields(parts:rep(999) .. part("name=" .. long:gsub("/", "x"), "2") .. "--b--"), { [long:gsub("/", "x")] = "2" })
+  check.equal((multipart.fields("--b--", "multipart/form-data; boundary=b" .. (" "):rep(2000000) .. "x")), nil)
 end
 
 function tests.malformed_bodies()
