@@ -69,7 +69,7 @@ end
 
 -- The text of an error that names another node -> the node, "MOVED" or "ASK" | nil
 function methods.redirected(self, text, from)
-  local kind, slot, host, port = text:match("^(%u+) (%d+) (.*):(%d+)$")
+  local kind, slot, host, port = text:match("^(%u+) (%d%d?%d?%d?%d?) (.*):(%d%d?%d?%d?%d?)$")
   if kind ~= "MOVED" and kind ~= "ASK" then return nil end
   local node = self:node_at(host, math.tointeger(port), from)
   if kind == "MOVED" then self.slots[math.tointeger(slot)] = node end
@@ -84,7 +84,7 @@ local function read_map(self)
     local ranges = conn and conn:call(node.settings.reply_ms, "CLUSTER", "SLOTS")
     for _, range in ipairs(type(ranges) == "table" and ranges or {}) do
       local master = self:node_at(range[3][1], range[3][2], node)
-      for slot = range[1], range[2] do self.slots[slot] = master end
+      for slot = math.max(range[1], 0), math.min(range[2], SLOTS - 1) do self.slots[slot] = master end
     end
     if type(ranges) == "table" then return end
   end

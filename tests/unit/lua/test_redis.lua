@@ -185,5 +185,11 @@ return with_fakes {
     check.equal(slot("a{foo}{bar}"), slot("foo"))
     check.equal(slot("{}foo") == slot("foo"), false)
     check.equal(slot(""), 0)
+    local r = open("redis://h", { cluster = true })
+    replies["CLUSTER SLOTS"] = { { 0, 1 << 62, { "", 6379 } } } -- of a server that lies; if it is believed, this does not end
+    for _, text in ipairs { "MOVED 1 h:" .. ("9"):rep(20), "MOVED " .. ("9"):rep(20) .. " h:1" } do
+      replies["GET a"] = function() return nil, text end
+      check.fails({ message = text, code = "EBUSY" }, r.get, r, "a")
+    end
   end,
 }
