@@ -1,4 +1,5 @@
--- accounts.lua - registering, login, logout and new passwords by mail. A session has the name of the account as `user`.
+-- accounts.lua - registering, login, logout and new passwords by mail. A session has the name of the account as `user`, and the
+-- hash of its password: a new password ends the sessions and the links that are older.
 
 local ls = require "luaserve"
 local rate_limit = require "luaserve.rate_limit"
@@ -32,7 +33,7 @@ local function key_of(token) return ls.crypto.sha256(token, "hex") end -- who re
 function accounts.login(req, res, next)
   local name = req.session.user
   req.user = name and store.user(name)
-  if not req.user then return res:redirect("/login", 303) end
+  if not req.user or req.user.hash ~= req.session.hash then return res:redirect("/login", 303) end
   next()
 end
 
@@ -45,10 +46,11 @@ function accounts.add_routes(app)
   app:post("/register", limited, function(req, res)
     local given, errors = req:form(account, { refuse = false })
     if errors then return show(res:status(422), given, errors) end
-    if not store.add_user(given.name, assert(ls.crypto.password.hash(given.password)), given.mail) then
+    local hash = assert(ls.crypto.password.hash(given.password))
+    if not store.add_user(given.name, hash, given.mail) then
       return show(res:status(409), given, { name = "This name is taken." })
     end
-    req.session.user = given.name -- gives the session a new id
+    req.session.user, req.session.hash = given.name, hash -- gives the session a new id
     return res:redirect("/", 303)
   end)
 
@@ -58,7 +60,7 @@ function accounts.add_routes(app)
     if not ls.crypto.password.verify(given.password, user and user.hash) then -- as slow for a name that does not exist
       return show(res:status(403), given, { name = "The name or the password is wrong." })
     end
-    req.session.user = user.name
+    req.session.user, req.session.hash = user.name, user.hash
     return res:redirect("/", 303)
   end)
 
@@ -69,7 +71,7 @@ function accounts.add_routes(app)
     local user = store.user(req:form().name or "")
     if user and user.mail then
       local token = ls.crypto.token()
-      store.tokens:set(key_of(token), user.name, TOKEN_SECONDS)
+      store.tokens:set(key_of(token), { name = user.name, hash = user.hash }, TOKEN_SECONDS)
       mail.send { to = user.mail, subject = "Your new password",
         text = "Choose a new password within an hour: " .. URL .. "/password?token=" .. token .. "\n" }
     end
@@ -79,10 +81,12 @@ function accounts.add_routes(app)
   app:post("/password/new", limited, function(req, res)
     local given, errors = req:form(reset, { refuse = false })
     if errors then return show_password(res:status(422), given.token, errors.password or errors.token) end
-    local name = store.tokens:get(key_of(given.token))
-    if not name then return show_password(res:status(403), nil, "This link is no longer valid.") end
-    store.tokens:delete(key_of(given.token))
-    store.set_hash(name, assert(ls.crypto.password.hash(given.password)))
+    local link = store.tokens:get(key_of(given.token))
+    local user = link and store.user(link.name)
+    if not user or user.hash ~= link.hash or not store.tokens:delete(key_of(given.token)) then -- true for one request only
+      return show_password(res:status(403), nil, "This link is no longer valid.")
+    end
+    store.set_hash(user.name, assert(ls.crypto.password.hash(given.password)))
     return res:redirect("/login", 303)
   end)
 

@@ -17,7 +17,7 @@ ls.templates("views", { globals = { date = function(time) return os.date("!%Y-%m
 app:use(secure_headers {
   content_security_policy = "default-src 'self'; object-src 'none'; base-uri 'self'; frame-ancestors 'self'",
 })
-app:use(ls.session { store = store.sessions, max_age = 7 * 86400 }) -- a week without a request
+app:use(ls.session { store = store.sessions, max_age = 7 * 86400, login = { "user", "hash" } }) -- a week without a request
 app:use(csrf()) -- refuses forms of other sites
 accounts.add_routes(app)
 

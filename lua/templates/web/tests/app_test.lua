@@ -117,6 +117,17 @@ describe("new passwords", function()
     test.contains(again.body, "no longer valid")
   end)
 
+  it("end the sessions and the links of the one before", function()
+    local first, second = ask("eva"):match("=(.*)"), ask("eva") and sent[2].text:match("token=([%w_-]+)")
+    local visit = browser()
+    test.equal(visit("POST", "/register", { name = "ida", password = "correct horse" }).status, 303)
+    test.equal(visit("POST", "/login", { name = "eva", password = "battery staple" }).status, 303)
+    test.equal(visit("GET", "/").status, 200)
+    test.equal(browser()("POST", "/password/new", { token = first, password = "correct horse" }).status, 303)
+    test.equal(visit("GET", "/").headers.location, "/login")
+    test.equal(browser()("POST", "/password/new", { token = second, password = "battery staple" }).status, 403)
+  end)
+
   it("do not tell who has an account", function()
     for _, name in ipairs { "ada", "none", "" } do test.equal(ask(name), nil) end -- ada has no address
     for _, address in ipairs { "a", "a@b", "a@b.c\r\nDATA", "<a@b.org>" } do
