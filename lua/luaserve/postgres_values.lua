@@ -59,14 +59,13 @@ function values.array(source, element, mark)
       if c == "{" then
         out[#out + 1] = list()
       elseif c == '"' then
-        local quoted, after = "", at + 1
+        local sign, after = nil, at + 1
         repeat
-          local piece, sign, next_at = source:match('^([^"\\]*)(["\\])()', after)
+          sign, after = source:match('^[^"\\]*(["\\])()', after)
           if not sign then invalid() end
-          quoted, after = quoted .. piece, next_at
-          if sign == "\\" then quoted, after = quoted .. source:sub(after, after), after + 1 end
+          if sign == "\\" then after = after + 1 end
         until sign == '"'
-        out[#out + 1], at = element(quoted), after
+        out[#out + 1], at = element((source:sub(at + 1, after - 2):gsub("\\(.)", "%1"))), after
       else
         local word, after = source:match(word_pattern, at)
         if word:upper() == "NULL" then out[#out + 1] = json.null else out[#out + 1] = element(word) end

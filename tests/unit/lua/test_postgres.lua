@@ -17,6 +17,8 @@ return {
     } do
       check.equal(values.array(source, text, ","), expected)
     end
+    local long = ('"\\'):rep(1000000) -- else this does not end
+    check.equal(values.array(values.encode({ long }, 1009, types), text, ",")[1] == long, true)
   end,
 
   other_types_are_learnt = function()
