@@ -341,7 +341,7 @@ static void push_location(lua_State *L, int index)
 {
     luaL_Buffer text;
     const ls_text url = ls_check_text(L, index);
-    luaL_buffinitsize(L, &text, 3 * url.len);
+    luaL_buffinitsize(L, &text, 3 * url.len + 1); /* snprintf ends with a zero byte */
     for (size_t i = 0; i < url.len; i++) {
         const unsigned char c = (unsigned char)url.ptr[i];
         const bool stays = c == '\0' || (c < 0x80 && strchr(" \"<>\\^`{|}\t", c) == NULL);
