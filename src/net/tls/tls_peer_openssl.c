@@ -10,15 +10,15 @@
 
 /* ---- the peer ----------------------------------------------------------------------------------------------- */
 
-/* "CN=a client,O=Example", as RFC 4514 writes it, truncated to the room. */
+/* "CN=a client,O=Example", as RFC 4514 writes it, truncated to the characters that have room. */
 static void name_text(const X509_NAME *name, char *to, size_t bytes)
 {
     BIO *bio = BIO_new(BIO_s_mem());
     int n = 0;
     if (bio != NULL && X509_NAME_print_ex(bio, name, 0, XN_FLAG_RFC2253 & ~(unsigned long)ASN1_STRFLGS_ESC_MSB) >= 0)
-        n = BIO_read(bio, to, (int)bytes - 1);
+        n = BIO_read(bio, to, (int)bytes);
     BIO_free(bio);
-    while (n > 0 && n == (int)bytes - 1 && ((unsigned char)to[n - 1] & 0xC0) == 0x80) n--; /* not inside a character */
+    for (bool cut = n == (int)bytes; cut && n > 0; cut = ((unsigned char)to[n] & 0xC0) == 0x80) n--;
     to[n > 0 ? n : 0] = '\0';
 }
 

@@ -376,6 +376,19 @@ TEST_WITH(tls_dir, d, a_client_without_a_file_uses_the_store_of_the_system, tls_
     ls_tls_drop(server);
 }
 
+TEST_WITH(tls_dir, d, a_long_subject_is_cut_between_two_characters, tls_dir_open())
+{
+    char name[4 * 64 + 1] = "";
+    for (size_t n = 0; n < sizeof name - 1; n++) name[n] = "\xF0\x9F\x98\x80"[n % 4];
+    const ls_tls_cert cert = tls_files(d, "c", (tls_wish){.cn = name}, NULL);
+    ls_tls *server = open_server(&cert, NULL), *client = open_tls((ls_tls_options){.insecure = true});
+    const result r = connect_once(client, server, "example.org", false);
+    assert_int_equal(strlen(r.subject), 3 + 4 * 63);
+    assert_memory_equal(r.subject + 3, name, 4 * 63);
+    ls_tls_drop(client);
+    ls_tls_drop(server);
+}
+
 /* ---- client certificates ------------------------------------------------------------------------------------ */
 
 TEST_WITH(tls_dir, d, clients_are_verified, tls_dir_open())
