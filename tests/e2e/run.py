@@ -1,6 +1,6 @@
 """Run the end-to-end tests, several modules at a time.
 
-    tests/e2e/run.py [-j N] [--slowest N] [MODULE...]     default: all modules test_*.py
+    tests/e2e/run.py [-j N] [--slowest N] [--quick] [MODULE...]     default: all modules test_*.py
 
 Each module runs in a process of its own. When it ends, one line gives its result; the output of a module with a failed
 test follows. The names and reasons of skipped tests come last, those that belong to another system first. Exit status: 1
@@ -59,6 +59,11 @@ def runs_here(module):
     if WINE and re.search(r"^# wine: none; .", text, re.MULTILINE):
         return False
     return not SANITIZER or line is None or line[1] == SANITIZER
+
+
+def is_quick(module):
+    """Whether the module belongs to scripts/test without names: those with the line "# not quick; REASON" do not."""
+    return not re.search(r"^# not quick; .", source(module), re.MULTILINE)
 
 
 def weight(module):
@@ -179,11 +184,12 @@ def main():
     parser = argparse.ArgumentParser(description="Run the end-to-end tests, several modules at a time.")
     parser.add_argument("-j", "--jobs", type=int, default=system.processors() + 1, help="modules at a time (processors + 1)")
     parser.add_argument("modules", metavar="MODULE", nargs="*")
+    parser.add_argument("--quick", action="store_true", help="without the modules that are not quick")
     parser.add_argument("--slowest", metavar="N", type=int, default=0, help="list the N slowest tests")
     args = parser.parse_args()
 
     tests, skipped, failed, slowest, times = 0, [], [], [], {}
-    modules = args.modules or all_modules()
+    modules = args.modules or [name for name in all_modules() if is_quick(name) or not args.quick]
 
     def show(name, seconds, result, output):
         """Print the result of a module; scripts/test counts the lines with [n/m]. -> whether it succeeded"""

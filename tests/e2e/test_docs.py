@@ -3,6 +3,7 @@
 One page: python3 -B -m unittest test_docs.Pages.test_README_md
 """
 # sanitizers: none; reads pages
+# long; some hundred sites
 import os
 import re
 import unittest

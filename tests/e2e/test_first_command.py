@@ -3,6 +3,7 @@ scripts/setup asks before it installs, and no service starts or is enabled. scri
 scripts/test shows its stages, and the logs of those that fail."""
 # sanitizers: none; it builds the program itself
 # long; it builds the program and installs packages
+# not quick; who runs scripts/test has seen it
 import os
 import re
 import shutil

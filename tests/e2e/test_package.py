@@ -1,6 +1,7 @@
 """The Debian packages that scripts/package makes: lintian accepts them, and they are installed, used, upgraded and removed."""
 # sanitizers: none; installs packages
 # long; it makes packages
+# not quick; so does lintian, and four systems get them
 import glob
 import os
 import re
