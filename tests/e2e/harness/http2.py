@@ -81,7 +81,7 @@ class Response:
     """What a stream has received: the final head, and the interim ones."""
 
     def __init__(self):
-        self.interim, self.fields, self.trailers, self.body = [], None, None, b""
+        self.interim, self.fields, self.trailers, self.body = [], None, None, bytearray()
         self.ended, self.reset = False, None
 
     @property
@@ -147,6 +147,7 @@ class H2:
 
     def body(self, stream, data, end=True, size=16384):
         """Send a body as the windows allow, until the server has ended its response."""
+        data = memoryview(data)
         while data and not self.streams.setdefault(stream, Response()).ended:
             part = min(len(data), size, self.room(0), self.room(stream))
             if part <= 0:
