@@ -1,5 +1,6 @@
 """tls.acme: certificates of an authority. Pebble checks the protocol as an authority on the internet does; the small
 authority of the tests has what Debian's Pebble lacks, and fails as a test wants."""
+# sanitizers: asan; one thread orders, and unit.net.tls.tls_context changes the contexts of threads that use them
 import json
 import os
 import stat

@@ -3,6 +3,7 @@
 Every reload is awaited by its line of the log. The browser of the last tests is Debian's chromium, run without a window;
 without it they are skipped (`scripts/setup --browser` installs it).
 """
+# sanitizers: asan; few requests, one after the other
 import json
 import os
 import re

@@ -1,4 +1,5 @@
 """ls.file: each function and each error, where it may be called, and that a slow or full device disturbs nobody else."""
+# sanitizers: asan; unit.port.work and test_sqlite give work to other threads
 import contextlib
 import json
 import os

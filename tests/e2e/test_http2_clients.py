@@ -1,4 +1,5 @@
 """HTTP/2 from programs that others have made: nginx and HAProxy in front, httpx, nghttp with trailers and priorities."""
+# sanitizers: asan; the threads are those of test_http2
 import os
 import re
 import shutil

@@ -1,4 +1,5 @@
 """WebSocket over a stream of HTTP/2 (RFC 8441), by frames and in a browser."""
+# sanitizers: asan; the threads are those of test_http2
 import unittest
 
 from harness import E2E, free_port, table

@@ -1,4 +1,5 @@
 """Middleware: next() returns nothing, afterwards `res` is the response, whatever it is, and nothing of it was sent."""
+# sanitizers: asan; Lua code around handlers
 # wine: none; Lua code around handlers, the same on every system
 import json
 import os

@@ -1,4 +1,5 @@
 """ls.postgres: values, errors, transactions, limits, lost and stopped servers, notifications, COPY, fake servers."""
+# sanitizers: asan; test_cron and test_cluster use PostgreSQL on several threads
 # long; it starts servers of PostgreSQL
 # wine: none; there is no libpq
 import contextlib

@@ -1,5 +1,6 @@
 """app:proxy between a strict client and a strict server: no odd message reaches the other side in a form that it reads otherwise.
 proxy_messages.py has the messages, and compares the results with those of other proxies."""
+# sanitizers: asan; one message after the other
 # long; thousands of messages, one after the other
 import re
 import unittest

@@ -1,4 +1,5 @@
 """ls.queue: jobs that are kept over failures, kills, reloads and stops, in SQLite, PostgreSQL and Redis; ids, delays, priorities."""
+# sanitizers: asan; Lua code over databases, which test_sqlite and test_redis_site use on several threads
 # wine: none; each kill is a start of the program, and there is no libpq
 import contextlib
 import os

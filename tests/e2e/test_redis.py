@@ -1,4 +1,5 @@
 """ls.redis: values, errors, pipelines, transactions, subscriptions; a server that is lost, restarted, stopped, wrong."""
+# sanitizers: asan; test_redis_site uses Redis on several threads
 import binascii
 import json
 import socket

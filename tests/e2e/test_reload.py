@@ -674,8 +674,8 @@ ls.listen"""
             self.assertEqual(self.get(self.http()), "v")
             return self.server.rss() - before
 
-        reloads(10 if WINDOWS else 100)
-        self.eventually(lambda: reloads(50 if WINDOWS else 500) < 2 << 20, "the reloads cost less than 2 MiB")
+        reloads(10 if WINDOWS else 50)
+        self.eventually(lambda: reloads(50 if WINDOWS else 200) < 1 << 20, "200 reloads cost less than 1 MiB")
 
     def test_reloads_asked_for_during_a_reload_are_one(self):
         self.start()

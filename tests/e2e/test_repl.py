@@ -1,4 +1,5 @@
 """luaserve repl: lines from a pipe, at a terminal, and in a running server over its control socket."""
+# sanitizers: asan; one prompt
 import contextlib
 import os
 import re

@@ -1,4 +1,5 @@
 """What a new user tried in the first hours, and `luaserve dev` says of it: the programs of the review, used as it did."""
+# sanitizers: asan; few requests, one after the other
 import re
 import subprocess
 
