@@ -205,7 +205,6 @@ class Functions(Files):
         self.fails("return ls.file.list('none')", "none: not found", "ENOENT")
 
     @not_on_windows("directories of 100000 files that are listed within the time of a test: Wine 8 takes over 40 s")
-    @unittest.skipIf(SANITIZER == "tsan", "one thread lists")
     def test_list_has_a_limit(self):
         self.start()
         os.mkdir(os.path.join(self.dir, "sub"))

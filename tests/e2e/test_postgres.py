@@ -539,7 +539,6 @@ class Statements(Case):
         self.assertEqual(self.run_lua("local n = 0 for row in pg:rows('insert into item(name) values($1), ($2) returning name', 'a', 'b') do n = n + 1 end return n"), [2])
         self.assertLessEqual(self.connections(), 5)
 
-    @unittest.skipIf(SANITIZER == "tsan", "one task runs")
     def test_a_result_that_is_too_large(self):
         code = "return #pg:query([[select repeat('x', 1048576) as x from generate_series(1, %d)]])"
         self.assertEqual(self.run_lua(code % 63), [63])
@@ -572,7 +571,6 @@ class Statements(Case):
         self.raises("local n = 0 return pg:copy_in('copy item(name) from stdin', function() n = n + 1 if n == 5 then error('mine') end return 'row' .. n .. '\\n' end)", "mine")
         self.assertEqual(self.run_lua("return pg:one([[select count(*) as n from item where name like 'row%']]).n"), [0])
 
-    @unittest.skipIf(SANITIZER == "tsan", "one task runs")
     def test_a_row_that_is_larger_than_the_memory_of_the_state(self):
         rows = 1 if SANITIZER else 6  # 192 MiB
         site = self.serve(app_site("""
