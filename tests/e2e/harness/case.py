@@ -108,14 +108,14 @@ class E2E(unittest.TestCase):
         return held
 
     def eventually(self, condition, what, timeout=None):
-        """Poll until condition() is true; `what` names it in the failure message."""
-        deadline = time.monotonic() + (timeout or WAIT)
-        while True:
-            if condition():
-                return
-            if time.monotonic() > deadline:
+        """Poll until condition() is true; `what` names it in the failure message. The pauses are a twentieth of what has passed:
+        a condition may be a handshake."""
+        begun = time.monotonic()
+        while not condition():
+            passed = time.monotonic() - begun
+            if passed > (timeout or WAIT):
                 self.fail("not within the time limit: %s" % what)
-            time.sleep(0.01)
+            time.sleep(min(max(passed / 20, 0.01), 0.1))
 
 
 def in_parallel(jobs, workers=16):
