@@ -1,4 +1,5 @@
 """ls.cron: once for the server and for all servers, missed times, runs that are too long, reloads; the times are in tests/unit/lua/test_cron.lua."""
+# wine: none; Lua code over a database, the same on every system
 import json
 import os
 

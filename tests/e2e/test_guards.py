@@ -1,5 +1,6 @@
 """The middleware of lua/docs/reference/middleware.md in a server: right, wrong, forged and repeated requests."""
 # sanitizers: asan; Lua code around handlers; unit.script.store.dict_threads has the dicts of several threads
+# wine: none; Lua code around handlers, the same on every system
 import base64
 import hashlib
 import json

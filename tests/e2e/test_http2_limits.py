@@ -1,6 +1,7 @@
 """HTTP/2 from clients that break its rules, or keep them at the cost of others: the codes that they get, and that nothing else
 is delayed and no memory kept. All frames are written by the test."""
 # sanitizers: asan; the threads are those of test_http2
+# wine: none; frames for nghttp2; test_http2 uses the sockets there
 import contextlib
 import threading
 

@@ -1,5 +1,6 @@
 """WebSocket over a stream of HTTP/2 (RFC 8441), by frames and in a browser."""
 # sanitizers: asan; the threads are those of test_http2
+# wine: none; frames for nghttp2; test_http2 uses the sockets there
 import unittest
 
 from harness import E2E, free_port, table

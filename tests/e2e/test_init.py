@@ -1,4 +1,5 @@
 """What runs once for the server, although each Lua state runs the file: ls.init and the timers at the top."""
+# wine: none; the states of a server, the same on every system; test_states has them there
 import json
 
 from harness import E2E, in_parallel, run_program, scratch, write_text

@@ -1,5 +1,6 @@
 """What a site calls or returns wrongly: it raises, and the message names the line of the site, what is wrong and what would
 be right. Nothing is ignored silently."""
+# wine: none; messages of Lua code, the same on every system
 import json
 import re
 

@@ -1,4 +1,5 @@
 """ws:subscribe with presence, ls.presence, ls.on_presence: joins, ends of all kinds, reloads, several servers."""
+# wine: none; Lua code over topics, which test_websocket uses there
 import json
 
 from harness import E2E, WAIT, app_site

@@ -1,4 +1,5 @@
 """The option ticket_secret of listeners: servers resume each other's TLS sessions with keys in Redis."""
+# wine: none; keys over Redis, whose sockets test_redis uses there
 import socket
 import ssl
 

@@ -1,4 +1,5 @@
 """Topics: ls.publish, ls.subscribe, sock:subscribe between states; order, retained messages, limits, reload and stop."""
+# wine: none; the states of a server, the same on every system; test_websocket and test_sse publish there
 import json
 import os
 import re

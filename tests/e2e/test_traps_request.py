@@ -1,5 +1,6 @@
 """The traps of a first hour with requests and cookies: programs that look right must be right, or fail with a message that
 says what to write."""
+# wine: none; Lua code of a site, the same on every system
 import http.cookiejar
 import json
 import os

@@ -1,4 +1,5 @@
 """Traps of a first hour: what the top of a file does again in additional states (T2)."""
+# wine: none; Lua code of a site, the same on every system
 import json
 
 from harness import LUASERVE, in_parallel

@@ -1,4 +1,5 @@
 """The traps of bodies that are read piece by piece: a body that is not whole must not become a response that is."""
+# wine: none; Lua code of a site, the same on every system
 import contextlib
 import itertools
 import json
