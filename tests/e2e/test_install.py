@@ -1,5 +1,6 @@
 """`cmake --install` into an empty prefix: the program, the libraries, the manual. test_package.py tests the packages."""
 # sanitizers: none; installs files
+# not quick; it installs the program, and builds programs with it
 import os
 import re
 import shutil

@@ -1,5 +1,6 @@
 """The static program (scripts/build portable): it is one, starts in an empty root directory, and knows the users of its files."""
 # sanitizers: none; a sanitizer's build has no static program
+# not quick; it links the program once more
 import os
 import shutil
 import subprocess
