@@ -12,6 +12,7 @@ return {
   { "refused_denied", "connections_denied_total", "counter", "connections that allow or deny refused" },
   { "refused_per_ip", "connections_refused_per_ip_total", "counter", "connections past max_connections_per_ip" },
   { "http2_refused_per_ip", "http2_refused_per_ip_total", "counter", "HTTP/2 requests past max_streams_per_ip" },
+  { "http2_connections_open", "http2_connections_open", "gauge", "HTTP connections open that speak HTTP/2" },
   { "http2_connections", "http2_connections_total", "counter", "HTTP connections that speak HTTP/2", true },
   { "http2_refused", "http2_refused_total", "counter", "HTTP/2 requests past the limit of their connection" },
   { "http2_resets", "http2_resets_total", "counter", "HTTP/2 streams reset by the client or for its fault" },

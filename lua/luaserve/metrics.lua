@@ -45,7 +45,7 @@ local defined = {} -- by name, of this Lua state
 local shared -- of all states: "d NAME" a definition, "n NAME" its label sets, "s NAME\0FORM\0LABELS" a cell, "names"
 
 -- Opens it, while the site loads, so that it stays over a reload.
-local function open_shared() shared = shared or dicts.open("luaserve.process", { size = "64m" }) end
+local function open_shared() shared = shared or dicts.open("luaserve.process.metrics", { size = "64m" }) end
 
 -- form(one) -> what two definitions of a name must have in common, as text.
 local function form(one)

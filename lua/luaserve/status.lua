@@ -27,7 +27,7 @@ local status = {}
 
 local PERIOD = 1 -- seconds between two snapshots
 local ROUTES_MAX, LISTED_MAX = 200, 100
-local NAME = "luaserve.status" -- of the dict with the last snapshot
+local NAME = "luaserve.process.status" -- of the dict with the last snapshot
 
 local status_options = {
   auth = true, -- Middleware|false - lets those pass who may see the page; false: other middleware of the app does

@@ -80,6 +80,7 @@ static void add_stats(const ls_http_engine *e, ls_http_stats *sum)
         sum->http2_resets += ls_counter_read(&thread->http2_resets);
         sum->http2_ended += ls_counter_read(&thread->http2_ended);
     }
+    sum->http2_open += atomic_load_explicit(&http->http2_open, memory_order_relaxed);
     sum->open += atomic_load(&http->open); /* after 0 the owner may close `http`, so the last accesses come before */
 }
 

@@ -83,7 +83,7 @@ typedef struct ls_http_server {
     _Atomic bool draining, aborting;
     ls_mutex mutex; /* guards the lists of connections, also those of http2 */
     ls_node conns;
-    _Atomic uint32_t open;
+    _Atomic uint32_t open, http2_open; /* connections now; those of HTTP/2 among them */
     unsigned thread_count;
     ls_http_thread *threads;
 } ls_http_server;

@@ -9,6 +9,7 @@
 typedef struct ls_http_stats {
     uint64_t connections, requests, responses, refused; /* refused: 4xx or 5xx responses without a handler */
     uint32_t open;                                      /* connections now; of http.sys requests, and no connections */
+    uint32_t http2_open;                                /* of HTTP/2 among them */
     /* of HTTP/2: connections; streams that were refused because too many handlers run; streams that were reset, by the
      * client or for its fault; connections that were ended for the client's fault */
     uint64_t http2_connections, http2_refused, http2_resets, http2_ended;

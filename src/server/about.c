@@ -200,6 +200,7 @@ void ls_server_stats(void *user, ls_site_stat_fn *each, void *to)
         each(to, "tls_handshakes", (double)atomic_load(&peers->handshakes));
         each(to, "tls_handshakes_failed", (double)atomic_load(&peers->handshakes_failed));
     }
+    each(to, "http2_connections_open", (double)http.http2_open);
     each(to, "http2_connections", (double)http.http2_connections);
     each(to, "http2_refused", (double)http.http2_refused);
     each(to, "http2_resets", (double)http.http2_resets);

@@ -274,6 +274,9 @@ class Requests(Http2):
         self.assertEqual(conn.request().status, 200)
         after = json.loads(conn.request("/stats").body)
         self.assertGreaterEqual(after["requests"] - before["requests"], 2)
+        self.assertGreaterEqual(after["http2_connections_open"], 1)
+        conn.close()
+        self.eventually(lambda: json.loads(self.get("/stats").text)["http2_connections_open"] == 0, "it has ended")
 
 
 @h.needs_http2

@@ -60,6 +60,7 @@ static bool start(ls_thread_ctx *ctx, ls_stream *s, ls_http2_part *part, ls_slic
         return false;
     }
     ls_counter_add(&ls_http_thread_of(http, ctx)->http2_connections, 1);
+    atomic_fetch_add_explicit(&http->http2_open, 1, memory_order_relaxed);
     c->h2 = h2;
     c->http = http;
     c->s = s;

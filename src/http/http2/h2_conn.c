@@ -76,6 +76,7 @@ static void recycle_if_unused(ls_h2_conn *c)
     ls_http_server *http = c->http;
     assert(c->session == NULL);
     ls_h2_put_back(c->h2, c);
+    atomic_fetch_sub_explicit(&http->http2_open, 1, memory_order_relaxed);
     atomic_fetch_sub(&http->open, 1); /* the last access: at 0 the owner may close `http` */
 }
 

@@ -186,7 +186,7 @@ void ls_dict_items_drop(ls_dict_items *items); /* drop the references and free t
 
 /* ---- another process --------------------------------------------------------------------------------------- */
 
-#define LS_DICT_OF_PROCESS "luaserve.process" /* the name of the dict whose entries are nothing to another process */
+#define LS_DICT_OF_PROCESS "luaserve.process." /* so begin the names of dicts whose entries mean nothing to it */
 
 /* Write the dicts that are only in memory. LS_OK or LS_ENOMEM. Other threads may write to them meanwhile. */
 int ls_dicts_write(ls_shared *shared, FILE *out);

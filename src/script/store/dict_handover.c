@@ -83,7 +83,7 @@ static void put_dict(ls_shared_object *object, void *to)
         .type = RECORD_DICT, .text_len = strlen(object->name), .limit = options.bytes_max, .flag = options.evict};
     ls_dict_items items = {0};
     uint64_t cursor = 0;
-    if (options.file != NULL || strcmp(object->name, LS_DICT_OF_PROCESS) == 0) return;
+    if (options.file != NULL || strncmp(object->name, LS_DICT_OF_PROCESS, sizeof LS_DICT_OF_PROCESS - 1) == 0) return;
     put_record(w->out, &r, object->name);
     do {
         if (w->err == LS_OK) w->err = ls_dict_scan(dict, &cursor, true, &items);

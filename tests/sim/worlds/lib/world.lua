@@ -48,9 +48,9 @@ end
 -- What ls.stats counts of the server now, when nobody uses it, is as it was before anybody did. Previous sites end soon, idle
 -- connections at their time.
 local GAUGES = { "tasks", "running.requests", "running.connections", "running.websockets", "running.site", "running.timers",
-  "running.jobs", "websockets", "topic_subscriptions", "redis_waiting", "sqlite_waiting", "threads_stalled", "old_sites", "timers", "connections_open",
-  "bytes_live" }
-local SECONDS = { connections_open = 80, bytes_live = 80 } -- others: SLACK
+  "running.jobs", "websockets", "topic_subscriptions", "redis_waiting", "sqlite_waiting", "threads_stalled", "old_sites", "timers",
+  "connections_open", "http2_connections_open", "bytes_live" }
+local SECONDS = { connections_open = 80, http2_connections_open = 80, bytes_live = 80 } -- others: SLACK
 
 local function settle(before)
   for _, name in ipairs(GAUGES) do
