@@ -189,7 +189,7 @@ function ls.config(given, ...)
   for name, value in pairs(http) do http_defaults[name] = value end
   if settings.mask_addresses ~= nil then
     local records = require "luaserve.records"
-    if records.wanted then usage.error("ls.config: mask_addresses comes too late: put ls.config before an access_log") end
+    if records.wanted then usage.error("ls.config: mask_addresses comes too late: put ls.config before access_log, app:status and app:metrics") end
     records.mask_addresses = settings.mask_addresses
   end
   if next(settings) ~= nil then usage.call("ls.config", core.config, settings) end

@@ -59,7 +59,7 @@ void ls_refusals_add(ls_refusals *r, const ls_addr *addr, const char *reason)
     if (!atomic_compare_exchange_strong(&r->logged_ms, &logged_ms, now)) return; /* another thread logs */
     const uint64_t left_out = count - atomic_exchange(&r->logged, count) - 1;
     if (left_out > 0) (void)snprintf(more, sizeof more, "; %" PRIu64 " more since the last such line", left_out);
-    ls_refused_log("%s: %s%s", ls_addr_host(addr, text), reason, more);
+    ls_refused_log("%s: %s%s", ls_addr_logged(addr, text), reason, more);
 }
 
 void ls_refusals_add_peer(ls_peers *peers, const ls_addr *addr, enum ls_peers_kind kind, uint32_t max)

@@ -118,7 +118,9 @@ class AccessLog(E2E):
         self.assertEqual(server.get("/refused").text, "1")
 
     def test_masked_addresses(self):
-        server = self.serve(SITE.replace("local app,", "ls.config{ mask_addresses = true } local app,") % 'access_log = "a.log"')
+        server = self.serve(SITE.replace("local app,", "ls.config{ mask_addresses = true } local app,") % 'access_log = "a.log"' + """
+            ls.listen{ host = "127.0.0.1", port = 0, handler = app, deny = { "127.0.0.0/8" } }
+            ls.tcp("127.0.0.1:0", function() error "no" end)""", listeners=3)
         self.ask_each(server, [(request("GET", "/items/1", [("X-Forwarded-For", "2001:db8:1:2::3")]), 200)])
         with self.connect(server=server) as conn:
             conn.send(b"GE T / HTTP/1.1\r\n\r\n")
@@ -126,6 +128,9 @@ class AccessLog(E2E):
         got = self.lines(os.path.join(server.dir, "a.log"), 2)
         self.assertEqual({line.split(" ")[0] for line in got}, {"2001:db8:1::", "127.0.0.0"})
         server.wait_log("refused 127.0.0.0 400")
+        for index, line in ((1, "refused 127.0.0.0: "), (2, "connection from 127.0.0.0:[0-9]+: ")):
+            with self.connect(index, server=server):
+                server.wait_log(line)
 
     def test_the_server_of_a_proxy(self):
         upstream = self.serve("""local ls = require "luaserve" local app = ls.app()

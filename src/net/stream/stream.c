@@ -169,6 +169,7 @@ char *ls_stream_peer_text(const ls_stream *s, char out[LS_ADDR_TEXT_BYTES])
 {
     ls_addr peer;
     ls_stream_peer(s, &peer);
+    if (ls_log_masks_addresses()) ls_addr_mask(&peer);
     return ls_addr_text(&peer, out);
 }
 

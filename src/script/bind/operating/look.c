@@ -66,7 +66,7 @@ static bool push_task(lua_State *L, const ls_task *task)
     if (r == NULL || r->x == NULL) return !own;
     ls_request_log_name(r->x, name);
     ls_set_text(L, "what", name);
-    ls_request_push_ip(L, r);
+    ls_request_push_logged_ip(L, r);
     lua_setfield(L, -2, "client");
     const uint64_t from_ns = ls_request_began_ns(r, task);
     if (from_ns == 0) return true;

@@ -162,7 +162,7 @@ static void log_full(const ls_exchange *x)
     char name[LS_REQUEST_NAME_BYTES], peer[LS_ADDR_TEXT_BYTES];
     ls_request_log_name(x, name);
     ls_log(LS_LOG_INFO, "%s: the stream of events for %s was ended: its queue is longer than max_queue", name,
-           x->remote != NULL ? ls_addr_text(x->remote, peer) : "app:inject");
+           x->remote != NULL ? ls_addr_logged(x->remote, peer) : "app:inject");
 }
 
 static int deliver(ls_thread_ctx *ctx, ls_subscriber *subscriber, ls_publication *p)
