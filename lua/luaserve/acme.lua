@@ -63,13 +63,13 @@ local function check_name(call, name)
   if find(lower, "^%*%.") then
     usage.error("%s.names: %s needs a proof in the DNS (dns-01), which luaserve cannot give: list the names themselves, or "
       .. "have a program such as certbot get the certificate, and give its files: cert, key", call, usage.quote(name))
-  elseif find(lower, "^[%d.]+$") or find(lower, ":", 1, true) then
-    usage.error("%s.names: %s is no name: write names such as example.org, without a port", call, usage.quote(name))
   end
-  for label in (lower .. "."):gmatch("([^.]*)%.") do
-    if not find(label, "^[%w_][%w_-]*$") or #label > 63 or #lower > 253 then
-      usage.error("%s.names: %s is no name; write it in the form that requests have it (xn--...)", call, usage.quote(name))
-    end
+  local wrong = find(lower, "^[%d.]*$") or #lower > 253
+  for label in (lower .. "."):gmatch("([^.]*)%.") do wrong = wrong or not find(label, "^[%w_][%w_-]*$") or #label > 63 end
+  if wrong then
+    usage.error("%s.names: %s is no name%s", call, usage.quote(name), find(lower, "[\x80-\xff]")
+      and "; write it in the form that requests have it (xn--...)"
+      or ": write names such as example.org, each by itself, without a scheme, a port or a path")
   end
   return lower
 end

@@ -110,7 +110,7 @@ function redis:give(name) of_owner(self, name, "DEL") end
 
 -- is(value) -> whether it is a store as a site gives it
 function store.is(value)
-  if type(value) == "string" then return value ~= "" and not value:find("\0", 1, true) end
+  if type(value) == "string" then return value ~= "" and not value:find "\0" and not value:find "^redi[^/]*:/[^/]" end
   return require("luaserve.redis").is(value)
 end
 
