@@ -104,7 +104,7 @@ function files_meta:runner(skip, not_found)
       if names then
         res:type("html")
         return page(percent_decode(req.path), names, more, dotfiles)
-      elseif code ~= "ENOENT" and code ~= "EACCES" then
+      elseif code ~= "ENOENT" and code ~= "ENOTDIR" and code ~= "EACCES" then -- a slash may follow the name of a file
         error("app:static: cannot list " .. more)
       end
     end

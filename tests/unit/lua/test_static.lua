@@ -107,8 +107,10 @@ end
 
 function tests.a_folder_that_cannot_be_listed()
   local app = ls.app():static("/s", "public", { list = true })
-  core.results.file_list = { nil, "not found", "ENOENT", n = 3 }
-  check.equal(get(app, "/s/x/", "list", "/x/").status, 404)
+  for _, code in ipairs { "ENOENT", "ENOTDIR", "EACCES" } do
+    core.results.file_list = { nil, "not found", code, n = 3 }
+    check.equal(get(app, "/s/x/", "list", "/x/").status, 404)
+  end
   core.results.file_list = { nil, "too many open descriptors", "EMFILE", n = 3 }
   check.equal(get(app, "/s/x/", "list", "/x/").status, 500)
   core.results.file_list = nil
