@@ -379,12 +379,11 @@ end
 
 local function attempt(set)
   if set.busy then return end
-  set.busy = true
+  set.busy, set.extend_at = true, 0
   core.detach() -- a reload does not end it in a request; it ends where it pauses, and the next site continues
   local held, failure = pcall(set.store.take, set.store, set.id)
   if held and failure then
     local ok
-    set.extend_at = 0
     ok, failure = pcall(renew, set)
     if not ok and failure ~= stopped then count_failure(set, failure) end
     pcall(publish, set, {})

@@ -48,6 +48,7 @@ end
 -- ---- requests ----------------------------------------------------------------------------------------------------------
 
 local function send(self, url, given)
+  if self.pause then self.pause(0) end -- it keeps the lease, also in an order of many names
   given.timeout, given.redirects, given.max_body = TIME_S, given.method == "GET" and 3 or 0, "1m"
   given.tls = self.given.ca and url:find("^https:") and { ca = self.given.ca } or nil
   local answer, message = require("luaserve.fetch").fetch(url, given)

@@ -18,7 +18,7 @@ static void name_text(const X509_NAME *name, char *to, size_t bytes)
     if (bio != NULL && X509_NAME_print_ex(bio, name, 0, XN_FLAG_RFC2253 & ~(unsigned long)ASN1_STRFLGS_ESC_MSB) >= 0)
         n = BIO_read(bio, to, (int)bytes);
     BIO_free(bio);
-    for (bool partial = n == (int)bytes; partial && n > 0; partial = ((unsigned char)to[n] & 0xC0) == 0x80) n--;
+    for (bool split = n == (int)bytes; split && n > 0; split = ((unsigned char)to[n] & 0xC0) == 0x80) n--;
     to[n > 0 ? n : 0] = '\0';
 }
 

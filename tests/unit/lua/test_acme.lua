@@ -3,6 +3,7 @@ local check = require "check"
 local core = require "luaserve.core"
 local ls = require "luaserve"
 local acme = require "luaserve.acme"
+local client = require "luaserve.acme_client"
 
 local function listen(given)
   local dict = core.results.dict
@@ -75,6 +76,12 @@ function tests.a_renewal_is_due_at_two_thirds_or_when_the_authority_wants_it()
     check.equal(acme.renews_at(certificate, 5000), 5000)
     check.equal(acme.renews_at(certificate, 1 << 40), certificate.not_after - days * 8640) -- not at the last moment
   end
+end
+
+function tests.each_request_of_an_order_keeps_the_lease()
+  local one = client.new({ directory = "http://127.0.0.1:1/" }, {}, function(seconds) error({ paused = seconds }, 0) end)
+  local _, failure = pcall(one.open, one)
+  check.equal(failure.paused, 0)
 end
 
 function tests.attempts_back_off()
