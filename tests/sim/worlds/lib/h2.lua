@@ -67,6 +67,7 @@ function H2:upload(s)
   while self:await(60, function() return is_over() or at > #s.text or (s.room > 0 and self.room > 0) end) and not is_over() do
     local size = math.min(sim.random(piece), 16384, #s.text - at + 1, math.max(s.room, 0), math.max(self.room, 0))
     s.room, self.room, at = s.room - size, self.room - size, at + size
+    self.heard = sim.now() -- it is the client that is slow
     s.is_sent = at > #s.text and (size == 0 or world.chance(2)) -- or an empty frame is the last one
     self:frame(DATA, s.is_sent and 1 or 0, s.id, s.text:sub(at - size, at - 1))
     if s.is_sent then return end
