@@ -10,20 +10,17 @@ import socket
 import subprocess
 import time
 
-from harness import WAIT, read_text, write_text
+from harness import WAIT, read_text, tls, write_text
 
 TEMPORARY = "".join("%s_temp_path %s; " % (what, what) for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
 
 
 def certificate(folder):
     """The paths of a self-signed certificate, of its key, and of a file that holds both."""
-    paths = [os.path.join(folder, name) for name in ("cert.pem", "key.pem", "both.pem")]
+    paths = [os.path.join(folder, name) for name in ("proxy.pem", "proxy.key", "both.pem")]
     if not os.path.exists(paths[2]):
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                        "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
-        with open(paths[2], "w") as both:
-            for path in paths[:2]:
-                both.write(read_text(path))
+        tls.certificate(folder, "proxy")
+        write_text(paths[2], "".join(map(read_text, paths[:2])))
     return paths
 
 
