@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 from harness.environment import WAIT, free_port
 
@@ -63,6 +64,7 @@ class Postgres:
                 return
             if self.process.poll() is not None:
                 raise AssertionError("the server of PostgreSQL has ended with status %d" % self.process.returncode)
+            time.sleep(0.02)
 
     def psql(self, sql, database="site"):
         """The rows of a statement as text: columns are separated by |."""
