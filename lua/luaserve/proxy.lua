@@ -393,10 +393,17 @@ local function store_session(req)
   if session then session.store(req) end
 end
 
+-- hops_of(req) -> the number of Max-Forwards, for the methods that have it (RFC 9110 7.6.2); else nil or false
+local function hops_of(req)
+  local method = req.method
+  return (method == "OPTIONS" or method == "TRACE") and tonumber((req.headers["max-forwards"] or ""):match("^%d+$"))
+end
+
 -- plan: that of the cache, or nil. ready: for the first attempt, as of prepare(), or nil. failed: the results of the first attempt, if
 -- it was made already.
 local function answer(self, strip, req, res, plan, ready, failed)
-  local tries, fresh, tried = 0, false, nil
+  local tries, fresh, tried, hops = 0, false, nil, hops_of(req)
+  if hops == 0 then return req.method == "OPTIONS" and 204 or 501 end -- this server is the last recipient
   local one
   if ready then one = ready.one else one = first_server(self, req) end
   self.requests = self.requests + 1
@@ -418,6 +425,7 @@ local function answer(self, strip, req, res, plan, ready, failed)
     ready = nil
     store_session(req)
     if plan then lines, drops = (lines or "") .. (plan.lines or ""), (drops or "") .. (plan.drops or "") end
+    if hops then lines, drops = ("%sMax-Forwards: %d\r\n"):format(lines or "", hops - 1), (drops or "") .. "max-forwards," end
     local call, message, code, again, reused
     if failed then
       call, message, code, again, reused = table.unpack(failed, 1, 5)
@@ -473,6 +481,7 @@ function proxy_meta:runner(skip)
       end
     end
     return function(req, res)
+      if hops_of(req) then return answer(self, strip, req, res) end
       store_session(req)
       return ended(req, res, send(res, object, nil, strip))
     end

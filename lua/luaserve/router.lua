@@ -355,15 +355,18 @@ local function wrap(uses, fn, own, segments)
 end
 
 -- plain_segments(path) -> the segments of a path as the server behind app:proxy may read it: decoded, in lower case, with a backslash as
--- separator, without parameters (";v=1") and empty segments.
+-- separator, without parameters (";v=1"), dots and blanks at the end of a segment, and empty segments.
 local function plain_segments(path)
   local segments = {}
   for segment in gmatch(gsub(lower(percent_decode(path) or ""), "\\", "/"), "[^/]+") do
-    segment = gsub(segment, ";.*", "")
+    segment = gsub(gsub(segment, ";.*", ""), "[%. ]+$", "")
     if segment ~= "" then segments[#segments + 1] = segment end -- of ";v=1" no name is left
   end
   return segments
 end
+
+-- is_odd(path) -> whether plain_segments may be others than those of the path.
+local function is_odd(path) return find(path, "//", 1, true) or find(path, "[%%;\\]") or find(path, "%.%f[/\0]") end
 
 -- is_below(segments) -> a function that tells whether a request is for the path of the segments, or below it. So is one
 -- that another server may read as such: a check of "/admin" is made for "//admin", "/ADMIN" and "/%61dmin;v=1", too. A
@@ -382,7 +385,7 @@ local function is_below(segments)
     if literal and sub(path, 1, #literal) == literal and (#path == #literal or byte(path, #literal + 1) == 0x2F) then
       return true
     end
-    local odd = find(path, "//", 1, true) or find(path, "[%%;\\]")
+    local odd = is_odd(path)
     if literal and not odd then return false end
     return begins(decode_segments(path)) or odd ~= nil and begins(plain_segments(path))
   end
@@ -528,7 +531,7 @@ local function flatten(flat, app, prefix, parent)
 end
 
 -- The proxy of the leaf has no path that its server may read as one of a route with middleware that the proxy is without, such
--- as "//admin/x" beside an app with a login at "/admin": it is answered with 400.
+-- as "//admin/x" beside an app with a login at "/admin", or "/stats/" beside "/stats": it is answered with 400.
 local function keep_apart(flat, leaf)
   local has, others, any, mixed = {}, new_node(), false, false
   for _, use in ipairs(leaf.uses) do has[use.inner] = true end
@@ -549,7 +552,7 @@ local function keep_apart(flat, leaf)
   local run = leaf.run
   function leaf.run(req, res)
     local path = req.path
-    local odd = mixed or path ~= lower(path) or find(path, "//", 1, true) or find(path, "[%%;\\]")
+    local odd = mixed or path ~= lower(path) or is_odd(path) or find(path, "/$")
     if odd and walk_segments(others, plain_segments(path), 1, 0) then return 400 end
     return run(req, res)
   end

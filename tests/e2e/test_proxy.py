@@ -270,6 +270,15 @@ class Requests(ProxyCase):
             ("Content-Length", "5"), ("Content-Type", "text/x"), ("Date", "Sun, 06 Nov 1994 08:49:37 GMT"),
             ("Server", "origin"), ("Via", "1.1 luaserve"), ("X-B", "1"), ("X-B", "2")])
 
+    def test_max_forwards(self):
+        """RFC 9110 7.6.2: of OPTIONS and TRACE it is checked and counted down; of other methods it is passed on."""
+        for path in ("/raw", "/hook"):
+            for method, field, wanted in (("OPTIONS", "2", "1"), ("TRACE", "1", "0"), ("GET", "3", "3"), ("OPTIONS", "x", "x")):
+                seen, _ = self.through(request(method, path, [("Max-Forwards", field)]))
+                self.assertEqual([line for line in seen.lines if line.startswith("Max-")], ["Max-Forwards: " + wanted], (path, method))
+            for method, status in (("OPTIONS", 204), ("TRACE", 501)):
+                self.assertEqual(self.ask(method, path, [("Max-Forwards", "0")]).status, status)
+
     def test_fields_of_a_connection_are_not_passed_on(self):
         seen, got = self.through(
             request("GET", "/raw", [("Connection", "X-Mine, keep-alive"), ("X-Mine", "1"), ("Keep-Alive", "5"), ("TE", "trailers"),
@@ -320,6 +329,16 @@ class Requests(ProxyCase):
             "/raw/..%2fx", "/raw/a%2F..", "/raw/%5c..%5Cx", "/strip/%2e%2e%2f",
             "/raw/..;/x", "/raw/..;a=b", "/raw/%2e%2E;.a/x", "/raw/.;/x"]],
             lambda target: self.assertEqual(self.get(target).status, 400))
+
+    def test_other_spellings_of_a_guarded_route(self):
+        """The server may read them as that route: a slash, a dot or a blank at the end, other letters."""
+        server = self.serve(app_site("""
+app:get("/stats", function(req, res, next) return 401 end, function() return "stats" end)
+app:get("/Admin/x", function(req, res, next) return 401 end, function() return "x" end)
+app:proxy("/", "http://127.0.0.1:%d")""" % self.dead))
+        for path, status in (("/stats", 401), ("/stats/", 400), ("/stats.", 400), ("/stats./", 400), ("/stats%20", 400), ("/Stats", 400),
+                             ("/admin./x", 400), ("/admin%20/x", 400), ("/stats.x", 502), ("/other./", 502), ("/admin./", 502)):
+            self.assertEqual(server.get(path).status, status, path)
 
     def test_methods_and_their_framing(self):
         for method, body, expected in [("POST", b"abc", "3"), ("PUT", b"", "0"), ("DELETE", None, None), ("PROPFIND", b"x", "1")]:
