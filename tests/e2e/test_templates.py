@@ -23,6 +23,7 @@ app:get("/type", function(req, res) return res:render("type.html") end)
 app:get("/table", function(req, res) return res:render("user.html", { user = { name = "ada" } }) end)
 app:get("/own", function(req, res) return res:render("part.html", { layout = "grid" }) end)
 app:get("/fails", function(req, res) return res:render("fails.html") end)
+app:get("/loops", function(req, res) return res:render("loops.html") end)
 app:get("/status", function(req, res)
   res:status(422)
   return res:render("part.html")
@@ -41,6 +42,7 @@ VIEWS = {
     "waits.txt": "{{wait}} {*wait()*} {% wait() %}{(part.html, { v = wait })}",
     "type.html": "\n{{type}}",
     "user.html": "\n\n{{user}}",
+    "loops.html": "<p>\n{% for _, x in ipairs(items) do %}{{x}}{% end %}\n",
     "fails.html": "<p>\n{% local user = nil %}\n{{user.name}}\n",
 }
 
@@ -134,10 +136,11 @@ class Templates(TemplateCase):
                 ("/table", r"views/user\.html:3: the value is a table, which has no text: write one of its fields"),
                 ("/own", r"site\.lua:\d+: res:render: a value cannot have the name layout, which templates have for themselves"),
                 ("/fails", r"views/fails\.html:3: attempt to index a nil value \(local 'user'\)"),
+                ("/loops", r"views/loops\.html:2: in ipairs\(\.\.\.\): attempt to index a nil value"),
                 ("/none", r'site\.lua:11: there is no template "none\.html" in views; did you mean'),
                 ("/include?name=../site.lua", r'views/include\.html:1: the template "\.\./site\.lua": invalid path'),
                 ("/include?name=//etc/passwd", r'views/include\.html:1: the template "//etc/passwd": invalid path'),
-                ("/later", r"site\.lua:20: ls\.templates: call it at the top of the site")):
+                ("/later", r"site\.lua:21: ls\.templates: call it at the top of the site")):
             mark = server.mark()
             self.assertEqual(server.get(target).status, 500)
             server.wait_log(r"error .* GET %s: \S*%s" % (re.escape(target.split("?")[0]), message), mark)

@@ -107,6 +107,24 @@ static void add_failed(lua_State *L)
     lua_replace(L, 1);
 }
 
+/* An error in a C function that the site has called, such as a loop over ipairs(nil) or a comparison in table.sort, names no line:
+ * add that of the caller. */
+static void add_place(lua_State *L)
+{
+    lua_Debug at;
+    const char *message = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
+    if (message == NULL || strncmp(message, "attempt to ", 11) != 0 || !lua_getstack(L, 1, &at)) return;
+    (void)lua_getinfo(L, "n", &at);
+    const char *in = strcmp(at.namewhat, "for iterator") == 0 ? "in ipairs(...): " : "";
+    for (int level = 1; lua_getstack(L, level, &at); level++) {
+        (void)lua_getinfo(L, "Sl", &at);
+        if (at.currentline <= 0 || strncmp(at.source, "@luaserve/", 10) == 0) continue;
+        lua_pushfstring(L, "%s:%d: %s%s", at.short_src, at.currentline, in, message);
+        lua_replace(L, 1);
+        return;
+    }
+}
+
 static void add_hint(lua_State *L)
 {
     add_failed(L);
@@ -124,6 +142,7 @@ int ls_task_keep_error(lua_State *L)
     ls_task *task = ls_state_of(L)->current;
     lua_settop(L, 1);
     add_hint(L);
+    add_place(L);
     task->client_is = LS_CLIENT_IGNORED; /* the __close functions may wait, although the client has left or leaves
                                           * now */
     if (ls_task_is_left_error(L, 1)) return 1;
