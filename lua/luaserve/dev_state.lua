@@ -1,12 +1,10 @@
 -- dev_state.lua - what dev mode warns of: programs that work with one request by hand and fail under load, after a reload or with
 -- several Lua states. The rules are in dev/, by what they look at; luaserve calls the functions of this table.
 
-local core = require "luaserve.core"
 local site = require "luaserve.dev.site"
 local tasks = require "luaserve.dev.tasks"
 local top = require "luaserve.dev.top"
 local variables = require "luaserve.dev.variables"
-local usage = require "luaserve.usage"
 
 local state = { warn_here = site.here }
 for _, name in ipairs { "variables", "top", "tasks", "dicts", "sql", "topics", "requests", "handlers" } do

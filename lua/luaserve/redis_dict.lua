@@ -381,6 +381,8 @@ end
 function methods.pairs(self)
   local record = check(self, "pairs")
   local batches, batch, at = each_batch(record), {}, 0
+  local watch = core.dev and require("luaserve.dev_state").watch_pairs
+  if watch then watch(self) end
   return function()
     while not batch[at + 1] do
       local names = batches()
@@ -388,6 +390,7 @@ function methods.pairs(self)
       batch, at = read_batch(record, names), 0
     end
     at = at + 2
+    if watch then watch(self, batch[at - 1]) end
     return batch[at - 1], batch[at]
   end
 end
@@ -401,6 +404,23 @@ function redis_dict.client_of(value)
   return record and record.client or nil
 end
 
+local observed = { get = "get", set = "set", add = "add", replace = "add", delete = "delete", incr = "incr", clear = "clear", lpush = "lpush",
+  rpush = "rpush", llen = "llen", range = "range", update = "update" } -- as by dict_object.c
+
+-- watched(observe) -> the methods in dev mode: observe(call, dict, ...) sees each call.
+local function watched(observe)
+  local own = {}
+  for name, method in pairs(methods) do
+    local call = observed[name]
+    own[name] = call and function(self, ...)
+      check(self, name)
+      observe(call, self, ...)
+      return method(self, ...)
+    end or method
+  end
+  return own
+end
+
 -- new(name, client) -> a dict
 function redis_dict.new(name, client)
   local record = {
@@ -408,17 +428,29 @@ function redis_dict.new(name, client)
     client = client,
     prefix = "luaserve:" .. gsub(name, "[%%:#]", function(c) return format("%%%02X", c:byte()) end),
   }
-  return setmetatable({}, {
+  local object, own, observe = {}, methods, core.dev and require("luaserve.dev_state").watch_dict
+  observe = observe and observe(name, object)
+  if observe then own = watched(observe) end
+  return setmetatable(object, {
     dict = record,
-    __index = function(_, key) return methods[key] or get(record, "dict", key, true) end,
-    __newindex = function(_, key, value)
+    __index = function(self, key)
+      if own[key] then return own[key] end
+      if observe then observe("[key]", self, key) end
+      return get(record, "dict", key, true)
+    end,
+    __newindex = function(self, key, value)
       if methods[key] then
         usage.error("dict: %s is the name of a method; use dict:set(%s, value)", usage.quote(key), usage.quote(key))
       end
+      if observe then observe("[key] = value", self, key, value) end
       local ok, message = set(record, "dict", key, value)
       if not ok then usage.error("dict: %s", message) end
     end,
-    __len = function(self) return methods.len(self) end,
+    __len = function(self)
+      local count = methods.len(self)
+      if observe then observe("#", self, count) end
+      return count
+    end,
     __pairs = methods.pairs,
     __tostring = function() return "dict '" .. name .. "'" end,
   })

@@ -190,6 +190,43 @@ app:get("/take", function()
   if r:call("SISMEMBER", "none", "x") then batch = nil end -- WARN r:call returns a number
   return { batch, old, all }
 end)
+app:get("/dict", function()
+  local there = ls.dict("there", { redis = true })
+  there.n = (there.n or 0) + 1 -- WARN sets an entry of the dict "there"
+  if (there:get("m") or 0) < 1000 then there:incr("m") end -- WARN changes the dict "there"
+  local list = there:range("list")
+  there:delete("list") -- WARN removes a list of the dict "there"
+  for _, name in pairs(there) do if name == "ada" then return "taken" end end
+  there:set(ls.crypto.uuid(), "x") -- WARN adds an entry to the dict "there"
+  if there:incr("r") <= 10 then there:update("u", function(n) return (n or 0) + 1 end) end
+  if #there >= 100000 then return "full" end
+  there:set(ls.crypto.uuid(), "y") -- WARN to the dict "there"
+  return "dict"
+end)
+app:get("/pairs", function()
+  if r:sismember("voted", "ada") then return "again" end
+  r:sadd("voted", ls.crypto.uuid())
+  local hash = r:hgetall("hash")
+  r:hset("hash", "n", (hash.n or 0) + 1) -- WARN reads and then sets a key of Redis
+  local name = r:hget("user", "name")
+  r:hset("user", "seen", 1)
+  r:hset("user", "name", (name or "") .. "x") -- WARN reads and then sets a key of Redis
+  local job = r:lindex("jobs list", 0)
+  r:lpop("jobs list") -- WARN removes the first value of a list of Redis
+  if tonumber(r:get("stock") or 0) < -100 then return "sold" end
+  r:incrbyfloat("stock", -1) -- WARN changes Redis because
+  local kept = r:get("kept")
+  r:setex("kept", 60, kept or "page")
+  if not r:exists("lock") then r:set("lock", 1, "NX", "EX", 60) end
+  return { job = job }
+end)
+app:get("/pairs/add", function()
+  if r:sismember("voted", "eve") then return "again" end
+  r:sadd("voted", "eve") -- WARN adds to Redis because it was not there
+  if not r:sismember("voted", "eve") then return "lost" end
+  r:srem("voted", "eve")
+  return "voted"
+end)
 app:get("/take/right", function()
   for _, job in ipairs(r:zrangebyscore("due2", "-inf", 9)) do
     if r:zrem("due2", job) > 0 then run(job) end
@@ -222,7 +259,7 @@ app:get("/last", function() last = last + 1 return last .. "" end)""" % (self.re
         self.assertEqual(len(site.warnings()), 5, site.log())
         for words in ("SADD all x", "HSET jobs f v", "ZADD due2 1 a", "ZADD online 1 a"):
             self.redis.ask(*words.split())
-        for path in ("/take", "/take/right", "/take", "/take/right"):
+        for path in ("/take", "/take/right", "/dict", "/pairs", "/pairs/add") * 2:
             self.fetch(site, path)
         lines = read_text(site.site).split("\n")
         wanted = {n: m[1] for n, m in ((n, re.search("-- WARN (.*)", line)) for n, line in enumerate(lines, 1)) if m}

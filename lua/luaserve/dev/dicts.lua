@@ -8,17 +8,13 @@ local top = require "luaserve.dev.top"
 local usage = require "luaserve.usage"
 
 local getinfo, getupvalue, next = debug.getinfo, debug.getupvalue, next
-local caller_line, decides, function_lines, here, is_statement, lines_of, returns, set_of, site_info, statement_of, warn = site.caller_line,
-  site.decides, site.function_lines, site.here, site.is_statement, site.lines_of, site.returns, site.set_of, site.site_info,
-  site.statement_of, site.warn
+local caller_line, here, site_info, statement_of = site.caller_line, site.here, site.site_info, site.statement_of
 
 local dicts = {}
 
 local indexed -- set of the lines at which warn_index has looked
 
 function dicts.begin() indexed = {} end
-
--- ---- dicts ----------------------------------------------------------------------------------------------------------
 
 -- Warn of dict[key] with a key that the line computes: it may come from a client, who can send the name of a method.
 local function warn_index(name, key)
@@ -28,7 +24,7 @@ local function warn_index(name, key)
   key = key:gsub("%W", "%%%0")
   local line = caller_line()
   if not line:find("%[%s*[%a_(]") or line:find("[%.\"']" .. key .. "%f[^%w_]") then return end
-  warn(place, "reads the dict %q with [key]: for a key such as \"get\" that is the method, which is true. "
+  site.warn(place, "reads the dict %q with [key]: for a key such as \"get\" that is the method, which is true. "
     .. "Use dict:get(key) for keys that clients choose", name)
 end
 
@@ -41,8 +37,8 @@ local observers = setmetatable({}, { __mode = "k" }) -- by dict
 local files_of = setmetatable({}, { __mode = "k" }) -- by dict
 local blind -- the function of the last dict:update does not look at the value
 
-local is_delete, grows = set_of "delete", set_of "incr rpush lpush decr incrby decrby hincrby incrbyfloat hincrbyfloat sadd zadd zincrby append"
-local is_read, is_set = set_of "get range llen pairs members has", { set = true, ["[key] = value"] = true }
+local is_delete, grows = site.set_of "delete", site.set_of "incr rpush lpush decr incrby decrby hincrby incrbyfloat hincrbyfloat sadd zadd zincrby append"
+local is_read, is_set = site.set_of "get range llen pairs members has", { set = true, ["[key] = value"] = true }
 
 -- value_of(dict, key) -> the value in a dict; true for a list in Redis.
 local function value_of(dict, key)
@@ -66,15 +62,15 @@ local limit = "changes the dict %q because what it has read is within a limit: o
   .. 'the result of incr decide, as in if d:incr("n") > 10 then d:incr("n", -1) return 409 end; who is the first, that of d:add("first", id)'
 
 rules.set = {
-  { function(c) return not c.read and c.keys[scan] and c.is_new and returns(c.keys[scan]) and c.keys[scan] end,
+  { function(c) return not c.read and c.keys[scan] and c.is_new and site.returns(c.keys[scan]) and c.keys[scan] end,
     "adds an entry to the dict %q because a loop over it has found none: another request may do so in between. Make the value a key, as in "
       .. "if not d:add(email, id) then return 409 end" },
-  { function(c) return not c.read and c.keys[length] and not c.ttl and c.is_new and decides(c.keys[length], c.key, true) and c.keys[length] end, limit },
+  { function(c) return not c.read and c.keys[length] and not c.ttl and c.is_new and site.decides(c.keys[length], c.key, true) and c.keys[length] end, limit },
   { function(c) return not c.read or c.read.call == "llen" or c.read.call == "pairs" and not c.counted end },
   { function(c) return (c.ttl == nil or c.value == true or c.value == 1 or c.read.value and math.type(c.value) and c.value ~= c.read.value)
       and (c.read.call ~= "members" or c.key == c.read.key or site.names(c.read)) and c.read end,
     "sets an entry of the dict %q: another request may write it in between: use incr, update or add" }, -- n - 1 also with a ttl
-  { function(c) return (c.entries.effects or 0) > c.read.effects and caller_line():find(":%l*set%l*%s*%(") and returns(c.read) and c.read end,
+  { function(c) return (c.entries.effects or 0) > c.read.effects and caller_line():find(":%l*set%l*%s*%(") and site.returns(c.read) and c.read end,
     "keeps the result in the dict %q after the effects of the request: a second one with the same key has them as well in between. Let "
       .. 'the first one win: use d:add(key, "pending", ttl) before them, and answer 409 where it returns nil' },
 }
@@ -86,14 +82,14 @@ rules.grow = {
       .. '"drain" runs in each state: take it with update, whose function returns nil, n' },
   { function(c)
       local read = c.read or c.keys[length] and c.is_new and c.keys[length]
-      return read and statement_of(grows) and decides(read, c.key, c.call ~= "incr") and read
+      return read and statement_of(grows) and site.decides(read, c.key, c.call ~= "incr") and read
     end, limit },
-  { function(c) return c.read and c.read.call == "has" and statement_of(grows) and returns(c.read) and not select(2, site.since(c.read)):find("%f[%w]not%f[%W]") and c.read end,
+  { function(c) return c.read and c.read.call == "has" and statement_of(grows) and site.returns(c.read) and not table.concat(site.stripped(c.read), " "):find("%f[%w]not%f[%W]") and c.read end,
     "adds to the dict %q because it was not there: another request may do so in between, and both continue. Let the result decide, as in "
       .. "if r:sadd(key, member) == 0 then return 409 end" },
 }
 rules.update = {
-  { function(c) return c.read and blind and (c.read.call == "pairs" or c.read.call ~= "llen" and decides(c.read)) and c.read end,
+  { function(c) return c.read and blind and (c.read.call == "pairs" or c.read.call ~= "llen" and site.decides(c.read)) and c.read end,
     "updates an entry of the dict %q that it has read: another task may have done so in between. Let the function of update look at the value that it gets" },
 }
 local function drops(c) return c.call ~= "delete" or statement_of(is_delete) end
@@ -111,7 +107,7 @@ rules.remove = {
       .. "of delete decide, as in if not d:delete(key) then return 404 end" },
 }
 rules.take = {
-  { function(c) return c.read and c.read.first and statement_of(set_of "lpop rpop") and c.read end,
+  { function(c) return c.read and c.read.first and statement_of(site.set_of "lpop rpop") and c.read end,
     "removes the first value of a list of the dict %q: another request may have taken it in between, and this one takes the next. Take it "
       .. "with lpop, whose result is the value" },
 }
@@ -137,7 +133,7 @@ local function note_reset(entries, name, call, key, value)
   end
   local before = not entries.hook and notes:get(at)
   if before then
-    warn(before.place, before.text .. ", and then overwrites what others have written meanwhile: use dict:add, which keeps it")
+    site.warn(before.place, before.text .. ", and then overwrites what others have written meanwhile: use dict:add, which keeps it")
   end
 end
 
@@ -213,16 +209,17 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
   if not (call == "incr" and statement_of(grows)) then entries.effects = (entries.effects or 0) + 1 end
 end
 
--- dicts.watch_dict(name, dict, evicts, file): the site has opened this dict. `evicts`: it is a cache.
+-- dicts.watch_dict(name, dict, evicts, file) -> a function that sees its calls, which one in Redis calls itself. `evicts`: it is a cache.
 function dicts.watch_dict(name, dict, evicts, file)
   if name:find("^luaserve%.") then return end -- of luaserve itself
   files_of[dict], tasks.names_of[dict] = file, name
   observers[dict] = function(call, _, ...)
-    if not site.loaded then return call ~= "#" and top.note_dict(call, dict, ...) end
+    if not site.loaded then return type(dict) == "userdata" and call ~= "#" and top.note_dict(call, dict, ...) end
     local entries = not evicts and tasks.entries()
     if entries and (call == "clear" or select("#", ...) > 0) then watch_call(entries, name, call, dict, ...) end
   end
-  core.dict_observe(dict, observers[dict])
+  if type(dict) == "userdata" then core.dict_observe(dict, observers[dict]) end
+  return observers[dict]
 end
 
 local as_dict = {} -- commands of Redis on a key
@@ -233,7 +230,7 @@ for call, names in pairs { get = "GET HGET HMGET EXISTS HEXISTS LLEN SCARD HLEN 
   incr = "INCR DECR INCRBY DECRBY INCRBYFLOAT HINCRBY HINCRBYFLOAT RPUSH LPUSH SADD ZADD ZINCRBY APPEND" } do
   for name in names:gmatch("%u+") do as_dict[name] = call end
 end
-local removals = set_of "zrem srem hdel lrem"
+local removals = site.set_of "zrem srem hdel lrem"
 local trims = { LTRIM = "LRANGE", ZREMRANGEBYSCORE = "ZRANGEBYSCORE", ZREMRANGEBYRANK = "ZRANGE" }
 
 -- takes(read) -> whether the line of the site that calls now removes what the site has read, and does something with it, too.
@@ -242,7 +239,7 @@ local function takes(read)
   local arguments = nil
   for call, list in caller_line():gmatch(":(%l+)%s*(%b())") do arguments = removals[call] and list or arguments end
   if not arguments or not statement_of(removals) or not read.info or now.source ~= read.info.source then return false end
-  local text, after = table.concat(lines_of(now, read.info.currentline, now.currentline), "\n"), lines_of(now, now.currentline + 1, now.lastlinedefined)
+  local text, after = table.concat(site.lines_of(now, read.info.currentline, now.currentline), "\n"), site.lines_of(now, now.currentline + 1, now.lastlinedefined)
   text = (text .. "\n" .. table.concat(after, "\n"):gsub("%f[%w_]for%f[^%w_].*", "")):gsub("%-%-[^\n]*", "")
   local rest = text:gsub("%f[%w_]for%f[^%w_].-%f[%w_]in%f[^%w_]", "in"):gsub("%f[%w_]if%f[^%w_].-%f[%w_]then%f[^%w_]", "then")
     :gsub("local%s+[%w_]+%s*=", "="):gsub(":(%l+)%s*%b()", function(call) return (removals[call] or call == "del") and "" or nil end)
@@ -267,7 +264,7 @@ function dicts.watch_queued(call)
   local method = call:match("%w+$")
   for at, name in line:gmatch("()%f[%w_][%a_][%w_.]*:([%a_][%w_]*)%s*[%({\"'%[]") do
     local text = before .. " " .. line:sub(1, at - 1)
-    if name == method and not is_statement(line, at, before) and not text:find("return%s*$") then
+    if name == method and not site.is_statement(line, at, before) and not text:find("return%s*$") then
       here("the result of %s is no reply: it stands in the list that r:pipeline or r:transaction "
         .. "returns; to read first, use c of r:transaction(keys, function(t, c) ... end)", call)
     end
@@ -286,7 +283,7 @@ function dicts.watch_redis(node, name, key, value, option, ...)
   local keys, call = entries[node], as_dict[name]
   local read, trims_read = keys[key], nil
   if read and trims[name] then trims_read = name == "LTRIM" and tonumber(value) ~= 0 or name ~= "LTRIM" and read.from == value and read.to == option end
-  if read and not tasks.is_locked() and (removals[name:lower()] and takes(read) or trims_read and trims[name] == read.name) then
+  if read and not tasks.is_locked() and (removals[name:lower()] and read.line and takes(read) or trims_read and trims[name] == read.name) then
     here("reads and then removes what it has read from Redis (%s): another task may have read it as well, "
       .. "and both continue. Let the result decide, as in if r:zrem(key, member) > 0, or take it with lpop, spop or zpopmin", name:lower())
   end
@@ -325,7 +322,7 @@ end
 
 -- dicts.watch_update(fn) -> the function that dict:update calls in place of fn: reports a flag or number that fn changes.
 function dicts.watch_update(fn)
-  local text = table.concat((function_lines(fn)), "\n"):match("function%s*%(.*") or "if"
+  local text = table.concat((site.function_lines(fn)), "\n"):match("function%s*%(.*") or "if"
   blind = true -- unless it compares the value, or gives it to the caller
   for _, pattern in ipairs { "%f[%w_]if%f[^%w_]", "%f[%w_]and%f[^%w_]", "[=~]=", "[<>]", "return%s+nil%s*," } do
     blind = blind and not text:find(pattern)

@@ -7,12 +7,11 @@ local usage = require "luaserve.usage"
 local variables = require "luaserve.dev.variables"
 
 local getinfo, getupvalue, getmetatable_of, next, rawget = debug.getinfo, debug.getupvalue, debug.getmetatable, next, rawget
-local caller_line, function_lines, here, is_statement, lines_of, set_of, warn = site.caller_line, site.function_lines, site.here,
-  site.is_statement, site.lines_of, site.set_of, site.warn
+local caller_line, function_lines, lines_of, warn = site.caller_line, site.function_lines, site.lines_of, site.warn
 
 local handlers = {}
 
-local decisions, followers = set_of "if elseif while until not and or", set_of "then do and or"
+local decisions, followers = site.set_of "if elseif while until not and or", site.set_of "then do and or"
 
 local chosen = "^and%f[^%w_].-%f[%w_]or%f[^%w_]" -- after an expression: it decides between two others
 
@@ -50,7 +49,7 @@ end
 function handlers.watch_password(message)
   local name = caller_line():match("local%s+([%a_][%w_]*)[%w_,%s]*=[^=]*password%.hash%s*%(")
   if caller_line():find("assert%s*%(") or name and site.in_function("not " .. name) then return end
-  here("ls.crypto.password.hash has returned nil: %s; look at its result before it is stored, as in if not hash then return 422, message end", message)
+  site.here("ls.crypto.password.hash has returned nil: %s; look at its result before it is stored, as in if not hash then return 422, message end", message)
 end
 
 -- ---- results --------------------------------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ local function watch_lists(handler, body)
   end
 end
 
-local guards = set_of "basic_auth bearer_auth csrf rate_limit oidc"
+local guards = site.set_of "basic_auth bearer_auth csrf rate_limit oidc"
 
 -- refusal_in(fn) -> the line at which a function of the site decides to refuse a request, or nil
 local function refusal_in(fn)
@@ -241,7 +240,7 @@ local function warn_guards(fn)
       local value = values[base]
       if value == nil then value = variables.global(base) end
       if field ~= "" then value = type(value) == "table" and not variables.is_known(value) and rawget(value, field) or nil end
-      local place = is_statement(line, at, i > 1 and before or "") and refusal_in(value)
+      local place = site.is_statement(line, at, i > 1 and before or "") and refusal_in(value)
       if place then
         local call = field == "" and base or base .. "." .. field
         warn(info.short_src .. ":" .. info.linedefined + i - 1, "continues after %s has refused the request at %s, because nothing "
@@ -253,7 +252,7 @@ local function warn_guards(fn)
   end
 end
 
-local refusals, in_order = set_of "401 403 404 410 429", { "error", "%sor%s", "render" }
+local refusals, in_order = site.set_of "401 403 404 410 429", { "error", "%sor%s", "render" }
 
 -- warn_statuses(fn, res): warns of a refusal at the end of a block that does not return, when the function returns something else later.
 local function warn_statuses(fn, res)

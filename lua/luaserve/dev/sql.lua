@@ -1,14 +1,12 @@
 -- sql.lua - dev mode warns of a task that selects from a table of a database and then writes to it in another statement, although
 -- another task may write to it in between.
 
-local core = require "luaserve.core"
 local site = require "luaserve.dev.site"
 local tasks = require "luaserve.dev.tasks"
 local top = require "luaserve.dev.top"
 local usage = require "luaserve.usage"
 
-local caller_line, decides, here, set_of, since, site_info, statement_of, stripped = site.caller_line, site.decides, site.here,
-  site.set_of, site.since, site.site_info, site.statement_of, site.stripped
+local decides, here, since, site_info, statement_of = site.decides, site.here, site.since, site.site_info, site.statement_of
 
 local sql = {}
 
@@ -37,7 +35,7 @@ end
 -- passes_on(read) -> whether the line of the site that calls now names the variable with what was read, or a field of it that the
 -- select has not compared.
 local function passes_on(read)
-  local lines = stripped(read)
+  local lines = site.stripped(read)
   local name, where = (lines[1] or ""):match("local%s+([%w_]+)%s*="), read.sql:match("%f[%w_]where%f[^%w_](.*)") or ""
   for after in (name and #lines > 1 and lines[#lines] or ""):gmatch("%f[%w_]" .. (name or "") .. "%f[^%w_]%.?([%w_]*)") do
     if after == "" or not where:find("%f[%w_]" .. after:lower() .. "%f[^%w_]") then return true end
@@ -80,7 +78,7 @@ local function numbers_from(read)
   return text:find("[=~]=%s*%d") or text:find("%+") or text:find("<%f[^<]=?%s*%d") or text:find(">=?%s*%d")
 end
 
-local writes = set_of "insert update delete replace drop alter truncate create"
+local writes = site.set_of "insert update delete replace drop alter truncate create"
 local repeatable = { "^insert%s+or%s+ignore", "on%s+conflict.-do%s+nothing", "if%s+not%s+exists", "where%s+not%s+exists",
   "luaserve_version", "luaserve_migration" }
 
@@ -116,7 +114,7 @@ function sql.watch_sql(db, sql, call, kind, sqls)
   entries.databases = entries.databases or {}
   entries.databases[db] = true
   if sql:find("^%s*select%f[^%w_]") or sql:find("^%s*with%f[^%w_]") then
-    local read = not sql:find("%sfor%s+[%a%s]*update") and { run = tasks.runs, info = site_info(), line = caller_line(), sql = sql, tx = tx } or nil
+    local read = not sql:find("%sfor%s+[%a%s]*update") and { run = tasks.runs, info = site_info(), line = site.caller_line(), sql = sql, tx = tx } or nil
     for _, pattern in ipairs(tables_of) do
       for name in sql:gmatch(pattern) do
         name = name:match("[^.]*$")
@@ -137,7 +135,7 @@ function sql.watch_sql(db, sql, call, kind, sqls)
   local read, noted, wrong = tables[name], tasks.writers[db] and tasks.writers[db][name], nil
   tasks.note_write(db, name, entries)
   local taken = verb == "update" and rest:match("%f[%w_]([%a_][%w_]*)%s*=%s*%1%s*%-")
-  local done = taken and rest:find("%f[%w_]where%f[^%w_].-%f[%w_]" .. taken .. "%s*>") and statement_of(set_of "exec")
+  local done = taken and rest:find("%f[%w_]where%f[^%w_].-%f[%w_]" .. taken .. "%s*>") and statement_of(site.set_of "exec")
   if done then
     here("%s takes from %s where enough is there, and nothing looks at whether it was: its result has changes, "
       .. "which is 0 if not, as in if %s(...).changes == 0 then return 409 end", done, taken, done)
@@ -154,7 +152,7 @@ function sql.watch_sql(db, sql, call, kind, sqls)
   if verb == "update" and not where:find("[<>]") then
     wrong = overwrites(rest:match("^(.-)%f[%w_]where%f[^%w_]") or rest, where, read, decides(read))
   elseif verb == "delete" then
-    wrong = where ~= "" and statement_of(set_of "exec delete")
+    wrong = where ~= "" and statement_of(site.set_of "exec delete")
     advice = "Let the changes of its result decide, which are 0 for all but one"
   elseif upsert then
     wrong = overwrites(upsert:match("^(.-)%f[%w_]where%f[^%w_]") or upsert, where, read, decides(read))

@@ -6,8 +6,7 @@ local usage = require "luaserve.usage"
 local variables = require "luaserve.dev.variables"
 
 local getinfo, running = debug.getinfo, coroutine.running
-local caller_line, function_lines, here, set_of, statement_of, warn = site.caller_line, site.function_lines, site.here, site.set_of,
-  site.statement_of, site.warn
+local caller_line, here, set_of, statement_of, warn = site.caller_line, site.here, site.set_of, site.statement_of, site.warn
 
 local tasks = {
   after_it = "do it after the transaction",
@@ -61,7 +60,6 @@ function tasks.effect_of(call)
   end
 end
 tasks.watch_spawn = tasks.effect_of "ls.spawn"
-
 
 -- origin_of() -> variables.origin of the outermost function of the running task
 local function origin_of()
@@ -119,7 +117,6 @@ function tasks.may_race(run, origin, noted)
   return another and (site.several_states() or run ~= tasks.runs)
 end
 
-
 local writes_to_client = set_of "send write flush comment ping"
 local results_matter = set_of "transaction write mkdir rename fetch process send set incr update rpush lpush save wait"
 local client_left = set_of "ECLOSED ECONNRESET ERESET EPIPE"
@@ -162,7 +159,7 @@ local function watch_committed(fn, tx, status, body, ...)
   if not tasks.wrote[tx] or math.type(status) ~= "integer" or status < 400 or status > 599 or type(body) ~= "string" and type(body) ~= "table" then
     return status, body, ...
   end
-  local lines, info = function_lines(fn)
+  local lines, info = site.function_lines(fn)
   local at = info.linedefined
   for i, line in ipairs(lines) do
     if line:find("%f[%w_]return%s*%(?" .. status .. "%f[^%w_.]") then at = info.linedefined + i - 1 end
@@ -197,7 +194,6 @@ function tasks.open(path, mode, ...)
   if use and type(path) == "string" then tasks.watch_file(path, use) end
   return site.open(path, mode, ...)
 end
-
 
 -- tasks.watch_semaphore(semaphore): the site has opened this semaphore.
 function tasks.watch_semaphore(semaphore)

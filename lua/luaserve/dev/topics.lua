@@ -12,8 +12,6 @@ local topics = {}
 
 local watched_methods -- of channels
 
--- ---- topics and channels --------------------------------------------------------------------------------------------
-
 -- carries(data, options, number) -> whether the message of ls.publish has the number, which is text.
 local function carries(data, options, number)
   if type(options) == "table" and options.id == number then return true end
