@@ -227,6 +227,13 @@ app:get("/pairs/add", function()
   r:srem("voted", "eve")
   return "voted"
 end)
+app:get("/idempotent", function()
+  local answer = r:get("key")
+  if answer then return answer end
+  ls.dict("effects"):rpush("all", "x")
+  r:set("key", "done", "EX", 60) -- WARN Redis after the effects .* use r:set\\(key, "pending", "NX", "EX", 60\\) before them
+  return "done"
+end)
 app:get("/take/right", function()
   for _, job in ipairs(r:zrangebyscore("due2", "-inf", 9)) do
     if r:zrem("due2", job) > 0 then run(job) end
@@ -259,7 +266,7 @@ app:get("/last", function() last = last + 1 return last .. "" end)""" % (self.re
         self.assertEqual(len(site.warnings()), 5, site.log())
         for words in ("SADD all x", "HSET jobs f v", "ZADD due2 1 a", "ZADD online 1 a"):
             self.redis.ask(*words.split())
-        for path in ("/take", "/take/right", "/dict", "/pairs", "/pairs/add") * 2:
+        for path in ("/take", "/take/right", "/dict", "/pairs", "/pairs/add", "/idempotent") * 2:
             self.fetch(site, path)
         lines = read_text(site.site).split("\n")
         wanted = {n: m[1] for n, m in ((n, re.search("-- WARN (.*)", line)) for n, line in enumerate(lines, 1)) if m}

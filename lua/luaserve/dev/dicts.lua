@@ -199,7 +199,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     local found, text = rule[1](c), rule[2]
     if found then
       if text and not observers[dict] then
-        text = text:gsub("an entry of the dict %%q", "a key of Redis"):gsub("the dict %%q", "Redis"):gsub("d:", "r:")
+        text = text:gsub("an entry of the dict %%q", "a key of Redis"):gsub("the dict %%q", "Redis"):gsub("d:add(%(key, [^,]*), ttl", 'd:set%1, "NX", "EX", 60'):gsub("d:", "r:")
           :gsub("use incr, update or add", 'use incr, set with "NX", or r:transaction(key, fn)')
       end
       if text and tasks.may_race(found.run, not entries.each_state and entries.origin, noted) then here("reads and then " .. text, name) end
