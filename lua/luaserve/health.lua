@@ -20,36 +20,22 @@ function health.handlers(given, ...)
   if ready ~= nil then usage.check(ready, "function", "app:health: ready must be a function") end
   local said -- what the log has
 
-  local function report(why)
-    if why ~= said then core.log("warn", "app:health: not ready: " .. why) end
-    said = why
-  end
-
   -- state() -> nil: ready; or the word, and the reason
   local function state()
     local server = core.readiness()
     if server ~= "ready" then return server end
     if not ready then return nil end
     local ok, is_ready, why = pcall(ready)
-    if ok and is_ready then
-      said = nil
-      return nil
-    end
-    report(tostring(ok and (why or "ready returned " .. tostring(is_ready)) or is_ready))
-    return "not ready"
+    local reason = not (ok and is_ready) and tostring(ok and (why or "ready returned " .. tostring(is_ready)) or is_ready) or nil
+    if reason and reason ~= said then core.log("warn", "app:health: not ready: " .. reason) end
+    said = reason
+    return reason and "not ready"
   end
 
-  local function respond_state(_, res)
-    local word = state()
-    res:header("Cache-Control", "no-store")
-    return word and 503 or 200, (word or "ready") .. "\n"
+  local function respond(word, usual)
+    return word and 503 or 200, (word or usual) .. "\n", { ["Cache-Control"] = "no-store" }
   end
-
-  local function respond_live(_, res)
-    res:header("Cache-Control", "no-store")
-    return "live\n"
-  end
-  return respond_state, respond_live
+  return function() return respond(state(), "ready") end, function() return respond(nil, "live") end
 end
 
 return health

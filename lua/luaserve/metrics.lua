@@ -276,11 +276,7 @@ function metrics.gauge(...) return define("gauge", ...) end
 -- The same for a histogram.
 function metrics.histogram(...) return define("histogram", ...) end
 
--- ---- what is shown: a list of { name, kind, help, { labels, value, suffix, created }, ... } ------------------------------
-
-local function add(families, family)
-  if family[4] then families[#families + 1] = family end
-end
+-- ---- what is shown: a list of { name, kind, help, { labels, value, suffix, created }, ... }, by their names as well ------
 
 local function add_stats(families)
   local stats = require("luaserve").stats()
@@ -290,7 +286,7 @@ local function add_stats(families)
     for scope, count in pairs(type(value) == "table" and value or { [""] = value }) do
       family[#family + 1] = { labels_text { "scope", scope }, count }
     end
-    add(families, family)
+    families[#families + 1] = family
   end
   return stats
 end
@@ -307,14 +303,13 @@ local function add_histogram(family, labels, bounds, counts, sum, show, created)
   family[#family + 1] = { labels, total, "_count", created }
 end
 
-metrics.request_families = {
+-- Besides those of ls.stats: { name, kind, help [, kind of the object, which is a label, and its figure] }
+metrics.families = {
   { "luaserve_http_requests_total", "counter", "HTTP requests that have ended, by route, method and class of the status" },
   { "luaserve_http_request_duration_seconds", "histogram", "time from the head of a request to the end of its response" },
   { "luaserve_http_request_bytes_total", "counter", "bytes of requests: heads and bodies" },
   { "luaserve_http_response_bytes_total", "counter", "bytes of the bodies of responses" },
   { "luaserve_http_requests_incomplete_total", "counter", "HTTP requests whose response has no end, by outcome: left, by the client, or aborted" },
-}
-metrics.object_families = { -- with the label of its kind
   { "luaserve_dict_entries", "gauge", "entries of a dict", "dict", "entries" },
   { "luaserve_dict_bytes", "gauge", "memory of the entries of a dict", "dict", "bytes" },
   { "luaserve_channel_values", "gauge", "values that wait in a channel", "channel", "values" },
@@ -323,29 +318,19 @@ metrics.object_families = { -- with the label of its kind
   { "luaserve_cache_stored_total", "counter", "responses that a cache has stored", "cache", "stored" },
   { "luaserve_upstream_requests", "gauge", "requests that an upstream server of app:proxy has now", "upstream", "requests" },
   { "luaserve_upstream_down", "gauge", "1: it gets no requests, because it failed or its checks do", "upstream", "down" },
-}
-metrics.queue_jobs = { "luaserve_queue_jobs", "gauge", "jobs in the store of a queue, by state" }
-metrics.process_families = {
+  { "luaserve_queue_jobs", "gauge", "jobs in the store of a queue, by state" },
   { "process_cpu_seconds_total", "counter", "processor time of the process" },
   { "process_resident_memory_bytes", "gauge", "memory of the process" },
   { "process_virtual_memory_bytes", "gauge", "address space of the process" },
   { "process_open_fds", "gauge", "descriptors of the process" },
   { "process_max_fds", "gauge", "the most that it may have" },
   { "process_start_time_seconds", "gauge", "time of the start of the server, since 1970" },
+  { "luaserve_certificate_expires_seconds", "gauge", "end of the certificate of tls.acme, since 1970", "certificate", "expires" },
+  { "luaserve_certificate_renewal_seconds", "gauge", "time from which on it is renewed, since 1970", "certificate", "renews" },
+  { "luaserve_certificate_failures", "gauge", "attempts to get it that have failed since the last success; at least 1 while its store fails", "certificate", "failures" },
+  { "luaserve_certificate_attempts_failed_total", "counter", "attempts to get certificates that have failed" },
+  { "luaserve_metrics_dropped_total", "counter", "calls of metrics of the site past max_series" },
 }
-metrics.certificate_families = {
-  { "luaserve_certificate_expires_seconds", "gauge", "end of the certificate of tls.acme, since 1970", "expires" },
-  { "luaserve_certificate_renewal_seconds", "gauge", "time from which on it is renewed, since 1970", "renews" },
-  { "luaserve_certificate_failures", "gauge", "attempts to get it that have failed since the last success; at least 1 while its store fails", "failures" },
-  { "luaserve_certificate_failures_total", "counter", "attempts to get certificates that have failed" },
-}
-metrics.dropped = { "luaserve_metrics_dropped_total", "counter", "calls of metrics of the site past max_series" }
-
-local function copies(list)
-  local out = {}
-  for i, family in ipairs(list) do out[i] = { family[1], family[2], family[3] } end
-  return out
-end
 
 -- merged(buckets) -> the counts by fewer bounds, 0.1 ms, 0.2 ms, ... to 13 s: each has two of the buckets, the first one three
 local function merged(buckets)
@@ -359,8 +344,9 @@ local function merged(buckets)
 end
 
 local function add_requests(families, show)
-  local families_of_requests = copies(metrics.request_families)
-  local counts, times, received, sent, incomplete = table.unpack(families_of_requests)
+  local counts, times = families.luaserve_http_requests_total, families.luaserve_http_request_duration_seconds
+  local received, sent = families.luaserve_http_request_bytes_total, families.luaserve_http_response_bytes_total
+  local incomplete = families.luaserve_http_requests_incomplete_total
   for _, route in ipairs(core.latencies()) do
     local own = { "route", route.route ~= "" and route.route or "none", "host", route.host or "" }
     local labels, sums = labels_text(own), latency.sums(route.cells)
@@ -378,42 +364,31 @@ local function add_requests(families, show)
     received[#received + 1] = { labels, sums[2] }
     sent[#sent + 1] = { labels, sums[3] }
   end
-  for _, family in ipairs(families_of_requests) do add(families, family) end
 end
 
 -- Objects whose names begin with "luaserve" are of modules, not of the site.
 local function add_objects(families)
-  local all = core.shared()
+  local all, queue, acme = core.shared(), package.loaded["luaserve.queue"], package.loaded["luaserve.acme"]
+  local certificates, failed = {}, nil
+  if acme then certificates, failed = acme.certificates() end
+  for name, one in pairs(certificates) do all[#all + 1] = { kind = "certificate", name = name, figures = one } end
   sort(all, function(a, b) return a.name < b.name end)
-  for i, family in ipairs(copies(metrics.object_families)) do
-    local kind, figure = metrics.object_families[i][4], metrics.object_families[i][5]
-    for _, one in ipairs(all) do
-      if one.kind == kind and not find(one.name, "^luaserve[.:]") then
-        family[#family + 1] = { labels_text { kind, one.name }, one[figure] }
+  for _, row in ipairs(metrics.families) do
+    for _, one in ipairs(row[4] and all or {}) do
+      local value = (one.figures or one)[row[5]]
+      if one.kind == row[4] and value and not find(one.name, "^luaserve[.:]") then
+        local family, label = families[row[1]], one.figures and "name" or one.kind
+        family[#family + 1] = { labels_text { label, one.name }, value }
       end
     end
-    add(families, family)
   end
-  local jobs, queue = {}, package.loaded["luaserve.queue"]
+  if failed then families.luaserve_certificate_attempts_failed_total[4] = { "", failed } end
+  local jobs = {}
   if queue then
     queue.each_count(function(name, state, count) jobs[#jobs + 1] = { labels_text { "queue", name, "state", state }, count } end)
   end
   sort(jobs, function(a, b) return a[1] < b[1] end)
-  add(families, table.move(jobs, 1, #jobs, 4, copies { metrics.queue_jobs }[1]))
-end
-
-local function add_certificates(families)
-  local acme = package.loaded["luaserve.acme"]
-  if not acme then return end
-  local found, failed = acme.certificates()
-  for _, row in ipairs(metrics.certificate_families) do
-    local family = { row[1], row[2], row[3] }
-    for name, one in pairs(row[4] and found or {}) do
-      if one[row[4]] then family[#family + 1] = { labels_text { "name", name }, one[row[4]] } end
-    end
-    if not row[4] then family[4] = { "", failed } end
-    add(families, family)
-  end
+  table.move(jobs, 1, #jobs, 4, families.luaserve_queue_jobs)
 end
 
 local function read(path)
@@ -426,11 +401,11 @@ local function add_process(families, started)
   local status = read("/proc/self/status")
   local names = status ~= "" and core.can_wait() and require("luaserve.file").list("/proc/self/fd")
   local function bytes(name) return tointeger(status:match(name .. ":%s*(%d+)") or 0) * 1024 end
-  local values = { status ~= "" and processor_time() or 0, bytes "VmRSS", bytes "VmSize", names and #names or 0,
-    tointeger(read("/proc/self/limits"):match("Max open files%s+(%d+)") or 0), started }
-  for i, family in ipairs(copies(metrics.process_families)) do
-    family[4] = values[i] ~= 0 and { "", values[i] } or nil
-    add(families, family)
+  local values = { cpu_seconds_total = status ~= "" and processor_time() or 0, resident_memory_bytes = bytes "VmRSS",
+    virtual_memory_bytes = bytes "VmSize", open_fds = names and #names or 0, start_time_seconds = started,
+    max_fds = tointeger(read("/proc/self/limits"):match("Max open files%s+(%d+)") or 0) }
+  for name, value in pairs(values) do
+    if value ~= 0 then families["process_" .. name][4] = { "", value } end
   end
 end
 
@@ -460,11 +435,9 @@ local function add_own(families, show)
         family[#family + 1] = { one[2], values[1], nil, values[2] }
       end
     end
-    add(families, family)
+    families[#families + 1] = family
   end
-  local dropped = copies { metrics.dropped }[1]
-  dropped[4] = { "", shared:get("dropped") or 0 }
-  add(families, dropped)
+  families.luaserve_metrics_dropped_total[4] = { "", shared:get("dropped") or 0 }
 end
 
 -- shower(open_metrics) -> show(number, bound) -> its text
@@ -482,17 +455,20 @@ end
 function metrics.text(open_metrics)
   local families, out, show = {}, {}, shower(open_metrics)
   local stats = add_stats(families)
+  for _, row in ipairs(metrics.families) do
+    local family = { row[1], row[2], row[3] }
+    families[#families + 1], families[row[1]] = family, family
+  end
   shared:add("started", floor(core.wall_time() - stats.uptime)) -- once: the wall clock may be set
   local started = shared:get("started")
   add_requests(families, show)
   add_objects(families)
   add_process(families, started)
-  add_certificates(families)
   add_own(families, show)
   for _, family in ipairs(families) do
     local name, kind, help = family[1], family[2], gsub(family[3], open_metrics and '[\\\n"]' or "[\\\n]", escapes)
     local base = open_metrics and kind == "counter" and gsub(name, "_total$", "") or name
-    out[#out + 1] = format("# HELP %s %s\n# TYPE %s %s\n", base, help, base, kind)
+    if family[4] then out[#out + 1] = format("# HELP %s %s\n# TYPE %s %s\n", base, help, base, kind) end
     for i = 4, #family do
       local labels, value, suffix = family[i][1], family[i][2], family[i][3] or ""
       labels = labels == "" and " " or "{" .. labels .. "} "

@@ -344,7 +344,8 @@ static int open_server(ls_server *server, const ls_server_options *options, char
     int err;
     if (options->notify && !options->check) ls_sd_open();
     server->upgrade.other.channel = -1;
-    const bool manages = options->notify && !options->check, replaces = manages && ls_upgrade_open(&server->upgrade);
+    const bool manages = options->notify && !options->check,
+               replaces = manages && ls_predecessor_open(&server->upgrade.other);
     if (options->notify && !replaces) ls_sd_tell("", "loads %s", options->site);
     if (manages && (err = ls_inherited_open(replaces, message, message_bytes)) < 0) {
         free(server);

@@ -101,11 +101,6 @@ int ls_upgrade_run(const ls_upgrade_sockets *sockets, const ls_runtime *runtime,
 
 /* ---- the new process ---------------------------------------------------------------------------------------- */
 
-bool ls_upgrade_open(ls_upgrade *u)
-{
-    return ls_predecessor_open(&u->other);
-}
-
 bool ls_upgrade_replaces(const ls_upgrade *u)
 {
     return u->other.channel >= 0;
@@ -140,7 +135,6 @@ const char *ls_upgrade_ready(ls_upgrade *u, const ls_runtime *runtime, ls_upgrad
 
 void ls_upgrade_serves(ls_upgrade *u)
 {
-    if (!ls_upgrade_replaces(u)) return;
     ls_successor_send(&u->other, "serving");
     ls_successor_leave(&u->other);
 }
@@ -149,7 +143,7 @@ void ls_upgrade_fail(const ls_upgrade *u, const char *why)
 {
     char text[LS_SUCCESSOR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "failed %s", why);
-    if (ls_upgrade_replaces(u)) ls_successor_send(&u->other, text);
+    ls_successor_send(&u->other, text);
 }
 
 bool ls_upgrade_file_busy(ls_upgrade *u, const char *path)

@@ -38,12 +38,11 @@ int ls_upgrade_run(const ls_upgrade_sockets *sockets, const ls_runtime *runtime,
 /* ---- the new process: one that replaces another one; else the functions have no effect --------------------------- */
 
 typedef struct ls_upgrade {
-    ls_successor other; /* the channel to it */
+    ls_successor other; /* the channel to it: ls_predecessor_open */
     bool go;            /* it drains, and this process waits for one of its files */
     uint64_t busy_ns;   /* when it had ended, and the file was still in use */
 } ls_upgrade;
 
-bool ls_upgrade_open(ls_upgrade *u); /* see ls_predecessor_open */
 bool ls_upgrade_replaces(const ls_upgrade *u);
 /* Before the first accept: wait until the other process lets this one serve, and take what it has in memory. NULL, or
  * why it will not. */

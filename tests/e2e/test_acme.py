@@ -262,7 +262,7 @@ class WithAuthority(Case):
         self.assertEqual((shown["failures"], "chain" in shown["error"], shown["renews"] < now < shown["expires"]), (1, True, True))
         text = tls.get(self.tls, "/metrics", name="a.example")
         self.assertIn('luaserve_certificate_failures{name="a.example"} 1\n', text)
-        self.assertIn("luaserve_certificate_failures_total 1\n", text)
+        self.assertIn("luaserve_certificate_attempts_failed_total 1\n", text)
         self.assertIn('luaserve_certificate_expires_seconds{name="a.example"} %d\n' % shown["expires"], text)
 
     def test_two_thirds_of_the_lifetime(self):

@@ -476,21 +476,21 @@ local app, kept, lists = ls.app(), ls.dict "kept", ls.dict("lists", { size = "1m
 app:use(ls.session { store = ls.dict "sessions" })
 ls.init(function() kept:set("loads", (kept:get "loads" or 0) + 1) kept:set("pid", "init") end)
 app:get("/fill", function(req)
-  kept:set("table", { 1, { a = ls.json.array {} } }) kept:set(7, 1.5, 1000) kept:set("gone", false, 0.001) kept:set("no", false)
+  kept:set("table", { 1, { a = ls.json.array {} } }) kept:set(7, 1.5, 1000) kept:set("no", false)
   lists:rpush("l", "a", 2, true)
   ls.dict("late", { size = "2m" }):set("x", ("x"):rep(100000))
   req.session.user = "ada"
 end)
 app:get("/", function(req)
   local late = ls.dict("late", { size = "@SIZE@" }):get "x"
-  return { kept:get "table", kept:get(7), kept:ttl(7) > 900, kept:get "gone" == nil, kept:get "no", lists:range "l", #late, req.session.user }
+  return { kept:get "table", kept:get(7), kept:ttl(7) > 900, kept:get "no", lists:range "l", #late, req.session.user }
 end)
 app:get("/loads", function() return kept:get "loads" .. kept:get "pid" end)
 app:get("/limited", require "luaserve.rate_limit" { limit = 1, per = 1000, burst = 1 }, function() return "in" end)
 app:metrics "/metrics"
 ls.listen("127.0.0.1:0", app)
 """.replace("@SIZE@", "2m"), flags=self.FLAGS)
-        expected = '[[1,{"a":[]}],1.5,true,true,false,["a",2,true],100000,"ada"]'
+        expected = '[[1,{"a":[]}],1.5,true,false,["a",2,true],100000,"ada"]'
         cookie = [("Cookie", server.get("/fill").header("Set-Cookie").split(";")[0])]
         self.assertEqual((server.get("/", cookie).text, server.get("/loads").text, server.get("/limited").status), (expected, "1init", 200))
         write_text(server.site, read_text(server.site).replace('size = "2m" }):get', 'size = "3m" }):get'))

@@ -23,15 +23,10 @@ typedef struct record {
 
 /* ---- write: ferror(3) has the result ------------------------------------------------------------------------- */
 
-static void put(FILE *out, const void *bytes, size_t len)
-{
-    (void)fwrite(bytes, 1, len, out);
-}
-
 static void put_record(FILE *out, const record *r, const char *text)
 {
-    put(out, r, sizeof *r);
-    put(out, text, r->text_len);
+    (void)fwrite(r, sizeof *r, 1, out);
+    (void)fwrite(text, 1, r->text_len, out);
 }
 
 static void put_value(FILE *out, const ls_dict_value *value)
@@ -99,7 +94,7 @@ int ls_dicts_write(ls_shared *shared, FILE *out)
 {
     const record end = {.type = RECORD_END};
     writing w = {.out = out};
-    put(out, form, sizeof form);
+    (void)fwrite(form, sizeof form, 1, out);
     ls_shared_each(shared, &ls_dict_kind, put_dict, &w);
     if (w.err == LS_OK) put_record(out, &end, "");
     return w.err < 0 ? w.err : fflush(out) != 0 || ferror(out) ? LS_ENOMEM : LS_OK;

@@ -25,11 +25,17 @@ function tests.the_page_has_each_series_once()
     page[name] = nil
   end
   for _, row in ipairs(require "luaserve.metric_table") do compare("luaserve_" .. row[2], row[3], row[4], row[1]) end
-  for _, list in ipairs { metrics.request_families, metrics.object_families, metrics.process_families, metrics.certificate_families,
-    { metrics.queue_jobs, metrics.dropped } } do
-    for _, family in ipairs(list) do compare(family[1], family[2], family[3]) end
-  end
+  for _, family in ipairs(metrics.families) do compare(family[1], family[2], family[3]) end
   check.equal({ count > 60, next(page) }, { true, nil })
+end
+
+function tests.no_two_families_have_one_name_in_openmetrics()
+  local seen = {}
+  for name in pairs(rows_of_page()) do
+    local base = name:gsub("_total$", "")
+    check.equal({ base, seen[base] }, { base, nil })
+    seen[base] = name
+  end
 end
 
 function tests.labels_are_a_list()

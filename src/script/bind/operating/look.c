@@ -29,9 +29,9 @@ typedef struct place { /* of a thread */
 } place;
 
 typedef struct answer { /* of a state */
-    ls_node node;
+    ls_node node;       /* in the list, if there is a text */
     size_t len;
-    char *text; /* an array in JSON; NULL: none yet */
+    char *text; /* an array in JSON */
 } answer;
 
 typedef struct look_common {
@@ -40,10 +40,6 @@ typedef struct look_common {
     place *places; /* one for each thread, made by the first look; NULL: none */
     ls_worker_look workers[THREADS_MAX];
 } look_common;
-
-typedef struct look_data { /* of a state */
-    answer *own;           /* NULL: none yet */
-} look_data;
 
 static look_common *common_of(const ls_state *state)
 {
@@ -78,10 +74,10 @@ static bool push_task(lua_State *L, const ls_task *task)
 static int answer_main(lua_State *L)
 {
     ls_state *state = lua_touserdata(L, 1);
-    look_data *data = ls_state_data(state, LS_SLOT_look);
+    answer *own = ls_state_data(state, LS_SLOT_look);
     look_common *common = common_of(state);
     lua_Integer count = 0;
-    size_t len;
+    size_t len = 2;
     ls_push_function(L, "luaserve.json", "encode");
     lua_createtable(L, TASKS_MAX, 0);
     LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
@@ -94,20 +90,14 @@ static int answer_main(lua_State *L)
     if (count == 0) lua_pop(L, 2);
     if (count > 0) lua_call(L, 1, 1);
     const char *text = count > 0 ? lua_tolstring(L, -1, &len) : "[]";
-    if (count == 0) len = 2;
-    if (data->own == NULL) {
-        if ((data->own = calloc(1, sizeof *data->own)) == NULL) return 0;
-        ls_mutex_lock(&common->mutex);
-        ls_list_push(&common->answers, &data->own->node);
-        ls_mutex_unlock(&common->mutex);
-    }
     char *copy = malloc(len + 1);
     if (copy == NULL) return 0;
     memcpy(copy, text, len + 1);
     ls_mutex_lock(&common->mutex);
-    free(data->own->text);
-    data->own->text = copy;
-    data->own->len = len;
+    if (own->text == NULL) ls_list_push(&common->answers, &own->node);
+    free(own->text);
+    own->text = copy;
+    own->len = len;
     ls_mutex_unlock(&common->mutex);
     return 0;
 }
@@ -119,15 +109,14 @@ static void look_state(ls_thread_ctx *ctx, ls_state *state)
 
 static void look_free(ls_state *state)
 {
-    look_data *data = ls_state_data(state, LS_SLOT_look);
+    answer *own = ls_state_data(state, LS_SLOT_look);
     look_common *common = common_of(state);
-    if (data->own == NULL) return;
+    if (own->text == NULL) return;
     ls_mutex_lock(&common->mutex);
-    ls_list_remove(&data->own->node);
+    ls_list_remove(&own->node);
     ls_mutex_unlock(&common->mutex);
-    free(data->own->text);
-    free(data->own);
-    data->own = NULL;
+    free(own->text);
+    own->text = NULL;
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -344,7 +333,7 @@ static void common_close(void *own)
 static const luaL_Reg functions[] = {{"look", core_look}, {"errors", core_errors}, {NULL, NULL}};
 static const ls_module_common common = {.bytes = sizeof(look_common), .open = common_open, .close = common_close};
 const ls_module ls_look_module = {.name = "look",
-                                  .bytes = sizeof(look_data),
+                                  .bytes = sizeof(answer),
                                   .functions = functions,
                                   .look = look_state,
                                   .free = look_free,
