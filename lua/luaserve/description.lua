@@ -139,15 +139,13 @@ local function text(server)
   local function write(part) parts[#parts + 1] = part end
   write(("threads: %d, with standby threads at most %d\nback end: %s\n"):format(server.threads, server.threads_max, server.back_end))
   write_limits(write, limits_of_server())
-  for _, one in ipairs(found.listeners) do
-    write(("listener: %s%s%s (%s)\n"):format(one.kind ~= "http" and one.kind .. " " or "", one.address,
-      one.port and " port " .. one.port or "", one.where))
-    write_routes(write, one.routes or {})
-    write_limits(write, one.limits)
-  end
-  for _, one in ipairs(found.udp) do
-    write(("udp: %s port %d (%s)\n"):format(one.address, one.port, one.where))
-    write_limits(write, one.limits)
+  for _, list in ipairs { found.listeners, found.udp } do
+    for _, one in ipairs(list) do
+      local kind = one.kind == "udp" and "udp: " or one.kind == "http" and "listener: " or "listener: " .. one.kind .. " "
+      write(("%s%s%s (%s)\n"):format(kind, one.address, one.port and " port " .. one.port or "", one.where))
+      write_routes(write, one.routes or {})
+      write_limits(write, one.limits)
+    end
   end
   for _, one in ipairs(found.timers) do
     write(("timer: %s %.14g s (%s)\n"):format(one.every and "every" or "after", one.every or one.after, one.where))

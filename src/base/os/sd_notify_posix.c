@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 
 /* Global, like the environment. Length 0: no socket. */
 static struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -51,13 +52,19 @@ void ls_sd_open(void)
 
 /* An error has no place to be reported, and no effect on the clients. `passed`: a descriptor that goes with it; -1:
  * none. */
-static bool send_text(const char *text, int passed)
+LS_PRINTF(2, 3)
+static bool send_text(int passed, const char *format, ...)
 {
+    char text[1100];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
     union {
         struct cmsghdr head;
         char room[CMSG_SPACE(sizeof passed)];
     } control = {.head = {.cmsg_len = CMSG_LEN(sizeof passed), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
-    struct iovec bytes = {.iov_base = (char *)(uintptr_t)text, .iov_len = strlen(text)};
+    struct iovec bytes = {.iov_base = text, .iov_len = strlen(text)};
     const struct msghdr message = {.msg_name = &to,
                                    .msg_namelen = to_bytes,
                                    .msg_iov = &bytes,
@@ -65,7 +72,7 @@ static bool send_text(const char *text, int passed)
                                    .msg_control = passed >= 0 ? &control : NULL,
                                    .msg_controllen = passed >= 0 ? sizeof control.room : 0};
     const struct timeval second = {.tv_sec = 1};
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int fd = to_bytes > 0 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0) return false;
     memcpy(CMSG_DATA(&control.head), &passed, sizeof passed);
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
@@ -85,7 +92,7 @@ void ls_sd_tell(const char *state, const char *format, ...)
     va_end(args);
     for (char *at = text + from; *at != '\0'; at++)
         if (*at == '\n') *at = ' '; /* it would end the value */
-    (void)send_text(text, -1);
+    (void)send_text(-1, "%s", text);
 }
 
 void ls_sd_tell_reloading(void)
@@ -97,30 +104,22 @@ void ls_sd_tell_reloading(void)
 
 bool ls_sd_store(intptr_t fd, const char *name)
 {
-    char text[400];
-    if (atomic_fetch_sub(&store_left, 1) > 0) {
-        (void)snprintf(text, sizeof text, "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
-        if (send_text(text, (int)fd)) return true;
-    }
+    if (atomic_fetch_sub(&store_left, 1) > 0 && send_text((int)fd, "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name))
+        return true;
     atomic_fetch_add(&store_left, 1);
     return false;
 }
 
 void ls_sd_remove(const char *name)
 {
-    char text[400];
     if (store_max == 0) return;
-    (void)snprintf(text, sizeof text, "FDSTOREREMOVE=1\nFDNAME=%s", name);
-    (void)send_text(text, -1);
+    (void)send_text(-1, "FDSTOREREMOVE=1\nFDNAME=%s", name);
     if (atomic_load(&store_left) < store_max) atomic_fetch_add(&store_left, 1); /* else of a process before */
 }
 
 void ls_sd_tell_main(long process)
 {
-    char text[40];
-    if (to_bytes == 0) return;
-    (void)snprintf(text, sizeof text, "MAINPID=%ld", process);
-    (void)send_text(text, -1);
+    (void)send_text(-1, "MAINPID=%ld", process);
 }
 
 unsigned ls_sd_variables(char lines[3][LS_SD_VARIABLE_BYTES])
@@ -141,5 +140,5 @@ uint64_t ls_sd_watchdog_ms(void)
 
 void ls_sd_feed(void)
 {
-    (void)send_text("WATCHDOG=1", -1);
+    (void)send_text(-1, "WATCHDOG=1");
 }
