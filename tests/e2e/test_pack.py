@@ -277,8 +277,10 @@ ls.listen(0, ls.app())
             self.assertEqual(read_bytes(folder + "/" + name), before)
 
     def test_the_same_input_gives_the_same_bytes(self):
-        first, second = (self.pack(self.folder_of(), "data") for _ in range(2))
+        other = shutil.copy(LUASERVE, self.new_folder() + "/other")
+        first, second, third = (self.pack(self.folder_of(), "data", *words) for words in ((), (), ("--target", other)))
         self.assertEqual(read_bytes(first), read_bytes(second))
+        self.assertEqual(read_bytes(first), read_bytes(third))
 
     def test_the_archive_can_be_read_by_others(self):
         app = self.pack(self.folder_of(), "data")
