@@ -85,7 +85,8 @@ function cron.parse(line)
   local list = {}
   for field in (nicknames[line:lower()] or line):gmatch("%S+") do list[#list + 1] = field end
   if line:find("^%s*@") and not nicknames[line:lower()] then
-    return nil, "the names are @yearly, @monthly, @weekly, @daily and @hourly; got " .. usage.quote(line)
+    return nil, "the names are @yearly, @monthly, @weekly, @daily and @hourly; ls.every(seconds, fn) repeats, ls.init(fn) is for the start; got "
+      .. usage.quote(line)
   elseif #list ~= 5 then
     return nil, ('a line has five fields: minute, hour, day of the month, month, day of the week, as in "0 3 * * *"; got %d in %s')
       :format(#list, usage.quote(line))
@@ -189,7 +190,8 @@ local function run(entry)
     return
   end
   local _ <close> = setmetatable({}, { __close = function() entry.gate:release() end })
-  entry.fn()
+  local result, message, code = entry.fn()
+  if result == nil and code then log(entry, "warn", "it has returned nil, which nothing looks at: " .. tostring(message)) end
 end
 
 local function open_dict(entry)

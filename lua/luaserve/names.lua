@@ -70,6 +70,8 @@ for object, list in pairs {
   ["channel"] = { ["channel:send(value)"] = "push put", ["channel:receive()"] = "pop get recv" },
   ["semaphore"] = { ["semaphore:with(fn)"] = "lock" },
   ["queue"] = { ["queue:push(data)"] = "add enqueue send", ["queue:run(fn)"] = "process work consume", ["queue:remove(id)"] = "delete" },
+  ["job of a queue"] = { ["nothing: it is done when the function returns"] = "done complete finish ack", ["job.attempt"] = "tries attempts",
+    ["error(reason), and it runs again later"] = "retry fail release nack", ["job.data"] = "payload body args message" },
   ["database"] = { ["db:transaction(function(tx) ... end)"] = "begin commit rollback", ["db:query(sql)"] = "all select fetchall",
     ["db:exec(sql).last_id, or db:insert(name, row)"] = "lastid lastinsertrowid lastinsertid",
     ["the values after the statement: db:query(sql, ...)"] = "prepare", ["nothing: it stays open"] = "close" },

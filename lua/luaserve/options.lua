@@ -202,10 +202,15 @@ function options.merged(list)
 end
 
 local of_push, of_queue, zone = "; it is an option of queue:push", "; it is an option of ls.queue", "; the name is zone"
+local retries, in_file, member = "; the name is retries", '; write file = "jobs.db"', "; the name is presence"
 local hints = { -- by call and unknown option: what to write
   ["ls.listen app"] = "; its new name: handler = app", ["ls.tcp serve"] = "; its new name: handler = fn", ["ls.cron tz"] = zone,
   ["ls.dict ttl"] = "; it is an argument of dict:set(key, value, ttl)", ["ls.queue workers"] = "; it is an option of queue:run",
   ["ls.queue delay"] = of_push, ["ls.queue id"] = of_push, ["queue:push timeout"] = of_queue, ["queue:push retries"] = of_queue,
+  ["queue:run concurrency"] = "; the name is workers", ["ls.queue concurrency"] = "; workers is an option of queue:run", ["ls.queue retry"] = retries,
+  ["ls.queue attempts"] = retries, ["ls.queue max_attempts"] = retries, ["ls.queue sqlite"] = in_file, ["ls.queue db"] = in_file,
+  ["queue:push at"] = "; write delay, in seconds", ["queue:push to"] = "; the data are the first argument", ["ls.cron timezone"] = zone, ["ls.cron redis"] = "; ls.config{ redis = url } makes it once for all servers",
+  ["ws:subscribe name"] = member, ["ws:subscribe user"] = member,
   ["app:metrics auth"] = '; app:metrics("/metrics", auth) takes the middleware itself',
 }
 

@@ -1,6 +1,7 @@
--- presence.lua - who is subscribed to a topic: ws:subscribe(topic, { presence = name }), ls.presence, ls.on_presence.
+-- presence.lua - who is subscribed to a topic: ws:subscribe(topic, { presence = name }), sock:subscribe likewise, ls.presence,
+-- ls.on_presence.
 --
--- A member is a second subscription of its WebSocket, to a topic of its own: HIDDEN, the topic, a zero byte, the name. So it
+-- A member is a second subscription of its connection, to a topic of its own: HIDDEN, the topic, a zero byte, the name. So it
 -- ends exactly when the connection does, in whichever way, and the numbers of subscribers of all states are those of the
 -- members. With the Redis of ls.config, a timer of the first state publishes the members of this server when they have changed, and
 -- each SYNC_S; the others keep them for LOST_S.
@@ -25,9 +26,10 @@ local NAME_BYTES_MAX <const>, TOPIC_BYTES_MAX <const> = 200, 800
 local subscribe_options = {
   presence = true, -- string - the name of a member, for ls.presence; the same one may be there several times
 }
-presence.calls = { ["ws:subscribe"] = { subscribe_options } } -- WsSubscribeOptions
+presence.calls = { ["ws:subscribe"] = { subscribe_options } } -- PresenceOptions
+presence.calls["sock:subscribe"] = presence.calls["ws:subscribe"]
 
-local names = setmetatable({}, { __mode = "k" }) -- by WebSocket, by topic
+local names = setmetatable({}, { __mode = "k" }) -- by connection, by topic
 local watched = {} -- by topic: { fn =, known = a set }
 local is_set_up, servers, id, sent, sent_at
 
@@ -36,8 +38,8 @@ local function check_topic(call, topic)
     "%s: a topic with members must be a string of 1 to %d bytes without a zero byte", call, TOPIC_BYTES_MAX)
 end
 
--- leave(ws, topic): the member of this subscription leaves.
-function presence.leave(ws, topic)
+-- leave(call, ws, topic): the member of this subscription leaves.
+function presence.leave(_, ws, topic)
   local of = names[ws]
   if not of or not of[topic] then return end
   ws:unsubscribe(own_topic(HIDDEN .. topic .. "\0" .. of[topic]))
@@ -45,18 +47,17 @@ function presence.leave(ws, topic)
   core.publish_here(own_topic(CHANGED), topic)
 end
 
--- subscribe(ws, topic, options) -> true | nil, message, code: ws:subscribe with options
-function presence.subscribe(ws, topic, given, ...)
-  local call <const> = "ws:subscribe"
+-- subscribe(call, ws, topic, options) -> true | nil, message, code: ws:subscribe with options
+function presence.subscribe(call, ws, topic, given, ...)
   check_topic(call, topic)
-  usage.no_more("ws:subscribe(topic, options)", given, ...)
+  usage.no_more(call .. "(topic, options)", given, ...)
   usage.check(given, "table", '%s: options must be a table such as { presence = "ada" }', call)
   options.check_names(call, given, subscribe_options)
   local name = given.presence
   usage.refuse(type(name) ~= "string" or name == "" or #name > NAME_BYTES_MAX or name:find("%z") or not utf8.len(name), name,
     "%s: presence must be the name of a member, a string of 1 to %d bytes of UTF-8; without options the connection is no member", call, NAME_BYTES_MAX)
   local of = names[ws] or {}
-  if of[topic] ~= name then presence.leave(ws, topic) end
+  if of[topic] ~= name then presence.leave(call, ws, topic) end
   local done, message, code = ws:subscribe(topic)
   if done then done, message, code = ws:subscribe(own_topic(HIDDEN .. topic .. "\0" .. name)) end
   if not done then return nil, message, code end
@@ -145,24 +146,17 @@ local function received(data)
   look()
 end
 
-local function begin()
-  local topics = package.loaded["luaserve.redis_topics"]
-  if not (topics and pcall(topics.client_of, "ls.presence", true)) then return end
-  sync "asks"
-end
-
 -- set_up(redis): the timer and the subscriptions of the server, at the top of the file. redis: there are other servers.
 function presence.set_up(redis)
   if redis and not servers then
-    local dict = require("luaserve.dict").open("luaserve.presence")
-    servers = dict
+    servers = require("luaserve.dict").open("luaserve.presence")
     local own = require("luaserve.dict").open("luaserve.presence.server")
     own:add("id", core.crypto_encode(1, core.crypto_random(12)))
     id = own:get("id")
     core.subscribe(own_topic(SYNC), received)
     local is_first = false
     core.init(function() is_first = true end)
-    core.on("start", function() if is_first then begin() end end)
+    core.on("start", function() if is_first then sync "asks" end end)
     core.on("drain", function() -- at a reload they stay
       for _ = 1, is_first and 20 or 0 do
         if next(members()) == nil then return sync() end

@@ -137,8 +137,9 @@ local function refused(first, second)
   elseif not first then
     return second == nil and "the function has returned false" or second
   end
-  local meta = getmetatable(first)
-  return meta and meta.__name == "answer" and not first.ok and "the function has returned an answer of ls.fetch with the status " .. first.status
+  local name = (getmetatable(first) or {}).__name
+  return name == "answer" and not first.ok and "the function has returned an answer of ls.fetch with the status " .. first.status
+    or name == "job" and "the function has returned a job of ls.spawn, which nothing waits for: write return job:wait()"
 end
 
 -- perform(self, row) -> seconds until the job is due again, or nil. Runs a job that was claimed.
@@ -180,7 +181,12 @@ local function progress(job, value, ...)
   if self.store:renew(entry.row, owner, self.lease, value + 0.0) then return end
   usage.error("the lease of this job has ended, and another attempt has it")
 end
-job_meta.__index = { progress = progress }
+local fields <const> = { id = true, data = true, attempt = true, progress = true }
+function job_meta.__index(job, name)
+  if name == "progress" then return progress end
+  local hint = type(job.data) == "table" and job.data[name] ~= nil and "; write job.data." .. name or usage.suggest(name, fields, "a job of a queue")
+  usage.error("a job of a queue has no %s%s", usage.quote(name), hint)
+end
 
 -- ---- the tasks of a server -------------------------------------------------------------------------------------------
 
@@ -320,6 +326,9 @@ function methods:push(data, given, ...)
   check_self(self, "push")
   usage.no_more("queue:push(data, options)", given, ...)
   local delay, priority, id, tx = queue.read_push(given)
+  if core.thread() == 0 and not in_test() then
+    usage.error("%s: call it in a handler or in ls.init: at the top of the file each Lua state pushes the job", call)
+  end
   if data == nil then usage.error("%s: the data of the job are missing", call) end
   local ok, text = pcall(json.encode, data)
   if not ok then usage.error("%s: %s", call, text:match("ls%.json%.encode: (.*)") or text) end
@@ -417,47 +426,39 @@ function methods:failed(most, ...)
   return rows
 end
 
-local function check_id(self, name, id, ...)
+-- of_id(self, name, what, id) -> the result of this function of the store. In dev mode it warns of text, as of a path, for the
+-- number of a job.
+local function of_id(self, name, what, id, ...)
   check_self(self, name)
   usage.no_more("queue:" .. name .. "(id)", id, ...)
   usage.refuse(type(id) ~= "string" and math.type(id) ~= "integer", id, "queue:%s: id must be that of queue:push", name)
-end
-
--- In dev mode: warns of text, as of a path, for the number of a job.
-local function missed(self, call, id)
-  local number = core.dev and type(id) == "string" and id:find("^%d+$") and math.tointeger(tonumber(id))
-  if not number or not self.store:get(self.name, number) then return end
-  require("luaserve.dev_state").warn_here(call .. " finds no job with this text as its id, and one with this number: an id is what "
-    .. "queue:push has returned, so write math.tointeger(id)")
+  local result = self.store[what](self.store, self.name, id)
+  local number = core.dev and not result and type(id) == "string" and id:find("^%d+$") and math.tointeger(tonumber(id))
+  if number and self.store:get(self.name, number) then
+    require("luaserve.dev_state").warn_here("queue:" .. name .. " finds no job with this text as its id, and one with this number: an id is "
+      .. "what queue:push has returned, so write math.tointeger(id)")
+  end
+  return result
 end
 
 -- queue:get(id: integer|string) -> entry | nil
 -- A job by its id, also while it runs; nil when it is done and not kept.
 function methods:get(id, ...)
-  check_id(self, "get", id, ...)
-  local row = self.store:get(self.name, id)
-  if not row then missed(self, "queue:get", id) end
+  local row = of_id(self, "get", "get", id, ...)
   return row and shown(row)
 end
 
 -- queue:retry(id: integer|string) -> done: boolean
 -- Gives a dead job all its attempts again. Returns whether there was one.
 function methods:retry(id, ...)
-  check_id(self, "retry", id, ...)
-  local done = self.store:revive(self.name, id)
-  if not done then missed(self, "queue:retry", id) end
+  local done = of_id(self, "retry", "revive", id, ...)
   if in_test() then run_now(self) elseif done then wake(self) end
   return done
 end
 
 -- queue:remove(id: integer|string) -> done: boolean
 -- Removes a job that does not run. Returns whether there was one.
-function methods:remove(id, ...)
-  check_id(self, "remove", id, ...)
-  local done = self.store:remove(self.name, id)
-  if not done then missed(self, "queue:remove", id) end
-  return done
-end
+function methods:remove(id, ...) return of_id(self, "remove", "remove", id, ...) end
 
 local meta = { __index = usage.strict("a queue", methods), __name = "a queue", __metatable = false }
 

@@ -194,16 +194,13 @@ function store:sweep(queue, attempts, reason)
   return tonumber(reply[1] or nil), rows_of(reply[2], "seq", "id", "attempt", "state")
 end
 
-function store:renew(row, owner, lease, progress)
-  return run(self, row.queue, "renew", row.seq, owner, row.attempt, lease, progress or "") == 1
-end
-
-function store:finish(row, owner, keep) return run(self, row.queue, "finish", row.seq, owner, row.attempt, keep) == 1 end
-
+-- The functions of a row that an owner runs -> whether it is still that of this attempt
+local function of_row(self, name, row, owner, ...) return run(self, row.queue, name, row.seq, owner, row.attempt, ...) == 1 end
+function store:renew(row, owner, lease, progress) return of_row(self, "renew", row, owner, lease, progress or "") end
+function store:finish(row, owner, keep) return of_row(self, "finish", row, owner, keep) end
 function store:put_back(row, owner, delay, message, uncounted)
-  return run(self, row.queue, "put_back", row.seq, owner, row.attempt, delay or "", message or "", uncounted and 1 or 0) == 1
+  return of_row(self, "put_back", row, owner, delay or "", message or "", uncounted and 1 or 0)
 end
-
 function store:bury(row, owner, message) return self:put_back(row, owner, "dead", message) end
 
 function store:counts(queue)

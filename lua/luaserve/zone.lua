@@ -12,18 +12,12 @@ local FOLDERS <const> = { "/usr/share/zoneinfo/", "/usr/lib/zoneinfo/", "/usr/sh
 
 -- "2", "-3:30", "+02:00:00" -> seconds, the rest of the text
 local function seconds_of(text)
-  local sign, hours, rest = text:match("^([+-]?)(%d+)(.*)$")
+  local sign, hours, minutes, seconds, rest = text:match("^([+-]?)(%d+):?(%d*):?(%d*)(.*)$")
   if not hours then return nil, text end
-  local minutes, seconds
-  minutes, rest = rest:match("^:(%d+)(.*)$") or 0, rest:match("^:%d+(.*)$") or rest
-  seconds, rest = rest:match("^:(%d+)(.*)$") or 0, rest:match("^:%d+(.*)$") or rest
-  return (hours * 3600 + minutes * 60 + seconds) * (sign == "-" and -1 or 1), rest
+  return (hours * 3600 + (tonumber(minutes) or 0) * 60 + (tonumber(seconds) or 0)) * (sign == "-" and -1 or 1), rest
 end
 
-local function name_of(text)
-  local rest = text:match("^<[^>]+>(.*)$") or text:match("^%a%a%a+(.*)$")
-  return rest
-end
+local function name_of(text) return text:match("^<[^>]+>(.*)$") or text:match("^%a%a%a+(.*)$") end
 
 -- A function: the seconds of a year at which the change is, from its beginning, in local time.
 local function change_of(text)

@@ -1,6 +1,7 @@
 """ws:subscribe with presence, ls.presence, ls.on_presence: joins, ends of all kinds, reloads, several servers."""
 # wine: none; Lua code over topics, which test_websocket uses there
 import json
+import socket
 
 from harness import E2E, WAIT, app_site
 from harness.redis import RedisServer, has_redis
@@ -108,6 +109,32 @@ class Presence(E2E):
         self.seen(server, ["+fails", "+lost", "-fails", "-lost", "+silent", "-silent"])
         self.assertEqual(self.who(server), [])
         self.assertTrue(server.logged("no luck"))
+
+    def test_connections_of_tcp_are_members(self):
+        server = self.serve(SITE.replace("@MORE@", "") + """
+            ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock)
+              for line in sock:lines() do
+                if line == "leave" then sock:unsubscribe "room" elseif line == "fail" then error "no luck"
+                elseif line == "wrong" then sock:send(select(2, pcall(sock.subscribe, sock, "room", { presense = "x" })) .. "\\n")
+                else sock:subscribe("room", { presence = line }) sock:send("in\\n") end
+              end
+            end)""", listeners=2)
+        peers = [socket.create_connection(server.at(1), WAIT) for _ in range(3)]
+        texts = [peer.makefile("rb") for peer in peers]
+        for n, words in enumerate((b"ada\nfay\n", b"bob\n", b"carl\nwrong\n")):
+            peers[n].sendall(words)
+            self.assertEqual(texts[n].readline(), b"in\n")
+        self.assertIn(b"sock:subscribe: unknown option \"presense\"; did you mean 'presence'?", texts[2].readline())
+        self.until(server, ["bob", "carl", "fay"])
+        server.reload("reload")
+        peers[1].sendall(b"fail\n")
+        peers[2].sendall(b"leave\n")
+        self.until(server, ["fay"])
+        for peer, text in zip(peers, texts):
+            text.close()
+            peer.close()
+        self.until(server, [])
+        self.assertEqual(server.logged("ends with the previous site"), [])  # of ls.subscribe
 
     def test_members_stay_over_a_reload(self):
         server = self.serve(SITE.replace("@MORE@", ""))

@@ -27,7 +27,7 @@ mail:run(function(job)
   if data.sleep then ls.sleep(data.sleep) end
   if data.spin then while true do end end
   if data.fails and job.attempt <= data.fails then error("no luck " .. job.attempt, 0) end
-  if data.code then return load(data.code, "=code", "t", { ls = ls })() end
+  if data.code then return load(data.code, "=code", "t", { ls = ls, job = job })() end
   if data.says then return nil, data.says .. " \0 \xff" end
 end, { workers = @WORKERS@ })
 local env = { mail = mail, got = got, ls = ls }
@@ -109,7 +109,9 @@ class Queue(Chunks):
         self.settled(server)
         reasons = {"return nil": "the function has returned nil: write return false", "return nil, nil": "the function has returned nil",
                    "return false": "the function has returned false", "return nil, 'why'": "why",
-                   "return (ls.fetch('http://127.0.0.1:%d/none'))" % port: "an answer of ls.fetch with the status 404"}
+                   "return (ls.fetch('http://127.0.0.1:%d/none'))" % port: "an answer of ls.fetch with the status 404",
+                   "return ls.spawn(function() end)": "a job of ls.spawn, which nothing waits for: write return job:wait()",
+                   "job:done()": "a job of a queue has no \"done\"; write nothing: it is done", "return job.code": "no \"code\"; write job.data.code"}
         for code in reasons:
             self.run_lua(server, "return mail:push({ code = %r })" % code if "'" not in code else 'return mail:push({ code = "%s" })' % code)
         self.settled(server, dead=len(reasons))
@@ -269,6 +271,7 @@ class Queue(Chunks):
         self.settled(server)
 
     def test_wrong_calls_and_what_a_backoff_returns(self):
+        self.refuses(site() + "\nmail:push(1)", "queue:push: call it in a handler or in ls.init: at the top of the file each Lua state")
         server = self.serve(site().replace("backoff = 0.01", "backoff = function(attempt) got:incr('backoff') return attempt == 1 and 0 or 'soon' end"))
         self.ask(server, "return mail:push { n = 1, fails = 1 }")
         self.settled(server)

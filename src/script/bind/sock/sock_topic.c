@@ -12,8 +12,9 @@
 typedef struct ls_tcp_topics {
     ls_subscriber subscriber;
     ls_tcp *tcp;
-    bool last; /* the messages that wait are delivered, then the subscriptions end */
-    int lost;  /* meanwhile: LS_E*: why a message is missing; 0: none is */
+    bool present; /* has subscribed with a name: ../lua/luaserve/presence.lua */
+    bool last;    /* the messages that wait are delivered, then the subscriptions end */
+    int lost;     /* meanwhile: LS_E*: why a message is missing; 0: none is */
 } tcp_topics;
 
 static int encode_line(ls_thread_ctx *ctx, const ls_publication *p, ls_slice *out)
@@ -98,7 +99,7 @@ bool ls_tcp_topics_any(const ls_tcp *tcp)
     return tcp->topics != NULL && tcp->topics->subscriber.count > 0;
 }
 
-/* sock:subscribe(topic) -> true | nil, message, code
+/* sock:subscribe(topic [, options: PresenceOptions]) -> true | nil, message, code
  * Sends each message of the topic to the peer: its data and a line feed. */
 int ls_sock_subscribe(lua_State *L)
 {
@@ -111,6 +112,10 @@ int ls_sock_subscribe(lua_State *L)
         ls_subscriber_init(&topics->subscriber, ls_topic_inbox_of(tcp->state), &sock_kind);
         tcp->topics = topics;
     }
+    if (!lua_isnoneornil(L, 3)) {
+        if (tcp != NULL) tcp->topics->present = true;
+        return ls_topic_lua_presence(L, "subscribe", "sock:subscribe");
+    }
     return ls_topic_lua_subscribe(L, tcp != NULL ? &tcp->topics->subscriber : NULL, 2, 0);
 }
 
@@ -119,6 +124,8 @@ int ls_sock_subscribe(lua_State *L)
 int ls_sock_unsubscribe(lua_State *L)
 {
     const ls_tcp *tcp = ls_tcp_check(L)->tcp;
+    if (tcp != NULL && tcp->topics != NULL && tcp->topics->present)
+        (void)ls_topic_lua_presence(L, "leave", "sock:unsubscribe");
     if (tcp != NULL && tcp->topics == NULL) {
         size_t len;
         (void)ls_topic_check(L, 2, &len);

@@ -45,6 +45,11 @@ static int core_own_topic(lua_State *L)
     return 1;
 }
 
+bool ls_topic_is_own(const char *name)
+{
+    return strncmp(name, own_prefix, sizeof own_prefix - 1) == 0;
+}
+
 const char *ls_topic_check(lua_State *L, int index, size_t *len)
 {
     const bool own = ls_udata_test(L, index, &own_type, sizeof(own_topic)) != NULL;
@@ -52,7 +57,7 @@ const char *ls_topic_check(lua_State *L, int index, size_t *len)
     if (own) lua_replace(L, index);
     if (lua_type(L, index) != LUA_TSTRING) luaL_typeerror(L, index, "topic (a string)");
     const char *name = lua_tolstring(L, index, len);
-    luaL_argcheck(L, own || strncmp(name, own_prefix, sizeof own_prefix - 1) != 0, index,
+    luaL_argcheck(L, own || !ls_topic_is_own(name), index,
                   "topics that begin with 'luaserve:' are those of luaserve itself");
     luaL_argcheck(L, *len > 0, index, "the topic must not be empty");
     if (*len > LS_TOPIC_NAME_BYTES_MAX)
@@ -99,6 +104,16 @@ int ls_topic_lua_unsubscribe(lua_State *L, ls_subscriber *subscriber, int index)
     size_t len;
     const char *name = ls_topic_check(L, index, &len);
     return ls_push_result(L, subscriber != NULL ? ls_topic_unsubscribe(subscriber, name, len) : LS_ECLOSED);
+}
+
+int ls_topic_lua_presence(lua_State *L, const char *function, const char *call)
+{
+    const int count = lua_gettop(L);
+    ls_push_function(L, "luaserve.presence", function);
+    lua_pushstring(L, call);
+    for (int n = 1; n <= count; n++) lua_pushvalue(L, n);
+    lua_call(L, count + 1, LUA_MULTRET);
+    return lua_gettop(L) - count;
 }
 
 int ls_topic_deliver_waiting(ls_thread_ctx *ctx, ls_state *state, ls_subscriber *subscriber)
@@ -238,8 +253,10 @@ static int core_publish_here(lua_State *L)
     const uint32_t unkept = order.retain > 0 ? ls_topics_unkept(topics, ls_clock_coarse_ms()) : 0;
     if (unkept > 0)
         ls_log(LS_LOG_WARN,
-               "the retained messages of all topics have reached their limit (%d MiB): messages that were delivered, but not "
-               "kept, or in place of more older ones of their topic: %u, the last one of %.*s; remove those that are over, as "
+               "the retained messages of all topics have reached their limit (%d MiB): messages that were delivered, "
+               "but not "
+               "kept, or in place of more older ones of their topic: %u, the last one of %.*s; remove those that are "
+               "over, as "
                "in ls.publish(topic, \"\", { retain = true })",
                LS_TOPIC_RETAINED_BYTES_MAX / 1048576, unkept, (int)order.topic_len, order.topic);
     if (count == LS_ELIMIT)

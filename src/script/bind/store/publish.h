@@ -27,6 +27,11 @@ ls_topic_inbox *ls_topic_inbox_of(const ls_state *state);
 int ls_topic_lua_subscribe(lua_State *L, ls_subscriber *subscriber, int index, uint64_t seen);
 /* object:unsubscribe(topic), likewise. */
 int ls_topic_lua_unsubscribe(lua_State *L, ls_subscriber *subscriber, int index);
+/* Whether it is a topic of luaserve itself. */
+bool ls_topic_is_own(const char *name);
+/* A function of lua/luaserve/presence.lua with `call`, such as "ws:subscribe", and the arguments of this call; pushes its
+ * results and returns their number. "subscribe": object:subscribe(topic, options); "leave": before object:unsubscribe. */
+int ls_topic_lua_presence(lua_State *L, const char *function, const char *call);
 /* Before the object closes: ls_subscriber_deliver_waiting; the owner sends afterwards. A task that this wakes runs
  * later: Lua does not run, and the object is not collected. */
 int ls_topic_deliver_waiting(ls_thread_ctx *ctx, ls_state *state, ls_subscriber *subscriber);

@@ -38,6 +38,7 @@ typedef struct topic_function { /* the handle; user value 1 is the function, 2 t
     _Atomic bool *canceled; /* by any state; the first one notices it at the next message. NULL: of one state */
     bool lagging;           /* a message was dropped since the queue was empty */
     uint8_t scope;          /* enum ls_scope: of the task that has subscribed */
+    bool own;               /* of a topic of luaserve itself, as those of ls.on_presence */
     bool used;              /* it has received a message */
     ls_task_end handler;    /* that has subscribed */
     char line[80];          /* of the call */
@@ -108,7 +109,7 @@ static void release(topic_function *f)
 
 static int function_returned(lua_State *L, int status, lua_KContext context) /* (handle, results...) */
 {
-    char what[sizeof "the function of ls.subscribe at " + sizeof ((topic_function *)0)->line];
+    char what[sizeof "the function of ls.subscribe at " + sizeof((topic_function *)0)->line];
     const topic_function *f = lua_touserdata(L, 1);
     (void)snprintf(what, sizeof what, "the function of ls.subscribe at %s", f->line);
     ls_task_log_failure(L, 2, what);
@@ -176,8 +177,7 @@ static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bo
         topic_function *f = LS_CONTAINER(data->ready.next, topic_function, ready);
         ls_list_remove(&f->ready);
         lua_rawgeti(state->L, LUA_REGISTRYINDEX, f->self_ref); /* the function may remove its subscription */
-        do
-            begin(ctx, f);
+        do begin(ctx, f);
         while (data->starting && f->task == NULL && f->count > 0);
         lua_pop(state->L, 1);
     }
@@ -278,6 +278,7 @@ static int subscribe(lua_State *L, topic_function *f, size_t topic_len, enum ls_
     f->scope = (uint8_t)scope;
     f->handler.run = handler_ended;
     if (state->current != NULL) ls_task_handler_end_add(state->current, &f->handler);
+    f->own = ls_topic_is_own(lua_tostring(L, 1));
     ls_task_line(L, f->line, sizeof f->line);
     ls_list_push(&ls_topic_data_of(state)->functions, &f->node);
     if (retained != NULL) {
@@ -397,16 +398,13 @@ static void warn_of_connections(const ls_state *state)
         return;
     const ls_node *const list = &ls_topic_data_of(state)->functions;
     LS_LIST_EACH (const topic_function, f, list, node) {
-        if (f->ended || !ends_with_site(f)) continue;
+        if (f->ended || f->own || !ends_with_site(f)) continue;
         if (first && atomic_exchange(&generation->subscribers_warned, true)) return;
         first = false;
         ls_log(LS_LOG_WARN,
                "the function of ls.subscribe at %s ends with the previous site, whose WebSockets and TCP connections "
-               "stay "
-               "open: "
-               "it sends them nothing any more. ws:subscribe and sock:subscribe continue, as does ls.subscribe inside "
-               "their "
-               "handlers",
+               "stay open: it sends them nothing any more. ws:subscribe and sock:subscribe continue, as does "
+               "ls.subscribe inside their handlers",
                f->line);
     }
 }

@@ -109,17 +109,14 @@ static ls_subscriber *check_subscriber(lua_State *L, const char *name)
     return ls_ws_is_closed(o) ? NULL : &o->subscriber;
 }
 
-/* ws:subscribe(topic [, options: WsSubscribeOptions]) -> true | nil, message, code
+/* ws:subscribe(topic [, options: PresenceOptions]) -> true | nil, message, code
  * Receives the messages of the topic from now on. */
 int ls_ws_subscribe(lua_State *L)
 {
     if (!lua_isnoneornil(L, 3)) {
         check_subscriber(L, "subscribe");
         ((ls_ws_object *)lua_touserdata(L, 1))->present = true;
-        ls_push_function(L, "luaserve.presence", "subscribe");
-        lua_insert(L, 1);
-        lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
-        return lua_gettop(L);
+        return ls_topic_lua_presence(L, "subscribe", "ws:subscribe");
     }
     return ls_topic_lua_subscribe(L, check_subscriber(L, "subscribe"), 2, 0);
 }
@@ -130,10 +127,7 @@ int ls_ws_unsubscribe(lua_State *L)
 {
     ls_subscriber *subscriber = check_subscriber(L, "unsubscribe");
     if (((ls_ws_object *)lua_touserdata(L, 1))->present) {
-        ls_push_function(L, "luaserve.presence", "leave");
-        lua_pushvalue(L, 1);
-        lua_pushvalue(L, 2);
-        lua_call(L, 2, 0);
+        (void)ls_topic_lua_presence(L, "leave", "ws:unsubscribe");
         subscriber = check_subscriber(L, "unsubscribe");
     }
     return ls_topic_lua_unsubscribe(L, subscriber, 2);
