@@ -23,20 +23,16 @@ local request_fields = {
 }
 inject.calls = { ["app:inject"] = { request_fields } } -- InjectRequest
 
-local function query_text(name, fields)
-  local ok, made = pcall(require("luaserve.url").query, fields)
-  if not ok then usage.error("app:inject: %s: %s", name, made:match("ls%.[%a.]+:? (.*)") or made) end
-  return made
+local function made(name, encode, value)
+  local ok, text = pcall(encode, value)
+  if not ok then usage.error("app:inject: %s: %s", name, text:match("ls%.[%a.]+:? (.*)") or text) end
+  return text
 end
 
 -- What becomes a body: functions that return it and its Content-Type.
 local encoded = {
-  json = function(value)
-    local ok, made = pcall(require("luaserve.json").encode, value)
-    if not ok then usage.error("app:inject: json: %s", made:match("ls%.[%a.]+:? (.*)") or made) end
-    return made, "application/json"
-  end,
-  form = function(fields) return query_text("form", fields), "application/x-www-form-urlencoded" end,
+  json = function(value) return made("json", require("luaserve.json").encode, value), "application/json" end,
+  form = function(fields) return made("form", require("luaserve.url").query, fields), "application/x-www-form-urlencoded" end,
   parts = function(list)
     local body, content_type = require("luaserve.fetch_parts").encode(list, "app:inject")
     if core.is_buffer(body) then return body:tostring(), content_type end
@@ -99,7 +95,7 @@ local function read(request)
   usage.refuse(not path:find "^/" and path ~= "*" and not path:find("://", 1, true), path, 'app:inject: path must begin with "/"')
   usage.check(request.headers, "table?", "app:inject: headers must be a table")
   usage.check(request.query, "table?", "app:inject: query must be a table such as { page = 2 }")
-  local query = query_text("query", request.query or {})
+  local query = made("query", require("luaserve.url").query, request.query or {})
   if query ~= "" then path = path .. (path:find("?", 1, true) and "&" or "?") .. query end
   one.fields = options.fields(request.headers or {}, check_header)
   for _, field in ipairs(one.fields) do field[2] = trim(tostring(field[2])) end

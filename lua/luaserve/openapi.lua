@@ -234,11 +234,9 @@ local function operation(self, entry, schema, used, sources)
     if at and sub(at.source, 1, 1) == "@" and not usage.is_internal(at.source) then
       text = comment_above(lines_of(sub(at.source, 2), sources), at.linedefined)
     end
-    if text then
+    if text and not out.summary then
       local first, rest = sentences(text)
-      if not out.summary then
-        out.summary, out.description = first, out.description or rest
-      end
+      out.summary, out.description = first, out.description or rest
     end
   end
   local secured
@@ -310,8 +308,7 @@ local function document_of(self, entries)
   end
   local schemes, tags = {}, json.array {}
   for name, scheme in pairs(used) do
-    schemes[name] = {}
-    for field, value in pairs(scheme) do schemes[name][field] = value end
+    schemes[name] = options.merged { scheme }
     schemes[name].fn, schemes[name].key, schemes[name].module, schemes[name].name = nil, nil, nil, scheme.key
   end
   for _, name in ipairs(description.sorted(self.tags or {})) do tags[#tags + 1] = { name = name, description = self.tags[name] } end
@@ -336,10 +333,8 @@ local function read_schemes(schemes)
       usage.refuse(given[field] == nil, nil, "app:openapi: schemes.%s: a scheme of the type %s needs %s", name, given.type, field)
     end
     usage.check(given.fn, "function?", "app:openapi: schemes.%s: fn must be the middleware", name)
-    local scheme = { name = name, key = given.name }
-    for field, value in pairs(given) do
-      if field ~= "name" then scheme[field] = value end
-    end
+    local scheme = options.merged { given, { name = name } }
+    scheme.key = given.name
     by_name[name] = scheme
     if given.fn then of_function[given.fn] = scheme end
   end
