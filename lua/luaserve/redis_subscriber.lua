@@ -74,6 +74,7 @@ local function take_in(self, message)
   elseif kind == "pmessage" then
     deliver(self.lists.psubscribe[name], message[4], message[3], name)
   elseif self.lists[kind] and self.lists[kind][name] then
+    self.lists[kind][name].conn = self.conn
     confirm(self, self.lists[kind][name])
   end
 end
@@ -148,12 +149,9 @@ meta.__index = {}
 -- remove(): ends the subscription.
 function meta.__index.remove(self)
   local owner = self.owner
-  local list = owner.lists[self.kind][self.name]
-  if self.removed or not list then
-    self.removed = true
-    return
-  end
+  local list = not self.removed and owner.lists[self.kind][self.name]
   self.removed = true
+  if not list then return end
   for at, one in ipairs(list) do
     if one == self then table.remove(list, at) break end
   end
@@ -168,15 +166,15 @@ function meta.__index.remove(self)
   end
 end
 
--- Subscribe, unless it was removed. Returns whether the connection has subscribed to the name before.
+-- Subscribe, unless it was removed. Returns whether Redis has confirmed the name on this connection before.
 local function begin(subscription)
   local self, lists = subscription.owner, subscription.owner.lists[subscription.kind]
   if subscription.removed then return true end
   local list = lists[subscription.name] or {}
   lists[subscription.name] = list
   list[#list + 1] = subscription
-  if #list > 1 and self.conn then return true end
-  if self.conn then self.conn:send(subscription.kind, subscription.name) end
+  if self.conn and list.conn == self.conn then return true end
+  if self.conn and #list == 1 then self.conn:send(subscription.kind, subscription.name) end
   start(self)
 end
 

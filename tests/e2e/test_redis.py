@@ -568,6 +568,14 @@ env.calls = {
         self.assertEqual(self.run_lua(site, "return r:blpop('q', 1)"), [["q", "value"]])
         self.assertNotEqual(numbers[0], numbers[1])
 
+    def test_each_subscription_of_a_channel_waits_until_it_is_confirmed(self):
+        fake = self.fake(lambda words, _: b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n" if words[1] == "a" else b"")
+        site = self.site(fake, "env.short = ls.redis(URL, { timeout = 0.2, connect_timeout = 0.2 })")
+        self.assertEqual(self.run_lua(site, """
+          local function code(name) local ok, e = pcall(short.subscribe, short, name, print) return ok or e.code end
+          local codes = { code "a", ls.spawn(code, "b"), ls.spawn(code, "b"), code "a" }
+          return codes[1], codes[2]:wait(), codes[3]:wait(), codes[4]"""), [True, "ETIMEDOUT", "ETIMEDOUT", True])
+
     def test_a_command_that_was_sent_is_not_repeated(self):
         fake = self.fake(lambda words, _: None if words[0] == "INCR" else b"+OK\r\n")
         site = self.site(fake)
