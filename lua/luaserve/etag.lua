@@ -22,7 +22,7 @@ local function new(...)
     local body = res:body()
     if body == nil then return end -- a file has one; none can be before a stream
     local media = res:header("Content-Type")
-    local encoded = type(body) == "table" and json.encode(body)
+    local encoded = type(body) == "table" and json.encode_sorted(body)
     local tag, status = tag_of(req, encoded or is_buffer(body) and body:tostring() or tostring(body), media or "")
     res:header("ETag", tag)
     if status then

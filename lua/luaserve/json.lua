@@ -20,7 +20,7 @@ local json = {}
 cjson.decode_invalid_numbers(false)
 cjson.encode_sparse_array(true)
 
-local cjson_encode, cjson_decode = cjson.encode_utf8, cjson.decode_utf8
+local cjson_decode = cjson.decode_utf8
 local array = getmetatable(cjson_decode("[]"))
 
 -- The value of JSON null: decode returns it, encode writes it. It is not nil: compare with ls.json.null.
@@ -49,15 +49,23 @@ function json.array(t, extra)
   return t
 end
 
+local function encoder(name, encode)
+  return function(value, extra)
+    if extra ~= nil then usage.no_more(name .. "(value)", value, extra) end
+    local ok, text = pcall(encode, value)
+    if not ok then usage.error("%s: %s", name, text) end
+    return text
+  end
+end
+
 -- ls.json.encode(value) -> text
 -- To JSON. Raises for a value without a JSON form, with its path: a function, NaN, infinity, text that is not UTF-8, a key
 -- that is neither a string nor a number, more than 1,000 levels (a table within itself).
-function json.encode(value, extra)
-  if extra ~= nil then usage.no_more("ls.json.encode(value)", value, extra) end
-  local ok, text = pcall(cjson_encode, value)
-  if not ok then usage.error("ls.json.encode: %s", text) end
-  return text
-end
+json.encode = encoder("ls.json.encode", cjson.encode_utf8)
+
+-- ls.json.encode_sorted(value) -> text
+-- As ls.json.encode, with the members of objects in the order of their names: equal values have one text, which a digest needs.
+json.encode_sorted = encoder("ls.json.encode_sorted", cjson.encode_sorted)
 
 -- ls.json.decode(text) -> value | nil, message
 -- From JSON. A number without fraction and exponent is an integer if it is within 64 bits; all other numbers are floats.

@@ -480,6 +480,27 @@ local function has_param(segments)
   return false
 end
 
+-- Raises for middleware whose path repeats the prefix of its app, `scope`, and is that of none of its routes: it never runs.
+local function check_prefix_repeated(flat, scope, prefix)
+  for i, use in ipairs(scope.app.uses) do
+    local path, at = use.segments and pattern_of(use.segments) .. "/", scope.uses[#scope.uses - #scope.app.uses + i].at
+    for from = 1, path and #prefix or 0 do
+      local text = pattern_of(table.move(prefix, from, #prefix, 1, {})) .. "/"
+      local runs = sub(path, 1, #text) ~= text or find(text, ":", 1, true)
+      for _, leaf in pairs(runs and {} or flat.seen) do
+        local of = leaf.scope
+        while of and of ~= scope do of = of.parent end
+        runs = runs or of and covers(at, leaf.segments)
+      end
+      if not runs then
+        local rest = sub(path, #text, -2)
+        error(string.format("%s: app:use: paths in an app that is mounted begin below its prefix, and it has no route %q there: write app:use(%sfn)",
+          use.where or "?", sub(path, 1, -2), rest == "" and "" or string.format("%q, ", rest)), 0)
+      end
+    end
+  end
+end
+
 local function flatten(flat, app, prefix, parent)
   local scope = new_scope(flat, parent, app, prefix)
   for _, route in ipairs(app.routes) do
@@ -527,6 +548,7 @@ local function flatten(flat, app, prefix, parent)
   for _, mount in ipairs(app.mounts) do
     flatten(flat, mount.app, joined(prefix, mount.segments), scope)
   end
+  check_prefix_repeated(flat, scope, prefix)
   return scope
 end
 

@@ -430,6 +430,8 @@ app:use(request_id(), compress { min_size = 0, codings = { "gzip" } }, etag())
 app:get("/text", function(req) return req.query.text or "text" end)
 app:get("/table", function() return { a = 1 } end)
 app:get("/json", function(_, res) return res:json({ a = 1 }) end)
+app:get("/row", function() return { title = 1, owner = 2, price = 3, note = 4, id = 5 } end)
+app:get("/members", function() return { title = 1, owner = { y = 1, x = 2 }, price = 3, note = 4, id = 5 } end)
 app:get("/typed", function(_, res) res:type("application/problem+json") return { a = 1 } end)
 app:get("/html", function(_, res) return res:html("text") end)
 app:get("/buffer", function() return ls.buffer("text") end)
@@ -466,6 +468,7 @@ class Tags(CompressCase):
                 self.assertEqual((again.status, again.header("ETag")), (304, "W/" + tag))
                 self.assertEqual(whole.header("Content-Type"), packed.header("Content-Type"))
         self.assertEqual(tags["table"], tags["json"])
+        self.assertEqual(self.get("/members").text, '{"id":5,"note":4,"owner":{"x":2,"y":1},"price":3,"title":1}')  # one text in all states
         self.assertEqual(len({tags[path] for path in ("text", "text?text=other", "table", "typed", "html", "number")}), 6)
 
     def test_what_gets_none(self):

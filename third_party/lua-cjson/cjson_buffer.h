@@ -18,6 +18,7 @@ typedef struct strbuf_t {
     char *buf; /* NULL: no memory */
     size_t size, length;
     int utf8;     /* strings with other bytes are refused */
+    int sorted;   /* the members of objects are in the order of their names */
     lua_State *l; /* the coroutine that uses the buffer; set before the first append */
     lua_Alloc alloc;
     void *alloc_data;
@@ -35,6 +36,9 @@ void ls_cjson_strbuf_push(strbuf_t *s);
 
 /* Raises for a value of this type without a JSON form; names its path in the value at index 1. */
 void ls_cjson_refuse(lua_State *l, const char *type, const char *reason);
+
+/* Pushes a list of the keys of the table on top in the order of their text; returns how many. Needs one free stack slot. */
+lua_Integer ls_cjson_push_sorted(lua_State *l);
 
 static inline void strbuf_reset(strbuf_t *s, lua_State *l)
 {
@@ -66,7 +70,8 @@ static inline void strbuf_extend_length(strbuf_t *s, size_t len)
 static inline int strbuf_needs_look(uint64_t word)
 {
     const uint64_t ones = 0x0101010101010101u;
-    return ((word | (word - 0x20 * ones) | ((word ^ 0x22 * ones) - ones) | ((word ^ 0x5c * ones) - ones) | (word + ones)) &
+    return ((word | (word - 0x20 * ones) | ((word ^ 0x22 * ones) - ones) | ((word ^ 0x5c * ones) - ones) |
+             (word + ones)) &
             0x80 * ones) != 0;
 }
 

@@ -11,6 +11,18 @@ function tests.empty_arrays_are_encoded_as_brackets()
   check.raises("takes a table", json.array, "x")
 end
 
+function tests.sorted_members_are_in_the_order_of_the_bytes_of_their_names()
+  local encode = json.encode_sorted
+  check.equal(encode { b = { { z = 1, y = {} } }, a = json.null, ["a\0"] = 1, ["B"] = true, [100] = "n", [20] = 1.5, ["é"] = 0 },
+    [[{"100":"n","20":1.5,"B":true,"a":null,"a\u0000":1,"b":[{"y":{},"z":1}],"é":0}]])
+  check.equal({ encode {}, encode { 1, 2 }, encode(json.array {}), encode "x" }, { "{}", "[1,2]", "[]", '"x"' })
+  local deep = {}
+  for _ = 1, 900 do deep = { b = 1, a = deep } end
+  check.equal(encode(deep), ('{"a":'):rep(900) .. "{}" .. (',"b":1}'):rep(900))
+  check.raises({ check.line(), "value.a is a function" }, function() encode { a = print } end)
+  check.raises({ check.line(), "a key" }, function() encode { [true] = 1 } end)
+end
+
 function tests.the_empty_array_is_read_only()
   for _, write in ipairs {
     function() table.insert(json.empty_array, 1) end,

@@ -358,6 +358,25 @@ function tests.a_mount_without_not_found_uses_that_of_the_parent()
   check.equal(request(app, "GET", "/api/none"), "catch rest=api/none")
 end
 
+function tests.middleware_with_the_prefix_of_its_app_once_more_raises_unless_a_route_is_there()
+  local function mounted(path, route, ...)
+    local inner = ls.app():use(path, function() end):get(route, function() end)
+    for _, prefix in ipairs { ... } do inner = ls.app():mount(prefix, inner) end
+    return router.compile(inner)
+  end
+  check.raises('no route "/api/admin" there: write app:use("/admin", fn)', mounted, "/api/admin", "/admin", "/api")
+  check.raises("write app:use(fn)", mounted, "/api/", "/*rest", "/api")
+  for _, path in ipairs { "/v1/api/admin", "/api/admin" } do
+    check.raises('write app:use("/admin", fn)', mounted, path, "/admin", "/api", "/v1")
+  end
+  mounted("/api/admin", "/api/admin/users", "/api")
+  mounted("/apis", "/admin", "/api")
+  mounted("/v1", "/v1/x", "/v1")
+  mounted("/:id", "/x", "/:user")
+  mounted("/api", "/admin", "/")
+  mounted("/api", "/admin")
+end
+
 function tests.an_app_can_be_mounted_at_the_root()
   local app, site = ls.app(), ls.app()
   site:get("/", handler "home")

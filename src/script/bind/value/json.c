@@ -1,6 +1,9 @@
 /* json.c - see json.h: cjson in a Lua state. */
 #include "script/bind/value/json.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include <cjson_buffer.h>
 #include <lauxlib.h>
 
@@ -68,14 +71,60 @@ void ls_cjson_refuse(lua_State *L, const char *type, const char *reason)
     (void)luaL_error(L, "%s: %s", type, reason); /* without the modules of luaserve, or memory */
 }
 
+typedef struct key_text {
+    const char *ptr;
+    size_t len;
+    lua_Integer key; /* its number in the list */
+} key_text;
+
+static int compare_texts(const void *left, const void *right)
+{
+    const key_text *a = left, *b = right;
+    const int order = memcmp(a->ptr, b->ptr, a->len < b->len ? a->len : b->len);
+    return order != 0 ? order : (a->len > b->len) - (a->len < b->len);
+}
+
+lua_Integer ls_cjson_push_sorted(lua_State *L)
+{
+    lua_Integer n = 0;
+    luaL_checkstack(L, 6, NULL);
+    lua_newtable(L); /* keys, and their texts at the negative indices */
+    for (lua_pushnil(L); lua_next(L, -3); n++) {
+        lua_pop(L, 1);
+        lua_pushvalue(L, -1);
+        lua_rawseti(L, -3, n + 1);
+        (void)luaL_tolstring(L, -1, NULL);
+        lua_rawseti(L, -3, -n - 1);
+    }
+    key_text *texts = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *texts, 0);
+    for (lua_Integer i = 1; i <= n; i++) {
+        lua_rawgeti(L, -2, -i);
+        texts[i - 1].ptr = lua_tolstring(L, -1, &texts[i - 1].len);
+        texts[i - 1].key = i;
+        lua_pop(L, 1);
+    }
+    qsort(texts, (size_t)n, sizeof *texts, compare_texts);
+    lua_createtable(L, (int)n, 0);
+    for (lua_Integer i = 1; i <= n; i++) {
+        lua_rawgeti(L, -3, texts[i - 1].key);
+        lua_rawseti(L, -2, i);
+    }
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+    return n;
+}
+
 void ls_json_add_utf8(lua_State *L)
 {
-    lua_getfield(L, -1, "encode");
-    (void)lua_getupvalue(L, -1, 1);
-    lua_pushboolean(L, 1);
-    lua_pushcclosure(L, lua_tocfunction(L, -3), 2);
-    lua_setfield(L, -3, "encode_utf8");
-    lua_pop(L, 1);
+    for (int sorted = 0; sorted < 2; sorted++) {
+        lua_getfield(L, -1, "encode");
+        (void)lua_getupvalue(L, -1, 1);
+        lua_pushboolean(L, 1);
+        lua_pushboolean(L, sorted);
+        lua_pushcclosure(L, lua_tocfunction(L, -4), 3);
+        lua_setfield(L, -3, sorted ? "encode_sorted" : "encode_utf8");
+        lua_pop(L, 1);
+    }
     lua_getfield(L, -1, "decode");
     lua_pushcclosure(L, decode_utf8, 1);
     lua_setfield(L, -2, "decode_utf8");

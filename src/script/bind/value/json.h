@@ -12,8 +12,8 @@
 
 int ls_cjson_open(lua_State *L);
 int ls_cjson_safe_open(lua_State *L);
-/* Add decode_utf8 and encode_utf8 to the module cjson on top of the stack: its functions, which take strings with any
- * bytes, for texts that must be UTF-8 (RFC 8259 section 8.1). */
+/* Add decode_utf8, encode_utf8 and encode_sorted, with the members of objects in the order of their names, to the module cjson
+ * on top of the stack: its functions, which take strings with any bytes, for texts that must be UTF-8 (RFC 8259 section 8.1). */
 void ls_json_add_utf8(lua_State *L);
 /* A Lua function: (value) -> the buffer of the encoder, a strbuf_t of cjson_buffer.h, which has the text until the
  * state encodes again. Its upvalue is that of cjson.encode. */
