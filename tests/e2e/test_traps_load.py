@@ -205,6 +205,12 @@ app:put("/right", function()
   if db:update("t", { n = 2 }, { id = 9 }) == 0 then return 404 end
   return 204
 end)
+app:put("/other", function()
+  db:exec("update t set n = 2 where id = 1")
+  db:exec("update t set n = 3 where n = 9")
+  return 204
+end)
+app:put("/used", function(_, _, next) db:exec("update t set n = 3 where n = 9") next() end, function() return 204 end)
 app:put("/none", function()
   db:update("t", { n = 2 }, { id = 9 })
   return 404

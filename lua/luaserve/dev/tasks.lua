@@ -203,7 +203,8 @@ end
 -- tasks.begin_request(), tasks.end_request(): a handler of an app begins or has ended in the running coroutine.
 function tasks.begin_request() reads[running()] = { request = true } end
 function tasks.end_request(req, res, status)
-  local one = (reads[running()] or {}).unchanged
+  local entries = reads[running()] or {}
+  local one = not entries.changed and entries.unchanged
   status = math.type(status) == "integer" and status or res and not res.sent and res:status() or 200
   if one and status < 300 and (req.method == "PUT" or req.method == "PATCH") then
     warn(one.place, "%s %s has changed no row, and its status is %d: look at the result, as in if %s == 0 then return 404 end", req.method,
@@ -214,8 +215,12 @@ end
 
 -- tasks.watch_changes(call, sql, result): a statement has changed result.changes rows.
 function tasks.watch_changes(call, sql, result)
-  local entries = site.loaded and rawget(result, "changes") == 0 and reads[running()]
-  if entries and sql:find("^%s*[uU][pP][dD]") and statement_of(set_of "exec update") then entries.unchanged = { place = site.place(), call = call } end
+  local entries, changes = site.loaded and reads[running()], rawget(result, "changes")
+  if not entries or not changes or sql:find("^%s*[sS][eE][lL]") then return end
+  entries.changed = entries.changed or changes > 0
+  if changes == 0 and sql:find("^%s*[uU][pP][dD]") and statement_of(set_of "exec update") then
+    entries.unchanged = { place = site.place(), call = call }
+  end
 end
 
 -- tasks.watch_handler(fn) -> the handler behind middleware. What that has selected, such as the user, decides who may do it; it is not
@@ -224,6 +229,7 @@ function tasks.watch_handler(fn)
   return function(...)
     local entries = reads[running()]
     for db in pairs(entries and entries.databases or {}) do entries[db] = nil end
+    if entries then entries.unchanged, entries.changed = nil, nil end
     return fn(...)
   end
 end

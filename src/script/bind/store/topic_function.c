@@ -250,7 +250,7 @@ typedef struct subscribe_options {
     bool each_state;
 } subscribe_options;
 
-/* The options at index 3. Returns each_state, which user value 3 keeps for dev_state.lua.
+/* The options at index 3. Returns each_state, which user value 3 keeps for dev/variables.lua.
  * options is a SubscribeOptions: options of ls.subscribe.
  * options.each_state: boolean - at the top of the file and in "start": in each Lua state; default false */
 static bool take_options(lua_State *L)

@@ -342,7 +342,7 @@ static int timer_new(lua_State *L, bool repeats, const char *call)
         return luaL_error(L, "%s: too many timers: this Lua state has %d (max_timers = %d)", call,
                           (int)timers_of(state)->count, (int)timers_max);
     ls_pack(L, count);
-    if (each_state) ls_set_boolean(L, "each_state", true); /* for dev_state.lua */
+    if (each_state) ls_set_boolean(L, "each_state", true); /* for dev/variables.lua */
 
     timer_handle *handle = ls_object_push(L, sizeof *handle, 0, &timer_type);
     unsigned number;
