@@ -176,11 +176,6 @@ end
 
 local function base64(bytes) return (core.crypto_encode(encodings.base64, bytes):gsub("=", "")) end
 
-local function refused(message, code)
-  if core.dev then require("luaserve.dev_state").watch_password(message) end
-  return nil, message, code
-end
-
 -- ls.crypto.password.hash(password: string) -> hash: string | nil, message, code
 -- Hashes a password with scrypt and a random salt: the text that a site stores. Waits for about 0.2 s, in which other
 -- tasks continue. ELIMIT: the password has more than 1,024 bytes; EINVAL: it is empty. Raises a Failure while 50 are being hashed.
@@ -188,9 +183,9 @@ function password.hash(text, ...)
   need("password.hash")
   usage.check(text, "string", "ls.crypto.password.hash: password must be a string")
   usage.no_more("ls.crypto.password.hash(password)", text, ...)
-  if text == "" then return refused("the password is empty", "EINVAL") end
+  if text == "" then return nil, "the password is empty", "EINVAL" end
   if #text > password_bytes_max then
-    return refused(format("the password has more than %d bytes", password_bytes_max), "ELIMIT")
+    return nil, format("the password has more than %d bytes", password_bytes_max), "ELIMIT"
   end
   local salt = core.crypto_random(16)
   local bytes = scrypt("hash", text, salt, log_n, r, p)

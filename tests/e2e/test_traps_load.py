@@ -220,6 +220,24 @@ app:post("/cleanup", function()
   return 204
 end)""")
 
+    def test_a_password_that_has_no_hash(self):
+        self.check("""
+local users = ls.dict("users")
+app:get("/a", function()
+  users:set("ann", { hash = ls.crypto.password.hash("") }) -- WARN ls.crypto.password.hash has returned nil: the password is empty
+  return 204
+end)
+app:get("/b", function()
+  local hash = ls.crypto.password.hash(("x"):rep(2000)) -- WARN ls.crypto.password.hash has returned nil: the password has more than
+  users:set("bob", { hash = hash })
+  return 204
+end)
+app:get("/right", function()
+  local hash, message = ls.crypto.password.hash("")
+  if not hash then return 409, message end
+  return 204
+end)""")
+
     def test_what_is_right(self):
         """An optimistic lock by a version, and a transaction that has only read."""
         self.check("""

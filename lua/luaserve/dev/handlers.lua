@@ -45,13 +45,6 @@ function handlers.watch_reply(call, value)
   end
 end
 
--- handlers.watch_password(message): ls.crypto.password.hash returns nil and the message.
-function handlers.watch_password(message)
-  local name = caller_line():match("local%s+([%a_][%w_]*)[%w_,%s]*=[^=]*password%.hash%s*%(")
-  if caller_line():find("assert%s*%(") or name and site.in_function("not " .. name) then return end
-  site.here("ls.crypto.password.hash has returned nil: %s; look at its result before it is stored, as in if not hash then return 422, message end", message)
-end
-
 -- ---- results --------------------------------------------------------------------------------------------------------
 
 -- handlers.warn_route(name_route, method, path, text [, between]): a warning at the route of the request. `between` the name

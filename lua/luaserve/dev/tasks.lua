@@ -121,9 +121,17 @@ local writes_to_client = set_of "send write flush comment ping"
 local results_matter = set_of "transaction write mkdir rename fetch process send set incr update rpush lpush save wait"
 local client_left = set_of "ECLOSED ECONNRESET ERESET EPIPE"
 
+-- watch_password(message): ls.crypto.password.hash has returned nil.
+local function watch_password(message)
+  local name = caller_line():match("local%s+([%a_][%w_]*)[%w_,%s]*=[^=]*password%.hash%s*%(")
+  if caller_line():find("assert%s*%(") or name and site.in_function("not " .. name) then return end
+  here("ls.crypto.password.hash has returned nil: %s; look at its result before it is stored, as in if not hash then return 422, message end", message)
+end
+
 -- tasks.note_failure(message, code, name): the function that called this one, of this name or nil, returns nil, `message` and `code`
 -- to the site.
 function tasks.note_failure(message, code, name)
+  if caller_line():find("password%.hash%s*%(") then return watch_password(message) end
   local place, entries = usage.caller(), client_left[code] and site.loaded and tasks.entries()
   if entries and place then
     local left = entries.left or {}
