@@ -189,7 +189,7 @@ void ls_successor_end(ls_successor *s, char *how, size_t how_bytes)
         while ((ended = waitpid(s->pid, &status, 0)) < 0 && errno == EINTR) continue;
     }
     if (ended < 0)
-        (void)snprintf(how, how_bytes, "an unknown status");
+        (void)snprintf(how, how_bytes, "see its log"); /* it is a child of systemd */
     else if (WIFEXITED(status))
         (void)snprintf(how, how_bytes, "exit status %d", WEXITSTATUS(status));
     else
