@@ -7,7 +7,7 @@ import stat
 import time
 import unittest
 
-from harness import E2E, OTHER_SYSTEM, WAIT, WINDOWS, free_port, read_text, tls, write_text
+from harness import E2E, OTHER_SYSTEM, SANITIZER, WAIT, WINDOWS, free_port, read_text, tls, write_text
 from harness.acme import PEBBLE, Authority, Pebble, alert_of, unpacked
 from harness.redis import RedisServer, has_redis
 
@@ -57,6 +57,7 @@ class Case(E2E):
         self.assertEqual(tls.get(port or self.tls, made=tls.context(ca), name=name), name)
 
 
+@unittest.skipIf(SANITIZER, "the functions of C are those of WithAuthority")
 @unittest.skipIf(PEBBLE is None and WINDOWS, OTHER_SYSTEM + "no Pebble")
 class WithPebble(Case):
     def pebble(self, **env):

@@ -1,5 +1,5 @@
 """luaserve new: each template passes its own tests, loads with --check, and serves; what it refuses."""
-# sanitizers: asan; one thread runs
+# sanitizers: none; templates are Lua code over what other tests use
 import concurrent.futures
 import contextlib
 import glob

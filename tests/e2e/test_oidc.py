@@ -1,5 +1,5 @@
 """luaserve.oidc against a hostile provider: the attacks of OWASP's and RFC 9700's lists on clients, and every wrong answer."""
-# sanitizers: asan; Lua code over ls.fetch and sessions
+# sanitizers: none; Lua code over ls.fetch, ls.crypto and sessions
 # wine: none; Lua code over ls.fetch and sessions, the same on every system
 import json
 import time

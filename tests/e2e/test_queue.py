@@ -1,12 +1,12 @@
 """ls.queue: jobs that are kept over failures, kills, reloads and stops, in SQLite, PostgreSQL and Redis; ids, delays, priorities."""
-# sanitizers: asan; Lua code over databases, which test_sqlite and test_redis_site use on several threads
+# sanitizers: none; Lua code over databases, which test_sqlite, test_postgres and test_redis use
 # wine: none; each kill is a start of the program, and there is no libpq
 import contextlib
 import os
 import threading
 import time
 
-from harness import WAIT, app_site, has_sqlite, read_text, repeats, write_text
+from harness import WAIT, app_site, has_sqlite, read_text, write_text
 from harness.chunks import ROUTE, Chunks
 from harness.postgres import MISSING, Postgres
 from harness.redis import RedisServer, has_redis
@@ -199,7 +199,7 @@ class Queue(Chunks):
         """Two servers push and run jobs, and are killed in turn: no job is lost, and none has two workers at a time. A job of a
         server that was killed begins again when its lease has ended. With QUEUE_KILLS, the number of kills, that is 1 s; a busy
         machine needs more, because a server that stands still for so long loses its jobs too."""
-        folder, kills = self.new_folder(), int(os.environ.get("QUEUE_KILLS") or repeats(5))
+        folder, kills = self.new_folder(), int(os.environ.get("QUEUE_KILLS") or 5)
         text = site(where.replace("@FOLDER@", folder), lease=1 if "QUEUE_KILLS" in os.environ else 10, workers=4).replace("local data = job.data", """local data = job.data
   local function note(what) ls.file.write("%s/log", ("%%s %%d %%d %%.6f\\n"):format(what, data.n, got.pid, ls.now()), { append = true }) end
 """ % folder)
