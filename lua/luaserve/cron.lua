@@ -264,7 +264,7 @@ function cron.add(line, fn, given, ...)
   elseif not cron.next(fields, offset_at, time()) then
     usage.error("%s: %s is never: no such day comes", call, usage.quote(line))
   end
-  if not pcall(core.on, "start", function() end) then
+  if core.thread() ~= 0 then
     usage.error("%s: call it while the site loads, at the top of the file: there each time is once for the server", call)
   end
   local pool = given and given.postgres

@@ -183,7 +183,7 @@ function presence.on(topic, fn, ...)
   usage.check(fn, "function", "%s: the second argument must be a function(name, here)", call)
   usage.no_more("ls.on_presence(topic, fn)", fn, ...)
   if watched[topic] then usage.error("%s: the topic %s has a function already", call, usage.quote(topic)) end
-  if not pcall(core.on, "start", function() end) then usage.error("%s: call it while the site loads, at the top of the file", call) end
+  if core.thread() ~= 0 then usage.error("%s: call it while the site loads, at the top of the file", call) end
   if core.dev then require("luaserve.dev_state").watch_pattern(topic) end
   presence.set_up(false)
   local entry = { fn = fn, known = {} }

@@ -106,15 +106,14 @@ local function wake(self, seconds) self.wake:send(seconds or 0, 0) end
 
 -- Seconds before the next attempt.
 local function pause_of(self, row, message)
-  local backoff, seconds = self.backoff, nil
+  local backoff = self.backoff
   if type(backoff) == "function" then
     local ok, result = pcall(backoff, row.attempt, message)
     if ok and type(result) == "number" and result >= 0 and result <= DELAY_S_MAX then return result end
     log("error", self, "backoff has returned no number of seconds, but %s", tostring(result))
     backoff = 1
   end
-  seconds = min(backoff * 2 ^ min(row.attempt - 1, 30), 3600)
-  return seconds * (0.5 + random() / 2) -- those that failed together do not come back together
+  return min(backoff * 2 ^ min(row.attempt - 1, 30), 3600) * (0.5 + random() / 2) -- those that failed together do not come back together
 end
 
 local function failed(self, row, message)
@@ -341,7 +340,8 @@ function methods:push(data, given, ...)
   end
   local seq = self.store:push(self.name, id, text, delay, priority, tx)
   if not seq then return nil, "there is a job with the id " .. id, "EEXIST" end
-  if core.dev and not tx then require("luaserve.dev_state").watch_effect("queue:push", in_database) end
+  if core.dev and not tx then require("luaserve.dev_state").watch_effect(call, in_database) end
+  if core.dev and not id then require("luaserve.dev_state").watch_start(call) end
   count("pushed")
   if not self.fn and not self.said then say_unrun(self) end
   if in_test() then

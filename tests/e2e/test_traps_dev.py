@@ -599,6 +599,17 @@ app:get("/", function()
   return 204
 end)""", ["/"])
 
+    def test_jobs_that_each_state_pushes(self):
+        self.check_lines("""
+local mail, door = ls.queue("mail"), ls.dict("door")
+ls.on("start", function()
+  mail:push("report") -- WARN queue:push in ls.on\\("start"\\) comes once for each Lua state, .* ls.init
+  mail:push("one", { id = "one" })
+  if door:add("first", true) then mail:push("two") end
+end)
+ls.init(function() mail:push("three") end)
+app:get("/", function() mail:push("four") return 204 end)""", ["/"])
+
     def test_one_state_where_only_a_wait_lets_another_request_in(self):
         server = self.dev("""
 ls.config { states = 1 }

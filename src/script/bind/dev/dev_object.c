@@ -106,7 +106,8 @@ static int dev_once(lua_State *L)
 }
 
 /* dev.task() -> whether the running task works for a client, as others may do at the same time, the number of the
- * message that it works on, and whether a timer of it is one for the whole server; nothing: the coroutine is no task */
+ * message that it works on, whether a timer of it is one for the whole server, and whether it is a function of "start";
+ * nothing: the coroutine is no task */
 static int dev_task(lua_State *L)
 {
     const ls_task *task = ls_state_of(L)->current;
@@ -114,7 +115,8 @@ static int dev_task(lua_State *L)
     lua_pushboolean(L, task->serial != 0 || (task->scope >= LS_SCOPE_REQUEST && task->scope <= LS_SCOPE_WEBSOCKET));
     lua_pushinteger(L, task->message);
     lua_pushboolean(L, ls_is_once(task->state));
-    return 3;
+    lua_pushboolean(L, task->starts);
+    return 4;
 }
 
 /* dev.hooks("start" | "drain" | "log" | "init") -> array of the functions */
