@@ -14,7 +14,7 @@ local zones = require "luaserve.zone"
 local date = require "luaserve.date"
 
 local floor, min, max = math.floor, math.min, math.max
-local ipairs, pairs, pcall, rawget, tonumber, tostring, type = ipairs, pairs, pcall, rawget, tonumber, tostring, type
+local ipairs, pairs, pcall, tonumber, tostring, type = ipairs, pairs, pcall, tonumber, tostring, type
 local time = os.time -- that of test.clock in tests
 
 local cron = {}
@@ -267,10 +267,7 @@ function cron.add(line, fn, given, ...)
   if core.thread() ~= 0 then
     usage.error("%s: call it while the site loads, at the top of the file: there each time is once for the server", call)
   end
-  local pool = given and given.postgres
-  if type(pool) == "string" then pool = require("luaserve").postgres(pool) end
-  usage.refuse(pool ~= nil and (type(pool) ~= "table" or rawget(pool, "types") == nil), pool,
-    "%s: postgres must be a URL or what ls.postgres returns", call)
+  local pool = given and given.postgres ~= nil and require("luaserve.postgres").pool_of(call, given.postgres) or nil
   local place = usage.where()
   local key = place:gsub(":%d+$", ""):match("[^/\\]*$") .. " " .. out.zone .. " " .. line
   places[key] = (places[key] or 0) + 1

@@ -490,4 +490,11 @@ function postgres.open(url, given, ...)
   return opened[url]
 end
 
+-- pool_of(call, value) -> the pool of the option postgres: a URL or what ls.postgres returns. Raises.
+function postgres.pool_of(call, value)
+  local pool = type(value) == "string" and postgres.open(value) or value
+  usage.refuse(type(pool) ~= "table" or rawget(pool, "types") == nil, pool, "%s: postgres must be a URL or what ls.postgres returns", call)
+  return pool
+end
+
 return postgres

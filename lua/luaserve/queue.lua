@@ -482,12 +482,7 @@ local function store_of(given, file)
     stores[client] = stores[client] or require("luaserve.queue_redis").open(client)
     return stores[client]
   end
-  local pool = given.postgres
-  if pool ~= nil then
-    if type(pool) == "string" then pool = ls.postgres(pool) end
-    usage.refuse(type(pool) ~= "table" or rawget(pool, "types") == nil, pool, "%s: postgres must be a URL or what ls.postgres returns", call)
-    return sql_store("postgres", pool)
-  end
+  if given.postgres ~= nil then return sql_store("postgres", require("luaserve.postgres").pool_of(call, given.postgres)) end
   return sql_store("sqlite", ls.sqlite(file or ls.data .. "/jobs.db"))
 end
 
