@@ -3,7 +3,8 @@
 --     push --> store <--claim-- claimer --channel--> workers of all states --finish, put_back, bury--> store
 --
 -- The claimer, a task of the first state, takes as many jobs as workers are free, and some ahead while jobs are short, and
--- passes them on by a channel. Each state has workers, of which a semaphore lets `workers` run. A worker runs a job in a task of its own, with a limit of time, and renews its lease. A job
+-- passes them on by a channel. Each state has workers, of which a semaphore lets `workers` run. A worker runs a job in a task of its own,
+-- with a limit of time, and renews its lease. A job that waits for a third of its lease goes back to the store. One
 -- whose lease has ended is swept: another attempt begins. The channel `wake` wakes the claimer: its values are the seconds
 -- after which a sweep is due. queue_sql.lua and queue_redis.lua are the stores.
 --
@@ -151,9 +152,11 @@ local function perform(self, row)
   local entry = { task = task }
   running[entry] = true
   local message
+  local renews_at = (row.at or now()) + self.lease / 3
   repeat
-    ok, message = pcall(task.wait, task, self.lease / 3)
+    ok, message = pcall(task.wait, task, max(renews_at - now(), 0))
     if ok and not results then pcall(self.store.renew, self.store, row, owner, self.lease) end
+    renews_at = now() + self.lease / 3
   until results or not ok
   running[entry] = nil
   local why = message
@@ -189,11 +192,13 @@ end
 
 -- ---- the tasks of a server -------------------------------------------------------------------------------------------
 
--- take(self, row) -> seconds until the job is due again, or nil. Runs a job that was claimed, unless it has waited for too long:
--- then the sweep gives it out again.
+-- take(self, row) -> seconds until the job is due again, or nil. Runs a job that was claimed. One that waits for long is put back: the
+-- end of its lease would count as an attempt.
 local function take(self, row)
-  if draining then return stored(self, row, "put_back", nil, nil, true) and nil end
-  if now() >= row.ends then return nil end
+  local left = row.at + self.lease / 3 - now()
+  local has = not draining and left >= 0 and self.permits:acquire(left)
+  local _ <close> = has and setmetatable({}, { __close = function() self.permits:release() end }) or nil
+  if draining or not has then return stored(self, row, "put_back", nil, nil, true) and nil end
   local ok, due = pcall(perform, self, row)
   if ok then return due end
   log("error", self, "job %s: %s", row.id or row.seq, tostring(due))
@@ -203,14 +208,19 @@ end
 local function worker(self)
   for row in self.work:values() do
     if self.work:len() <= self.low then wake(self) end
-    local due = self.permits:with(take, self, row)
+    local due = take(self, row)
     if self.work:len() <= self.low then wake(self, due) end
   end
 end
 
+-- Put back the jobs that no worker has taken.
+local function give_back(self)
+  for row in function() return self.work:receive(0) end do stored(self, row, "put_back", nil, nil, true) end
+end
+
 local function sweep(self)
   local seconds, rows = self.store:sweep(self.name, self.retries + 1, LEASE_ENDED)
-  self.sweep_at = now() + min(max(seconds or POLL_S, 0), POLL_S)
+  self.sweep_at = now() + min(max(seconds or POLL_S, 0), POLL_S, self.lease / 3)
   for _, row in ipairs(rows) do
     if row.error == LEASE_ENDED or row.state == 3 then
       local dead = row.state == 3
@@ -221,11 +231,12 @@ local function sweep(self)
 end
 
 local function claim(self)
+  if now() - self.claimed_at > self.lease / 3 then give_back(self) end
   if now() >= self.sweep_at then sweep(self) end
   local most = self.workers + self.ahead
   local rows = self.store:claim(self.name, owner, most, self.lease)
   for _, row in ipairs(rows) do
-    row.ends = now() + self.lease * 0.9
+    row.at, self.claimed_at = now(), now()
     if draining or not self.work:send(row, 0) then stored(self, row, "put_back", nil, nil, true) end
   end
   self.claimed = self.claimed + #rows
@@ -256,12 +267,7 @@ local function drain()
     entry.drained = true
     core.job_limit(entry.task, floor(options.drain_timeout_ms() * DRAIN_SHARE))
   end
-  for self in next, first_state and claiming or {} do
-    repeat
-      local row = self.work:receive(0)
-      if row then stored(self, row, "put_back", nil, nil, true) end
-    until not row
-  end
+  for self in next, first_state and claiming or {} do give_back(self) end
 end
 
 -- In a test file: runs all jobs that are ready, in this task.
@@ -528,7 +534,7 @@ function queue.open(name, given, ...)
     name = name, at = place, given = given, store = store, retries = out.retries, backoff = backoff or 1,
     timeout_ms = out.timeout_ms, lease = out.lease_ms / 1000, keep = out.keep_ms / 1000, fn = false, busy = false, said = false,
     wake = core.channel("luaserve.queue.wake." .. name, 100, place), workers = 0, ahead = 0, low = 0,
-    work = core.channel("luaserve.queue.work." .. name, WAITING_MAX, place), claimed = 0, since = now(), sweep_at = 0,
+    work = core.channel("luaserve.queue.work." .. name, WAITING_MAX, place), claimed = 0, since = now(), claimed_at = 0, sweep_at = 0,
   }, meta)
   opened[name] = self
   return self

@@ -161,6 +161,12 @@ class Queue(Chunks):
         self.settled(server)
         self.assertEqual(self.ask(server, "return got:range('order')"), [0, 2, 5, 8, 1, 4, 7, 3, 6, 9])
 
+    def test_a_job_that_waits_for_a_worker_loses_no_attempt(self):
+        server = self.serve(site(workers=1, lease=6).replace("retries = 2", "retries = 0"))
+        self.ask(server, "for n = 1, 330 do mail:push { n = n, sleep = n == 300 and 7 or 0.005 } end return 1")
+        self.settled(server)
+        self.assertEqual(self.ask(server, "return got:llen 'order'"), 330)
+
     def test_a_job_ends_at_its_timeout(self):
         server = self.serve(site(timeout=0.05))
         self.ask(server, "mail:push({ n = 1, sleep = 3600 }, { id = 'slow' }) mail:push { n = 2 } return 1")
