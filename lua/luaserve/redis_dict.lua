@@ -72,8 +72,10 @@ local function decode_list(texts, read_only)
   return list
 end
 
-local function ms_of(call, ttl)
-  if ttl == nil then return nil end
+local function ms_of(call, ...)
+  local ttl = ...
+  if select("#", ...) == 0 or ttl == false then return nil end
+  if ttl == nil then usage.error("%s: ttl is nil, as of a field that is missing; false is an entry that does not expire", call) end
   if type(ttl) ~= "number" or ttl <= 0 or ttl ~= ttl then
     usage.error("%s: ttl must be more than 0 seconds; leave it out for an entry that does not expire", call)
   end
@@ -128,9 +130,9 @@ function methods.get(self, key, ...)
   return get(record, call, key, true)
 end
 
--- set(self, call, key, value, ttl, how) -> true | nil, message, code. how: "NX", "XX" or nil.
-local function set(self, call, key, value, ttl, how)
-  local name, ms = name_of(self, call, key), ms_of(call, ttl)
+-- set(self, call, key, value, how [, ttl]) -> true | nil, message, code. how: "NX", "XX" or nil.
+local function set(self, call, key, value, how, ...)
+  local name, ms = name_of(self, call, key), ms_of(call, ...)
   local command, reply = { name }, nil
   if value == nil then
     reply = sure(self, ask(self.client, "number", "DEL", name))
@@ -145,11 +147,11 @@ local function set(self, call, key, value, ttl, how)
 end
 
 for name, how in pairs { set = false, add = "NX", replace = "XX" } do
-  methods[name] = function(self, key, value, ttl, ...)
+  methods[name] = function(self, key, value, ...)
     local record, call = check(self, name)
-    usage.no_more(call .. "(key, value, ttl)", ttl, ...)
+    usage.no_more(call .. "(key, value, ttl)", ...)
     if value == nil then usage.error("%s: the value is nil; dict:delete(key) removes an entry", call) end
-    return set(record, call, key, value, ttl, how or nil)
+    return set(record, call, key, value, how or nil, ...)
   end
 end
 
@@ -185,12 +187,16 @@ function methods.incr(self, key, ...)
   if select("#", ...) > 0 and by == nil then
     usage.error("dict:incr: number expected, got nil; leave it out for 1")
   end
-  local ms = ms_of(call, ttl)
+  local ms = ms_of(call, select(3, ...))
   local sum, message, code, unsent = redis.eval(record.client, nil, incr_script, { name_of(record, call, key) },
     { number(call, "by", by, 1), number(call, "init", init, 0), ms and format("%d", ms) or "" })
   if message then
     if find(message, "overflow", 1, true) then
       return nil, format("the value of %s would exceed the range of an integer", usage.quote(key)), "EINVAL"
+    end
+    local old = not unsent and get(record, call, key, true)
+    if type(old) == "string" and tonumber(old) then
+      usage.error("dict:incr: the value of %s is a string, %s; store a number: tonumber(value)", usage.quote(key), usage.quote(old))
     end
     return failed(record, key, "not a number", nil, message, code, unsent)
   end
@@ -208,10 +214,10 @@ end
 
 local persist_script = "redis.call('PERSIST', KEYS[1]) return redis.call('EXISTS', KEYS[1])"
 
-function methods.expire(self, key, seconds, ...)
+function methods.expire(self, key, ...)
   local record, call = check(self, "expire")
-  usage.no_more("dict:expire(key, seconds)", seconds, ...)
-  local name, ms = name_of(record, call, key), ms_of(call, seconds)
+  usage.no_more("dict:expire(key, seconds)", ...)
+  local name, ms = name_of(record, call, key), ms_of(call, ...)
   if ms then return sure(record, ask(record.client, "number", "PEXPIRE", name, ms)) == 1 end
   return sure(record, redis.eval(record.client, "number", persist_script, { name })) == 1
 end
@@ -237,7 +243,7 @@ end
 -- the new value; nil keeps that of the entry.
 function redis_dict.swap(self, key, value, version, ttl)
   local record = check(self, "update")
-  local ms = ms_of("dict:update", ttl)
+  local ms = ms_of("dict:update", ttl or false)
   local done = sure(record, redis.eval(record.client, "number", swap_script, { name_of(record, "dict:update", key) },
     { version, value == nil and "" or encode("dict:update", value), ms and format("%d", ms) or "" }))
   if done == 1 then return true end

@@ -16,7 +16,7 @@ local time, type = os.time, type
 local signature = {}
 
 local jwt_sign_options = {
-  expires_in = { "expires_ms", "seconds", 1000, 1 << 40 }, -- seconds: adds the claims iat and exp
+  expires_in = { "expires_ms", "seconds", 1000, 320000000000 }, -- seconds: adds the claims iat and exp
   header = true, -- table<string, any> - further members of the header, such as { kid = "2024" }
 }
 local jwt_verify_options = {

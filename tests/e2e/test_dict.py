@@ -90,7 +90,7 @@ class Dict(E2E):
             ('d.a = 1 d.b = 2 return #d, d:len(), d:clear() == nil, #d', [2, 2, True, 0]),
             ('for i = 1, 200 do d[i] = i * i end local n, s = 0, 0 for k, v in pairs(d) do n = n + 1 s = s + v - k * k end '
              'return n, s, #d:keys(), #d:keys("^1"), #d:keys("^1", 5), #d:keys(nil, 7)', [200, 0, 200, 111, 5, 7]),
-            ('d:set("t", 1, 100) local t = d:ttl("t") return t > 99 and t <= 100, d:expire("t"), d:ttl("t"), d:ttl("u"), '
+            ('d:set("t", 1, 100) local t = d:ttl("t") return t > 99 and t <= 100, d:expire("t", false), d:ttl("t"), d:ttl("u"), '
              'd:expire("u", 1)', [True, True, False, None, False]),
             ('d.buffer = ls.buffer("one ", "two") return d.buffer', ["one two"]),
             ('d.t = { b = ls.buffer() } return d.t.b', [""]),
@@ -207,11 +207,16 @@ class Dict(E2E):
             ("d:get(('k'):rep(65536))", "key must have at most 65535 bytes"),
             ("d:get('k', 'more')", "too many arguments for dict:get(key)"),
             ("d:set('k', 1, 0)", "bad argument #3 to 'set' (ttl must be more than 0 seconds"),
+            ("ls.sleep(4e8)", "the time is in seconds: this is more than 10 years"),
             ("d:set('k', 1, os.time() + 60)", "ttl is in seconds from now; for a time write at - os.time()"),
             ("d:expire('k', os.time())", "bad argument #2 to 'expire' (ttl is in seconds from now"),
             ("d:incr('k', 1, 0, math.huge)", "bad argument #4 to 'incr' (ttl is in seconds from now"),
             ("d:keys('user:*')", 'dict:keys: "user:*" seems to be a pattern of a shell or of Redis; in one of Lua write "^user:"'),
             ("d:keys('*')", "in one of Lua write keys()"),
+            ("d:set('k', 1, tonumber('60s'))", "bad argument #3 to 'set' (ttl is nil, as of a field that is missing; false is"),
+            ("d:expire('k', nil)", "bad argument #2 to 'expire' (ttl is nil"),
+            ("d:incr('k', 1, 0, nil)", "bad argument #4 to 'incr' (ttl is nil"),
+            ("d.k = '5' local _, e = pcall(d.incr, d, 'k') d.k = nil error(e, 0)", 'dict:incr: the value of "k" is a string, "5"; store a number: tonumber(value)'),
             ("d:set('k', 1, 'x')", "bad argument #3 to 'set' (number expected, got string)"),
             ("d:set('k')", "bad argument #2 to 'set' (value expected)"),
             *(("d:%s('k', nil)" % how, "bad argument #2 to '%s' (the value is nil; dict:delete(key) removes" % how)

@@ -1,6 +1,7 @@
 /* bind_aux.c - see bind_aux.h. */
 #include "script/bind/bind_aux.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,8 @@ double ls_check_seconds(lua_State *L, int index)
 {
     const double seconds = luaL_checknumber(L, index);
     luaL_argcheck(L, seconds >= 0, index, "number of seconds must be 0 or more"); /* false for NaN */
+    luaL_argcheck(L, seconds <= LS_SECONDS_MAX || isinf(seconds), index,
+                  "the time is in seconds: this is more than 10 years");
     return seconds;
 }
 

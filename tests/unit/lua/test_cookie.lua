@@ -43,6 +43,7 @@ function tests.wrong_arguments()
     { 'must be "lax", "strict" or "none"; got "x"', "a", "b", { same_site = "x" } },
     { "got 5", "a", "b", { same_site = 5 } }, { "secure must be true or false; got 1", "a", "b", { secure = 1 } },
     { "did you mean 'max_age'?", "a", "b", { maxage = 5 } },
+    { "max_age is in seconds: this is more than 10 years", "a", "b", { max_age = 1e9 } },
     { "the options are domain, expires, http_only, max_age, path, same_site, secure", "a", "b", { elephant = 5 } },
   } do
     check.raises(case[1], cookie.line, table.unpack(case, 2, 4))

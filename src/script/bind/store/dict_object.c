@@ -224,6 +224,16 @@ static ls_dict_value check_finite(lua_State *L, int index, int64_t by_default)
     return value;
 }
 
+/* Redis counts in texts: a caller that reads nil as "no counter" would stay at 0 for ever. */
+static void refuse_digits(lua_State *L, const ls_dict_key *key)
+{
+    (void)lua_getiuservalue(L, SELF, 1);
+    (void)get(L, check_object(L, SELF), lua_gettop(L), key);
+    if (lua_type(L, -1) != LUA_TSTRING || !lua_isnumber(L, -1)) return;
+    const char *digits = lua_tostring(L, -1), *name = luaL_tolstring(L, KEY, NULL);
+    luaL_error(L, "dict:incr: the value of \"%s\" is a string, \"%s\"; store a number: tonumber(value)", name, digits);
+}
+
 /* dict:incr(key [, by: number [, init: number [, ttl]]]) -> value: number | nil, message, code
  * Adds `by`, 1 unless given, to a number. A key that does not exist gets `init`, 0 unless given, plus `by`; `ttl` is
  * the time to live of that new entry. */
@@ -238,6 +248,7 @@ static int dict_incr(lua_State *L)
     ls_dict_value sum;
     ls_check_arguments(L, VALUE + 2, "dict:incr(key, by, init, ttl)");
     const int err = ls_dict_incr(dict, &key, by, init, ttl_ms, &sum);
+    if (err == LS_EINVAL && sum.type == LS_DICT_VALUE) refuse_digits(L, &key);
     if (err == LS_EINVAL)
         return ls_dict_push_wrong(
             L, &key, sum.type == LS_DICT_INTEGER ? "would exceed the range of an integer" : "is not a number");

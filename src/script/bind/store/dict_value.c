@@ -58,7 +58,9 @@ bool ls_dict_is_no_key(lua_State *L, int index)
 
 uint64_t ls_dict_check_ttl(lua_State *L, int index)
 {
-    if (lua_isnoneornil(L, index)) return 0;
+    if (lua_isnone(L, index) || (lua_isboolean(L, index) && !lua_toboolean(L, index))) return 0;
+    luaL_argcheck(L, !lua_isnil(L, index), index,
+                  "ttl is nil, as of a field that is missing; false is an entry that does not expire");
     const double ms = ceil(luaL_checknumber(L, index) * 1000);
     luaL_argcheck(L, ms > 0, index, "ttl must be more than 0 seconds; leave it out for an entry that does not expire");
     luaL_argcheck(L, ms <= LS_DICT_TTL_MS_MAX, index,

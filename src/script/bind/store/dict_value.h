@@ -19,7 +19,7 @@ ls_dict_key ls_dict_check_index(lua_State *L, int index);
  * does. */
 bool ls_dict_is_no_key(lua_State *L, int index);
 
-/* The time to live in milliseconds; 0 for nil or none. Raises unless it is a number of seconds above 0. */
+/* The time to live in milliseconds; 0 for false or none. Raises unless it is a number of seconds above 0. */
 uint64_t ls_dict_check_ttl(lua_State *L, int index);
 
 /* The number at `index`; by_default for nil or none. Raises for another type. */
