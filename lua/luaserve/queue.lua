@@ -144,6 +144,8 @@ end
 
 -- perform(self, row) -> seconds until the job is due again, or nil. Runs a job that was claimed.
 local function perform(self, row)
+  -- Only a last attempt that has begun, by its progress, was the last one when the server is killed.
+  if row.attempt > self.retries and not stored(self, row, "renew", self.lease, 0.0) then return end
   local job = setmetatable({ id = row.id or row.seq, data = json.decode(row.data), attempt = row.attempt }, job_meta)
   local results
   entries[job] = { queue = self, row = row }

@@ -77,11 +77,15 @@ for _, seq in ipairs(call('ZRANGEBYSCORE', key('delayed'), '-inf', now, 'LIMIT',
 end
 for _, seq in ipairs(call('ZRANGEBYSCORE', key('running'), '-inf', now, 'LIMIT', 0, 1000)) do
   release(seq)
-  local found = call('HMGET', job(seq), 'id', 'attempt')
-  local dead = tonumber(found[2]) > most
-  call('HSET', job(seq), 'error', reason)
+  local found = call('HMGET', job(seq), 'id', 'attempt', 'progress')
+  local last = tonumber(found[2]) > most
+  local dead = last and found[3]
   if dead then call('ZADD', key('dead'), seq, seq) else ready(seq) end
-  rows[#rows + 1] = {seq, found[1], found[2], dead and 3 or 0}
+  if last and not dead then call('HINCRBY', job(seq), 'attempt', -1) -- it has not begun: see queue.lua, perform
+  else
+    call('HSET', job(seq), 'error', reason)
+    rows[#rows + 1] = {seq, found[1], found[2], dead and 3 or 0}
+  end
 end
 for _, seq in ipairs(call('ZRANGEBYSCORE', key('done'), '-inf', now, 'LIMIT', 0, 1000)) do
   call('ZREM', key('done'), seq)

@@ -35,6 +35,7 @@ local schema <const> = {
   "create unique index if not exists luaserve_job_id on luaserve_job (queue, id) where id is not null",
 }
 
+local begun <const> = "(attempt <= $1 or progress is not null)" -- see queue.lua, perform
 local mine <const> = " where seq = $%d and state = 1 and owner = $%d and attempt = $%d"
 
 -- The parameters are numbered in the order in which they first appear, since SQLite counts them so.
@@ -45,8 +46,9 @@ local statements <const> = {
     due = {now} + cast($2 as double precision) where seq {set}(select seq from luaserve_job where queue = $3 and state = 0
     order by priority desc, seq limit {most}(0, $4 - (select count(*) from luaserve_job where owner = $1 and queue = $3)){lock}){unset}
     returning seq, id, data, attempt, priority]],
-  sweep = [[update luaserve_job set state = case when state = 1 and attempt > $1 then 3 else 0 end, owner = null, due = null,
-    error = case when state = 1 then $2 else error end where queue = $3 and state in (1, 2) and due <= {now}
+  sweep = [[update luaserve_job set state = case when state = 1 and attempt > $1 and progress is not null then 3 else 0 end,
+    owner = null, due = null, attempt = case when state = 1 and not ]] .. begun .. [[ then attempt - 1 else attempt end,
+    error = case when state = 1 and ]] .. begun .. [[ then $2 else error end where queue = $3 and state in (1, 2) and due <= {now}
     returning seq, id, attempt, state, owner, error]],
   expire = "delete from luaserve_job where queue = $1 and state = 4 and due <= {now}",
   due = "select min(due) - {now} as seconds from luaserve_job where queue = $1 and state in (1, 2)",

@@ -3,6 +3,7 @@
 # wine: none; each kill is a start of the program, and there is no libpq
 import contextlib
 import os
+import sqlite3
 import threading
 import time
 
@@ -185,6 +186,15 @@ class Queue(Chunks):
         self.assertIsNone(self.ask(server, "return got['runs 1']"))
         self.raises(server, "ls.sqlite(':memory:'):transaction(function(tx) mail:push(1, { tx = tx }) end)",
                     "queue:push: tx is a transaction of :memory:, and the queue is in jobs.db")
+
+    def test_a_last_attempt_that_has_not_begun_when_its_server_is_killed_does_not_count(self):
+        folder = self.new_folder()
+        server = self.serve(site("file = '%s/jobs.db'" % folder))
+        self.ask(server, "for n = 1, 2 do mail:push({ n = n }, { delay = 3600, id = 'j' .. n }) end return 1")
+        with contextlib.closing(sqlite3.connect(folder + "/jobs.db", timeout=WAIT)) as db, db:
+            db.execute("update luaserve_job set state = 1, attempt = 3, owner = 'killed', due = 1, progress = case id when 'j1' then 0.0 end")
+        self.settled(server, dead=1)
+        self.assertEqual(self.ask(server, "return { mail:failed()[1].id, got['runs 1'], got['runs 2'] }"), ["j1", None, 1])
 
     def test_a_stop_and_a_reload_put_jobs_back(self):
         where = "file = '%s/jobs.db'" % self.new_folder()
