@@ -192,6 +192,7 @@ app:ws("/misuse/event", { message = function(ws) ws:send((select(2, pcall(ws.rec
 -- ---- close
 app:ws("/closes", { message = function(ws, data) ws:close(4001, data) ws:close(4002) ws:send("late") end,
   close = function(ws, code, reason) told(code .. " " .. reason) end })
+app:ws("/refused", { open = function(ws) ws:close(4001, "no") ws:subscribe("secrets") end })
 app:ws("/other", function(ws)
   local job = ls.spawn(function() ls.sleep(0.01) ws:close(4003, "from a job") end)
   local data, err, code = ws:receive()
@@ -341,6 +342,11 @@ class WebSockets(Case):
         self.server.wait_log("GET /error/event: .*broken at open", mark)
         self.end("closed 1011")
         self.end("closed 1011")
+
+    def test_a_function_that_goes_on_after_it_has_closed_cannot_subscribe(self):
+        mark = self.server.mark()
+        self.assertEqual(self.open("/refused").closes(), (4001, "no"))
+        self.server.wait_log(r"GET /refused: .*ws:subscribe: this function has closed the connection; end it there: return ws:close", mark)
 
     def test_a_function_without_a_request_does_not_keep_it(self):
         ended = "request object used after its request ended"

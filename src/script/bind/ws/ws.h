@@ -77,6 +77,7 @@ struct ls_ws_object { /* the userdata `ws` */
     bool begun;     /* ls_ws_begin was called */
     bool held;      /* the message of the connection was taken, but not consumed */
     bool closed;    /* by Lua: messages are not taken any more */
+    bool refused;   /* by the function that runs */
     bool ended;     /* no message follows but one that waits */
     bool canceled;  /* its request was, or it was lost before its handler began: no handler runs */
     bool present;   /* has subscribed with a name: ../lua/luaserve/presence.lua */

@@ -206,6 +206,7 @@ static int ws_close(lua_State *L)
         return luaL_error(L, "ws:close: the reason has at most %d bytes; got %I", LS_WS_REASON_BYTES_MAX,
                           (lua_Integer)len);
     if (!ls_utf8_valid(reason, len)) return luaL_error(L, "ws:close: the reason must be UTF-8");
+    o->refused = o->task != NULL && o->task == o->state->current;
     ls_ws_object_deliver_waiting(o->state->ctx, o);
     ls_ws_object_close(o->state->ctx, o, (unsigned)code, reason, len);
     return ls_push_boolean(L, true);

@@ -113,6 +113,10 @@ static ls_subscriber *check_subscriber(lua_State *L, const char *name)
  * Receives the messages of the topic from now on. */
 int ls_ws_subscribe(lua_State *L)
 {
+    const ls_ws_object *o = ls_ws_check(L);
+    if (o->refused && o->task == o->state->current)
+        return luaL_error(L,
+                          "ws:subscribe: this function has closed the connection; end it there: return ws:close(...)");
     if (!lua_isnoneornil(L, 3)) {
         check_subscriber(L, "subscribe");
         ((ls_ws_object *)lua_touserdata(L, 1))->present = true;
