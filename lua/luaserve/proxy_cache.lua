@@ -22,6 +22,7 @@ local cache_options = {
   folder = true, -- string - or a folder
   folder_size = { "folder_bytes_max", "size", 1, math.maxinteger, "1g" }, -- bytes of the files in it
   key = true, -- fun(req: Request): string? - the key in place of path and query; nil: not from the cache
+  cookies = { "cookies", "flag", nil, nil, false }, -- the key has what a response depends on of Cookie
 }
 cache.calls = { ["app:proxy: cache"] = { cache_options } } -- ProxyCache
 
@@ -204,7 +205,7 @@ end
 -- ---- a response on its way -----------------------------------------------------------------------------------------
 
 local own_text = "app:proxy: the cache keeps no response to requests with %s, which may be for one client: let them say "
-  .. "Vary: %s or Cache-Control: public, or give cache.key"
+  .. "Vary: %s or Cache-Control: public, or give cache.key, and for Cookie cache.cookies = true"
 
 -- What app:proxy does beside one request: { cache =, req =, reason = of Cache-Status, fill =, lines =, drops = of the
 -- request to the server, ready = see cache:answer, key =, validates, reload = flags, anyway = although a fresh response is
@@ -454,6 +455,7 @@ function cache.new(given, name)
   usage.check(given, "table", '%s: cache must be a table such as { size = "64m" }', fname)
   local self = options.take(fname, given, cache.calls["app:proxy: cache"], {}, "cache.")
   usage.check(given.key, "function?", "%s: cache.key must be a function(req)", fname)
+  if self.cookies and not given.key then usage.error("%s: cache.cookies is for cache.key, which has what a response depends on", fname) end
   self.copies = {} -- a set of keys, see keep()
   if given.dict ~= nil and given.folder ~= nil then usage.error("%s: give one of cache.dict and cache.folder", fname) end
   if given.dict ~= nil then
@@ -470,7 +472,7 @@ function cache.new(given, name)
   end
   self.key, self.lifetime = given.key, self.lifetime_ms > 0 and self.lifetime_ms / 1000 or nil
   -- One memory for each second store, also after a reload.
-  self.object = core.cache(core.cache_name(name), self.bytes_max, given.key ~= nil)
+  self.object = core.cache(core.cache_name(name), self.bytes_max, given.key and (self.cookies and 2 or 1) or 0)
   if given.dict ~= nil then
     self.store = stores.dict(given.dict)
   elseif given.folder ~= nil then

@@ -33,6 +33,7 @@ end, request = function(req, upstream) upstream.headers["X-Hook"] = req.query.ho
 app:proxy("/tiny", server, { cache = { size = "64k", max_body = "1m" } })
 app:proxy("/impatient", server, { cache = { wait = 0 } })
 app:proxy("/key", server, { cache = { key = function(req) if req.query.k ~= "none" then return req.query.k end end } })
+app:proxy("/key/cookies", server, { cache = { cookies = true, key = function(req) return req.cookies.user end } })
 app:proxy("/hooked/key", server, { cache = { key = function(req) return req.path end }, request = function(req, upstream)
   upstream.headers["X-User"], upstream.headers["X-Request-Id"] = req.headers["x-who"], req.query.id
 end })
@@ -383,6 +384,11 @@ class Stored(CacheCase):
             self.assertEqual(self.asks(target, headers=[("Cookie", "a=1")]), ["fwd=uri-miss; stored", "hit"])
         self.up.on("/key/own?k=own", response(b"x", [FRESH]))
         self.assertEqual(self.asks("/key/own?k=own", headers=[("X-Api-Key", "a")]), ["fwd=uri-miss; stored", "hit"])
+        cookie = [("Cookie", "user=ada")]
+        self.up.on("/key/cookies", response(b"x", [FRESH]))
+        self.assertEqual(self.asks("/key/cookies", headers=cookie), ["fwd=uri-miss; stored", "hit"])
+        self.up.on("/key/cookie?k=cookie", response(b"x", [FRESH]))
+        self.assertEqual(self.asks("/key/cookie?k=cookie", headers=cookie), ["fwd=uri-miss"] * 2)
         self.server.wait_log("keeps no response to requests with Cookie")
 
     def test_who_has_all_of_a_response_finds_it_stored(self):

@@ -28,7 +28,7 @@ static const ls_object_type cache_type = {.name = "cache"};
 typedef struct cache_handle {
     const void *tag;
     ls_response_cache *cache;
-    bool keyed; /* the site makes the keys: they say what a response depends on, but for Authorization */
+    int keyed; /* the site makes the keys: 1: they say what a response depends on, but for Authorization and Cookie; 2: also for Cookie */
 } cache_handle;
 
 enum fill_state { FILL_OPEN, FILL_STORED, FILL_ENDED };
@@ -41,7 +41,7 @@ typedef struct fill_call {
     ls_stored *made;  /* NULL: nothing is stored. Without its body until that is whole */
     enum fill_state state;
     bool removes; /* it is a removal */
-    bool keyed;   /* as of its cache */
+    int keyed;    /* as of its cache */
 } fill_call;
 
 static cache_handle *check_cache(lua_State *L, int index)
@@ -271,14 +271,15 @@ static bool has_field(const ls_exchange *x, const char *name)
 }
 
 /* The field of the request for which an entry that is not for all may not be used, or {NULL, 0}. */
-static ls_text personal(bool keyed, const ls_selecting *by, ls_text select)
+static ls_text personal(int keyed, const ls_selecting *by, ls_text select)
 {
     const ls_text name = ls_select_personal(by, select);
-    const bool given = has_field(by->x, "authorization") || has_name(by->lines, "authorization");
-    return keyed && !given ? (ls_text){NULL, 0} : name;
+    const bool given = has_field(by->x, "authorization") || has_name(by->lines, "authorization") ||
+                       (keyed < 2 && (has_field(by->x, "cookie") || has_name(by->lines, "cookie")));
+    return keyed > 0 && !given ? (ls_text){NULL, 0} : name;
 }
 
-static bool is_usable(const ls_stored *entry, bool keyed, const ls_selecting *by)
+static bool is_usable(const ls_stored *entry, int keyed, const ls_selecting *by)
 {
     return entry->fresh.for_all || personal(keyed, by, entry->select).ptr == NULL;
 }
@@ -767,7 +768,7 @@ static int cache_await(lua_State *L)
     return ls_push_boolean(L, false);
 }
 
-/* core.cache(name, bytes_max, keyed) -> cache */
+/* core.cache(name, bytes_max, keyed|nil) -> cache; `keyed`: as in cache_handle */
 static int core_cache(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -779,7 +780,7 @@ static int core_cache(lua_State *L)
                       before) < 0)
         return luaL_error(L, "not enough memory");
     handle->cache = (ls_response_cache *)(void *)object;
-    handle->keyed = lua_toboolean(L, 3);
+    handle->keyed = (int)lua_tointeger(L, 3);
     return 1;
 }
 
