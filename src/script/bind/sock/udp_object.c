@@ -288,10 +288,11 @@ static void check_results(lua_State *L, const ls_site_udp_entry *entry, int inde
 {
     const char *got = luaL_typename(L, index);
     if (!is_reply(L, index)) return;
-    const bool fine = lua_isstring(L, index) || ls_buffer_test(L, index) != NULL;
+    const bool fine =
+        lua_type(L, index) == LUA_TSTRING || ls_buffer_test(L, index) != NULL; /* a number is more often a count */
     if (fine && lua_type(L, index + 1) != LUA_TSTRING && ls_buffer_test(L, index + 1) == NULL) return;
-    luaL_error(L, "%s: a UDP handler must return one string or buffer, the reply, or nothing; got %s%s", entry->udp.where,
-               fine ? "" : "a ", fine ? "two of them, which .. joins" : got);
+    luaL_error(L, "%s: a UDP handler must return one string or buffer, the reply, or nothing; got %s%s",
+               entry->udp.where, fine ? "" : "a ", fine ? "two of them, which .. joins" : got);
 }
 
 /* Add the handler's result at `index`, which was checked, to the replies of the batch, as the reply to the datagram `at`.
