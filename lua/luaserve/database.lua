@@ -6,7 +6,7 @@ local usage = require "luaserve.usage"
 
 -- A site may replace the globals.
 local error, pack, rawget, require, unpack = error, table.pack, rawget, require, table.unpack
-local setmetatable, tostring, type = setmetatable, tostring, type
+local getmetatable, setmetatable, tostring, type = getmetatable, setmetatable, tostring, type
 
 local database = {}
 
@@ -65,7 +65,7 @@ function database.sure(self, call, sql, result, message, code, sqlstate, unsent)
   if message == nil then return result end
   if result == false then usage.error("%s: %s", tostring(sql):find("luaserve_job", 1, true) and "ls.queue" or call, message) end
   if message == "datatype mismatch" and sql:lower():find("%f[%w_]limit%f[^%w_]") then
-    message = message .. ": limit and offset are whole numbers, as of tonumber(req.query.limit) or 10"
+    message = message .. ": limit and offset are whole numbers, as of math.tointeger(tonumber(req.query.limit)) or 10; a negative limit gives all rows"
   end
   local e = { target = self.target, statement = sql, message = message, code = code, sqlstate = sqlstate, unsent = unsent }
   if rawget(self, "failure") == false then self.failure = e end
@@ -143,8 +143,14 @@ function database.check_open(tx)
   if tx.failure then error(tx.failure, 0) end
 end
 
--- transaction(fn, commit, tx) -> the results of fn(tx), or true, when commit(tx) has succeeded; false, or nil and a reason, of
--- fn: it is undone. tx.handle is closed at the end.
+-- Whether the result is a response with an error, of the request or of ls.fetch.
+local function is_refusal(result)
+  local meta = type(result) == "table" and getmetatable(result)
+  return meta and meta.__name == "answer" and not result.ok or type(result) == "userdata" and (core.response_status(result) or 0) >= 400
+end
+
+-- transaction(fn, commit, tx) -> the results of fn(tx), or true, when commit(tx) has succeeded; false, nil and a reason, or a response
+-- with an error, of fn: it is undone. tx.handle is closed at the end.
 function database.transaction(fn, commit, tx)
   local _ <close> = tx.handle
   local begun = core.now()
@@ -154,7 +160,7 @@ function database.transaction(fn, commit, tx)
       .. "call other servers, before it begins"):format(usage.where(), core.now() - begun))
   end
   database.check_open(tx)
-  if result[1] == false or result[1] == nil and result[2] ~= nil then
+  if result[1] == false or result[1] == nil and result[2] ~= nil or is_refusal(result[1]) then
     if core.dev then require("luaserve.dev_state").note_failure(tostring(result[2]), result[3], "transaction") end
     return unpack(result, 1, result.n)
   end

@@ -343,6 +343,12 @@ class Sqlite(SiteChunks):
         """), ["x", "a"])
         self.assertEqual(self.run_lua(count), [1])
         self.assertEqual(self.run_lua("return db:transaction(function() end)"), [True])
+        for refusal in "setmetatable({ ok = false }, { __name = 'answer' })", "res:status(409)":
+            self.run_lua("""ls.app():get("/", function(_, res)
+              db:transaction(function(tx) tx:exec("delete from item") return %s end)
+              return 204
+            end):inject { path = "/" }""" % refusal)
+        self.assertEqual(self.run_lua(count), [1])
         self.fails("""return db:transaction(function(tx)
           tx:exec("insert into item(name) values('b')")
           tx:exec("insert into item(name) values('a')") -- what fails ends it

@@ -570,6 +570,14 @@ static void define(lua_State *L, ls_state *state)
     ls_udata_define(L, "response", &ls_requests_of(state)->res_meta_ref);
 }
 
-static const luaL_Reg functions[] = {{"be_private", core_be_private}, {NULL, NULL}};
+/* core.response_status(value) -> the status of a response | nil: it has ended, or the value is something else */
+static int core_response_status(lua_State *L)
+{
+    const ls_request *r = ls_response_test(L, 1);
+    return r != NULL && r->x != NULL ? ls_push_integer(L, r->x->status) : 0;
+}
+
+static const luaL_Reg functions[] = {
+    {"be_private", core_be_private}, {"response_status", core_response_status}, {NULL, NULL}};
 
 const ls_module ls_res_module = {.name = "res", .functions = functions, .define = define};
