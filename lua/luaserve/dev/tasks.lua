@@ -64,9 +64,9 @@ tasks.watch_spawn = tasks.effect_of "ls.spawn"
 -- tasks.watch_start(call): a call whose effect is one for the whole server. Warns where functions of "start" of two Lua states make it.
 function tasks.watch_start(call)
   local _, _, _, starts = core.dev.task()
-  local place, me, notes = starts and usage.caller(), tostring(tasks), site.notes()
+  local place, me = starts and usage.caller(), tostring(tasks)
   local key = place and place .. "\0" .. core.dev.version()
-  if key and not notes:add(key, me) and notes:get(key) ~= me then
+  if key and not site.notes():add(key, me) and site.notes():get(key) ~= me then
     warn(place, call .. ' in ls.on("start") comes once for each Lua state, also for one that is made hours later: call it in ls.init')
   end
 end
