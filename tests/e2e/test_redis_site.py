@@ -45,7 +45,7 @@ local function run(d)
   for key, value in pairs(d) do if ls.inspect(value) == ls.inspect(d:get(key)) then seen = seen + 1 end end
   show(seen == #d)
   fails(d.set, d, "f", print) fails(d.set, d, nil, 1) fails(d.set, d, "k", 1, 0) fails(function() d.keys = 1 end)
-  fails(d.update, d, "k", 1) fails(d.incr, d, "k", nil) fails(d.keys, d, 1)
+  fails(d.update, d, "k", 1) fails(d.incr, d, "k", nil) fails(d.keys, d, 1) fails(d.set, d, "k", 1, nil) fails(d.expire, d, "k", nil) d:set("digits", "5") fails(d.incr, d, "digits") show(d:expire("digits", false)) d:delete("digits")
   show(select(2, pcall(d.range, d, "l", 0, 1)):match "first is 0: positions count from 1") fails(d.set, d, ("k"):rep(65536), 1)
   d:clear() show(#d, next(d:keys()))
   return out
