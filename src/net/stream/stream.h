@@ -94,7 +94,8 @@ const struct ls_tls_peer *ls_stream_carried_peer(const ls_stream *s);
 
 /* The peer: that of the socket, or the one that a PROXY header named. The path of a Unix socket is not kept. */
 void ls_stream_peer(const ls_stream *s, ls_addr *out);
-char *ls_stream_peer_text(const ls_stream *s, char out[LS_ADDR_TEXT_BYTES]); /* for the log, as ls_addr_logged, and the port */
+char *ls_stream_peer_text(const ls_stream *s,
+                          char out[LS_ADDR_TEXT_BYTES]); /* for the log, as ls_addr_logged, and the port */
 void ls_stream_set_peer(ls_stream *s, const ls_addr *peer);
 /* It is counted among the connections of its peer (ls_peers_enter): its close ends that. Before other threads know it. */
 void ls_stream_set_counted(ls_stream *s);

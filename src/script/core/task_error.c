@@ -37,8 +37,9 @@ void ls_task_sent_late(lua_State *L)
 void ls_task_check_late(lua_State *L, uint16_t *late, const char *call, const char *loop)
 {
     if (++*late >= LS_TASK_LATE_MAX)
-        luaL_error(L, "%s has returned nil %d times in a row, since the connection has ended: end the loop then, as in %s", call,
-                   LS_TASK_LATE_MAX, loop);
+        luaL_error(
+            L, "%s has returned nil %d times in a row, since the connection has ended: end the loop then, as in %s",
+            call, LS_TASK_LATE_MAX, loop);
 }
 
 void ls_task_line(lua_State *co, char *out, size_t out_bytes)

@@ -51,7 +51,7 @@ typedef struct timers { /* of a state */
     ls_node all;        /* the start arms those that were made while loading */
     unsigned count;     /* those that are not stopped */
     bool request_warned;
-    unsigned dropped;   /* calls of ls.after that a task waited for: the log has not told of them */
+    unsigned dropped; /* calls of ls.after that a task waited for: the log has not told of them */
 } timers;
 
 static timers *timers_of(const ls_state *state)

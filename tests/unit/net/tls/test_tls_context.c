@@ -119,22 +119,22 @@ TEST_WITH(tls_dir, d, files_that_cannot_be_used_are_named_with_the_reason, tls_d
     static const char key_pem[] = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     const char *broken_key = tls_write(d, "broken.key", key_pem, sizeof key_pem - 1);
     cannot_open_files((ls_tls_cert){.cert = missing}, LS_ENOENT, "cannot read '%s': not found", missing);
-    cannot_open_files((ls_tls_cert){.cert = good.cert, .key = missing}, LS_ENOENT, "cannot read '%s': not found", missing);
+    cannot_open_files((ls_tls_cert){.cert = good.cert, .key = missing}, LS_ENOENT, "cannot read '%s': not found",
+                      missing);
     cannot_open_files((ls_tls_cert){.cert = d->path}, LS_EISDIR, "cannot read '%s': is a directory", d->path);
     cannot_open_files((ls_tls_cert){.cert = empty}, LS_EINVAL, "'%s' holds no certificate in PEM format", empty);
     cannot_open_files((ls_tls_cert){.cert = text}, LS_EINVAL, "'%s' holds no certificate in PEM format", text);
-    cannot_open_files((ls_tls_cert){.cert = good.key}, LS_EINVAL, "'%s' holds no certificate in PEM format",
-                      good.key);
+    cannot_open_files((ls_tls_cert){.cert = good.key}, LS_EINVAL, "'%s' holds no certificate in PEM format", good.key);
     cannot_open_files((ls_tls_cert){.cert = good.cert}, LS_EINVAL, "'%s' holds no private key in PEM format",
                       good.cert);
-    cannot_open_files((ls_tls_cert){.cert = good.cert, .key = text}, LS_EINVAL, "'%s' holds no private key in PEM format",
-                      text);
+    cannot_open_files((ls_tls_cert){.cert = good.cert, .key = text}, LS_EINVAL,
+                      "'%s' holds no private key in PEM format", text);
     cannot_open_files((ls_tls_cert){.cert = locked_cert, .key = locked}, LS_EINVAL,
                       "the key in '%s' is encrypted and needs a password", locked);
     cannot_open_files((ls_tls_cert){.cert = locked_cert, .key = locked, .password = "wrong"}, LS_EINVAL,
                       "the password does not open the key in '%s'", locked);
-    cannot_open_files((ls_tls_cert){.cert = locked_cert, .key = locked, .password = ""}, LS_EINVAL, "the password does not open the key in '%s'",
-                      locked);
+    cannot_open_files((ls_tls_cert){.cert = locked_cert, .key = locked, .password = ""}, LS_EINVAL,
+                      "the password does not open the key in '%s'", locked);
     for (int i = 0; i < 2; i++) { /* the same type of key, another one */
         char expected[TLS_WHY];
         const char *key = i == 0 ? other.key : rsa.key;
@@ -159,8 +159,10 @@ TEST_WITH(tls_dir, d, files_that_cannot_be_used_are_named_with_the_reason, tls_d
     free(zeros);
     cannot_open_files((ls_tls_cert){.cert = text}, LS_EINVAL, "'%s' is larger than 4 MiB", text);
 
-    ls_tls *opened = open_tls(
-        (ls_tls_options){.server = true, .certs = &(ls_tls_cert){.cert = locked_cert, .key = locked, .password = "secret"}, .cert_count = 1});
+    ls_tls *opened =
+        open_tls((ls_tls_options){.server = true,
+                                  .certs = &(ls_tls_cert){.cert = locked_cert, .key = locked, .password = "secret"},
+                                  .cert_count = 1});
     ls_tls_drop(opened);
     tls_made_free(&made);
 }
