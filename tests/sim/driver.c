@@ -402,7 +402,7 @@ static ls_server *open_side(const char *path, const char *side, unsigned threads
     return server;
 }
 
-static void close_side(ls_server *server, const char *side)
+static void stop_side(ls_server *server, const char *side)
 {
     ls_server_stop(server);
     const int most_s = now.is_idle ? STOP_S : DRAIN_S;
@@ -410,7 +410,6 @@ static void close_side(ls_server *server, const char *side)
     const int how = ls_server_wait(server);
     if (ls_sim_now_ns() > until_ns) ls_sim_fail("%s: the stop has lasted more than %d s", side, most_s);
     if (how < 0 && (how != LS_ETIMEDOUT || now.is_idle)) ls_sim_fail("%s ended: %s", side, ls_error_text(how));
-    ls_server_close(server);
 }
 
 static void run(const options *o, const char *world, uint64_t seed, result *out)
@@ -451,9 +450,11 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     if (!now.is_done)
         now.expected[now.expected_count++] = "ended early"; /* the time was over before the clients were */
     const bool first = ls_sim_below(2) == 1;
-    if (first) close_side(server, "server");
-    close_side(clients, "clients");
-    if (!first) close_side(server, "server");
+    if (first) stop_side(server, "server");
+    stop_side(clients, "clients");
+    ls_server_close(clients);
+    if (!first) stop_side(server, "server");
+    ls_server_close(server); /* after the clients, which look at its figures */
     if (ls_sim_fds_open() != fds) ls_sim_fail("%u descriptors are left open", ls_sim_fds_open() - fds);
     if (ls_sim_threads() != 1) ls_sim_fail("%u threads are left", ls_sim_threads() - 1);
     out->hash = out->hash * 31 + ls_sim_hash();
@@ -579,9 +580,12 @@ static double real_seconds(void)
 static int run_all(const options *o)
 {
     char path[MESSAGE_BYTES];
-    glob_t worlds;
-    (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, o->world != NULL ? o->world : "*");
-    if (glob(path, 0, NULL, &worlds) != 0) {
+    glob_t
+        worlds; /* all, also where only one runs: its memory is at the same addresses then, and its history the same */
+    (void)snprintf(path, sizeof path, "%s/*.lua", o->folder);
+    const bool is_read = glob(path, 0, NULL, &worlds) == 0;
+    if (o->world != NULL) (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, o->world);
+    if (!is_read || (o->world != NULL && access(path, R_OK) != 0)) {
         fprintf(stderr, "sim: there is no %s\n", path);
         return 2;
     }
@@ -593,6 +597,7 @@ static int run_all(const options *o)
         const char *const at = worlds.gl_pathv[(o->seed + i) % worlds.gl_pathc] + strlen(o->folder) + 1;
         char world[MESSAGE_BYTES];
         (void)snprintf(world, sizeof world, "%.*s", (int)(strlen(at) - strlen(".lua")), at);
+        if (o->world != NULL) (void)snprintf(world, sizeof world, "%s", o->world);
         const uint64_t seed = o->seed + i;
         bool is_right = run_one(o, world, seed, &results[0]);
         if (is_right && o->twice) {
@@ -614,9 +619,9 @@ static int run_all(const options *o)
     const double took = real_seconds() - started;
     printf("%llu seeds of %zu worlds from %llu, %llu failed: %.1f simulated s, %llu calls, hash %016llx, in %.1f s "
            "(%.0f seeds an hour)\n",
-           (unsigned long long)done, worlds.gl_pathc, (unsigned long long)o->seed, (unsigned long long)failed,
-           (double)simulated_ns / 1e9, (unsigned long long)calls, (unsigned long long)results[0].hash, took,
-           (double)done / took * 3600);
+           (unsigned long long)done, o->world != NULL ? 1 : worlds.gl_pathc, (unsigned long long)o->seed,
+           (unsigned long long)failed, (double)simulated_ns / 1e9, (unsigned long long)calls,
+           (unsigned long long)results[0].hash, took, (double)done / took * 3600);
     return failed > 0;
 }
 
