@@ -128,7 +128,7 @@ size_t ls_sim_stream_room(const sock *s)
 
 bool ls_sim_stream_has_room(const sock *s)
 {
-    return s->other == NULL || ls_sim_stream_room(s) >= s->other->queue_bytes / MOST_UNSENT;
+    return s->other == NULL || s->other->is_closed || ls_sim_stream_room(s) >= s->other->queue_bytes / MOST_UNSENT;
 }
 
 static void put(sock *to, const char *bytes, size_t len)
