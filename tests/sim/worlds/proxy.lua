@@ -39,7 +39,7 @@ local function upstream(sock)
     if has_body and not responds_first and not take_body(sock, head, path, bytes) then return end
     if path:find "^/silent/" then return ls.sleep(3 * TIMEOUT) end
     if path:find "^/steady/" then
-      sock:send("HTTP/1.1 200 OK\r\nX-Path: " .. path .. "\r\nContent-Length: " .. bytes .. "\r\n\r\n")
+      sock:send("HTTP/1.1 200 OK\r\nX-Path: " .. path .. "\r\nConnection: close\r\nContent-Length: " .. bytes .. "\r\n\r\n")
       for byte in world.text(path, bytes):gmatch "." do
         ls.sleep(TIMEOUT / 3)
         sock:send(byte)
