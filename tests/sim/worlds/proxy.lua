@@ -79,7 +79,7 @@ end
 
 for port = 9001, 9002 do
   local down_until = 0
-  ls.tcp({ host = "127.0.0.1", port = port, read_timeout = 20, send_timeout = 5 }, function(sock)
+  ls.tcp({ host = "127.0.0.1", port = port, read_timeout = 20, send_timeout = 60 }, function(sock)
     if mishap(60) then down_until = sim.now() + sim.random(3) end
     if sim.now() < down_until and not is_calm then return end
     upstream(sock)
