@@ -343,7 +343,7 @@ static int open_server(ls_server *server, const ls_server_options *options, char
 {
     int err;
     if (options->notify && !options->check) ls_sd_open();
-    server->upgrade.other.channel = -1;
+    server->upgrade.other = (ls_successor){.channel = -1, .memory = -1};
     const bool manages = options->notify && !options->check,
                replaces = manages && ls_predecessor_open(&server->upgrade.other);
     if (options->notify && !replaces) ls_sd_tell("", "loads %s", options->site);
