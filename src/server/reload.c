@@ -437,12 +437,11 @@ void ls_server_ask_upgrade(void *user, ls_reload_wait *wait)
     ls_server *server = user;
     ls_mutex_lock(&server->mutex);
     const bool stops = server->phase > PHASE_SERVING || server->drains_at_ns != 0;
-    const char *why = server->phase == PHASE_OPEN ? "the server does not serve yet"
-                      : stops                     ? "the server stops"
-                      : server->upgrading         ? "another upgrade is under way"
-                      : server->reloading         ? "a reload is under way"
-                                                  : NULL;
-    if (why == NULL) {
+    const char *why = stops               ? "the server stops"
+                      : server->upgrading ? "another upgrade is under way"
+                      : server->reloading ? "a reload is under way"
+                                          : NULL;
+    if (why == NULL) { /* one that still starts is replaced when it serves */
         server->upgrading = server->upgrade_asked = true;
         server->upgrade_wait = wait;
     }

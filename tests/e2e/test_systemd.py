@@ -267,7 +267,7 @@ step packaged systemctl show -p MainPID,ActiveState luaserve@one luaserve@two
 touch /shared/restarted
 wait $loop
 step sockets systemctl show -p NFileDescriptorStore,NRestarts luaserve@two
-before=$(systemctl show -p MainPID --value luaserve@two)
+until before=$(systemctl show -p MainPID --value luaserve@two) && [ -e /proc/$before ]; do sleep 0.1; done # systemd has read MAINPID
 kill -STOP $before
 until systemctl is-active luaserve@two | grep -qx active && [ $before != "$(systemctl show -p MainPID --value luaserve@two)" ]; do sleep 0.1; done
 step hangs sh -c 'systemctl show -p NRestarts luaserve@two; curl -sS http://127.0.0.1:18402/'
