@@ -64,6 +64,20 @@ static void expect_bytes(wire *w, stream_bytes *t, size_t *read_so_far, size_t u
     *read_so_far = upto;
 }
 
+/* Read a little and send a little. */
+static void read_a_little(wire *w, const stream_bytes *t, size_t *at)
+{
+    char bytes[20000];
+    ls_packet packet;
+    const ssize_t n = recv(w->theirs, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n > 0) {
+        assert_memory_equal(bytes, t->bytes + *at, (size_t)n);
+        *at += (size_t)n;
+    }
+    if (ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
+        ls_packet_dispatch(&w->place.ctx, &packet);
+}
+
 TEST(a_mix_leaves_in_order_and_whole)
 {
     wire w;
@@ -78,29 +92,15 @@ TEST(a_mix_leaves_in_order_and_whole)
         const size_t from = t.len;
         queue_mix(&w, &t, 1 + rnd(&t) % 16000, round % 2 ? 40 : 6000); /* fits the socket's buffers */
         assert_int_equal(ls_stream_queued(w.s), t.len - from);
-        assert_int_equal(wire_flush(&w), LS_DONE);
+        if (wire_flush(&w) == LS_PENDING) /* a busy system has less room at times */
+            for (const int before = w.sent; w.sent == before;) read_a_little(&w, &t, &at);
         assert_int_equal(ls_stream_queued(w.s), 0);
         assert_null(*ls_stream_outq(w.s)); /* the queue was freed */
         expect_bytes(&w, &t, &at, t.len);
     }
     assert_int_equal(blocks_live(&w.place), 0);
-    assert_int_equal(w.sent, 0);
     wire_close(&w);
     free(t.bytes);
-}
-
-/* Read a little and send a little. */
-static void read_a_little(wire *w, const stream_bytes *t, size_t *at)
-{
-    char bytes[20000];
-    ls_packet packet;
-    const ssize_t n = recv(w->theirs, bytes, sizeof bytes, MSG_DONTWAIT);
-    if (n > 0) {
-        assert_memory_equal(bytes, t->bytes + *at, (size_t)n);
-        *at += (size_t)n;
-    }
-    if (ls_port_wait(w->place.port, &w->place.ctx, &packet, 1, n > 0 ? 0 : 1) > 0)
-        ls_packet_dispatch(&w->place.ctx, &packet);
 }
 
 /* Slices are queued while a send is pending, past every size of the array; the pending send still uses the old
