@@ -85,8 +85,11 @@ class OnDemand(E2E):
         server.wait_log("3 handlers compute or block")
         self.assertEqual(server.log().count("3 handlers compute or block"), 1)
         self.release(conns, path)
-        late.send(request("GET", "/pid"))
-        self.assertEqual(late.response().status, 200)
+
+        def is_served():
+            late.send(request("GET", "/pid"))
+            return late.response().status == 200
+        self.eventually(is_served, "a state is free")
 
     def test_a_late_state_runs_its_hooks_before_its_first_request_and_its_timers(self):
         server = self.serve(SITE % (1, 2, "") + HTTP)
