@@ -94,23 +94,14 @@ static void note_stream(ls_h2_conn *c, const nghttp2_frame_hd *head)
 
 void ls_h2_begin_frame(ls_h2_conn *c, const nghttp2_frame_hd *head, int32_t word)
 {
-    switch (head->type) {
-    case NGHTTP2_DATA:
-        /* Also of those that no handler reads: their windows are a limit. Padding is no payload: ls_h2_data_chunk. */
-        if (!(head->flags & NGHTTP2_FLAG_PADDED)) c->limits.payload += head->length;
-        note_stream(c, head);
-        break;
-    case NGHTTP2_HEADERS: /* up to the end of its block */
-        if (c->head_ms == 0) c->head_ms = c->now_ms;
-        note_stream(c, head);
-        break;
-    case NGHTTP2_RST_STREAM: note_stream(c, head); break;
-    case NGHTTP2_PRIORITY: /* nghttp2 does not read them */
-        if (head->stream_id == 0 || head->stream_id == word)
-            ls_h2_go_away(c, NGHTTP2_PROTOCOL_ERROR, "PRIORITY without a stream, or of one that depends on itself");
-        break;
-    default: break;
-    }
+    const uint8_t type = head->type;
+    /* Also of those that no handler reads: their windows are a limit. Padding is no payload: ls_h2_data_chunk. */
+    if (type == NGHTTP2_DATA && !(head->flags & NGHTTP2_FLAG_PADDED)) c->limits.payload += head->length;
+    if (type == NGHTTP2_HEADERS && c->head_ms == 0) c->head_ms = c->now_ms; /* up to the end of its block */
+    if (type == NGHTTP2_DATA || type == NGHTTP2_HEADERS || type == NGHTTP2_RST_STREAM) note_stream(c, head);
+    /* nghttp2 does not read these */
+    if (type == NGHTTP2_PRIORITY && (head->stream_id == 0 || head->stream_id == word))
+        ls_h2_go_away(c, NGHTTP2_PROTOCOL_ERROR, "PRIORITY without a stream, or of one that depends on itself");
 }
 
 /* ---- costs ----------------------------------------------------------------------------------------------------- */
