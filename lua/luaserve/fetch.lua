@@ -727,6 +727,7 @@ function fetch.fetch(url, given, ...)
       end
       request.head_s = now() - begun
       local answer = setmetatable({ status = status, head = head, decoded = decoded, request = request, call = call }, meta)
+      if core.dev then require("luaserve.dev_state").watch_answer(status) end
       if request.stream then return answer end
       local text
       text, message, code = read_whole(answer)

@@ -573,6 +573,31 @@ end)"""
         self.assertRegex(said[0], r"^site.lua:6: bad argument #1 to 'every' \(number expected")
         self.assertEqual(*said)
 
+    def test_an_answer_whose_status_nothing_looks_at(self):
+        self.check_lines("""
+local url = "http://127.0.0.1:8081"
+app:get("/wrong", function()
+  local data = assert(ls.fetch(url .. "/404")) -- WARN the answer of ls.fetch has the status 404, .* look at answer.ok
+  return data:json() or "none"
+end)
+app:get("/chain", function()
+  return assert(ls.fetch(url .. "/500")):body() -- WARN has the status 500
+end)
+app:get("/dropped", function()
+  ls.fetch(url .. "/401", { method = "POST" }) -- WARN has the status 401
+  return 204
+end)
+app:get("/right", function()
+  local one, two, three = assert(ls.fetch(url .. "/404")), assert(ls.fetch(url .. "/500")), assert(ls.fetch(url .. "/200"))
+  return one.ok and two.status == 200 and "all" or three:body()
+end)
+local function passed() return ls.fetch(url .. "/404") end
+app:get("/passed", function() return passed().ok and 200 or 404 end)
+app:get("/fine", function() return ls.fetch(url .. "/200"):body() end)
+local upstream = ls.app()
+upstream:any("/:status", function(req) return tonumber(req.params.status), "[1]" end)
+ls.listen("127.0.0.1:8081", upstream)""".replace("8081", str(free_port())), ["/wrong", "/chain", "/dropped", "/right", "/passed", "/fine"], listeners=2)
+
     def test_a_topic_is_no_pattern(self):
         self.check_lines("""
 ls.subscribe("jobs/*", print) -- WARN subscribes to "jobs/\\*", and a topic is no pattern: .* publish to "jobs" as well

@@ -78,10 +78,12 @@ function site.caller_line()
   return lines[#lines] or "", #lines == 2 and lines[1] or ""
 end
 
--- site.in_function(word) -> whether the function of the site that calls luaserve names this word, in small or capital letters.
+-- site.in_function(word) -> whether the function of the site that calls luaserve names this word outside of comments, in small or
+-- capital letters.
 function site.in_function(word)
   local info = site_info()
-  return concat(info and lines_of(info, info.linedefined, info.lastlinedefined) or {}, "\n"):lower():find(word, 1, true) ~= nil
+  local text = concat(info and lines_of(info, info.linedefined, info.lastlinedefined) or {}, "\n")
+  return text:gsub("%-%-[^\n]*", ""):lower():find(word, 1, true) ~= nil
 end
 
 -- site.since(read) -> the lines of the site from that which has read (read.info) to that which calls now, and their text; empty:

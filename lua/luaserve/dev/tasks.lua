@@ -164,6 +164,20 @@ function tasks.watch_exit(code)
   end
 end
 
+-- tasks.watch_answer(status): ls.fetch returns an answer to the site. Warns of a failure that is taken for a success: nothing uses the
+-- answer, or the function reads its body and names neither ok nor a status.
+function tasks.watch_answer(status)
+  if status < 400 or site.in_function(".ok") or site.in_function("status") then return end
+  local line = caller_line():gsub("local%s+", "")
+  local name = (line:match("([%a_][%w_]*)[%w_,%s]*=[^=]*ls%.fetch") or ""):lower()
+  local reads = line:find("ls%.fetch.-%)%s*:%l")
+  for method in ("body json chunks lines"):gmatch("%l+") do reads = reads or name ~= "" and site.in_function(name .. ":" .. method) end
+  if reads or statement_of(set_of "fetch") then
+    here("the answer of ls.fetch has the status %d, which is no failure of the call: look at answer.ok, as in "
+      .. "if not answer.ok then return 502 end", status)
+  end
+end
+
 -- tasks.watch_subscribe(call): a function that stays is subscribed.
 function tasks.watch_subscribe(call)
   if core.dev.task() and statement_of(set_of "subscribe psubscribe") then
