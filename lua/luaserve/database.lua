@@ -61,7 +61,11 @@ end
 -- sure(self, call, sql, result, message, code, sqlstate, unsent) -> result, of the core. With a message it raises: false is a
 -- call that is wrong, nil a failure, which is also that of the transaction `self`.
 function database.sure(self, call, sql, result, message, code, sqlstate, unsent)
-  if message == nil and core.dev and type(result) == "table" then require("luaserve.dev_state").watch_changes(call, sql, result) end
+  if message == nil and core.dev and type(result) == "table" then
+    local dev = require "luaserve.dev_state"
+    dev.watch_changes(call, sql, result)
+    if call:find(":one$") then dev.watch_row(result) end
+  end
   if message == nil then return result end
   if result == false then usage.error("%s: %s", tostring(sql):find("luaserve_job", 1, true) and "ls.queue" or call, message) end
   if message == "datatype mismatch" and sql:lower():find("%f[%w_]limit%f[^%w_]") then

@@ -79,6 +79,12 @@ end)
 app:get("/bad-redirect", function(req, res)
   return (pcall(res.redirect, res, "/a\r\nX: y") or pcall(res.redirect, res, "") or pcall(res.redirect, res, "/a\0")) and "accepted" or "raised"
 end)
+app:get("/two-cookies", function(req, res)
+  res:cookie("a", "1")
+  local ok, why = pcall(res.header, res, "set-cookie", "b=2")
+  if req.query.all then res:header("Set-Cookie", { "b=2", "c=3" }) end
+  return ok and "removed" or why
+end)
 app:get("/bad-returned", function() return 200, "x", { ["X-A"] = "a\r\nb: c" } end)
 app:get("/bad-options", function() return pcall(ls.config, { thraeds = 1 }) and "accepted" or "raised" end)
 """)
@@ -188,6 +194,13 @@ class Responses(E2E):
     def test_a_field_whose_name_is_a_number(self):
         response = self.get("/number-name")
         self.assertEqual((response.header("5"), response.all("6")), (None, ["z"]))
+
+    def test_a_second_cookie(self):
+        """A text as Set-Cookie does not remove the cookie, such as that of a session, which the response has."""
+        response = self.get("/two-cookies")
+        self.assertEqual([value[:3] for value in response.all("Set-Cookie")], ["a=1"])
+        self.assertIn("write res:cookie(name, value), which adds one, or a list", response.text)
+        self.assertEqual(self.get("/two-cookies?all=1").all("Set-Cookie"), ["b=2", "c=3"])
 
     def test_a_header_cannot_break_out(self):
         for name in ("cr", "lf", "nul", "name", "name2", "te", "cookie", "cookie-option", "redirect", "options"):

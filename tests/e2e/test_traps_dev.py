@@ -598,6 +598,112 @@ local upstream = ls.app()
 upstream:any("/:status", function(req) return tonumber(req.params.status), "[1]" end)
 ls.listen("127.0.0.1:8081", upstream)""".replace("8081", str(free_port())), ["/wrong", "/chain", "/dropped", "/right", "/passed", "/fine"], listeners=2)
 
+    def test_what_a_client_sends(self):
+        """SQL, pages, commands, patterns and addresses that are put together with it."""
+        self.check_lines(r"""
+local db = ls.sqlite("a.db")
+db:migrate { "create table u(name text)" }
+app:get("/wrong", function(req, res)
+  if not req.query.never then return 204 end
+  local name, form = req.query.name, req:form()
+  local page = req.query.page
+  db:query("select * from u where name = '" .. (req.query.name or "") .. "'") -- WARN the SQL of db:query has what the client sends, .* with \?
+  db:exec(("delete from u where name = '%s'"):format(page)) -- WARN the SQL of db:exec
+  db:one([[select * -- WARN the SQL of db:one has
+    from u order by ]] .. req.query.order)
+  res:html("<p>" .. page .. "</p>") -- WARN the page of res:html has what the client sends, .* ls.html.escape
+  assert(os.execute("convert " .. req.params.file)) -- WARN the client chooses what the command of os.execute does
+  io.popen(req:body()) -- WARN the command of io.popen
+  local found = page:find(req.query.q) -- WARN page:find takes what the client sends as a pattern
+  return res:redirect(req.query.next or "/") -- WARN the client chooses where res:redirect leads
+end)
+app:get("/right", function(req, res)
+  if not req.query.never then return 204 end
+  local order, id, to, name = req.query.order, tonumber(req.query.id), req.query.to, req.query.name
+  local column = req.query.column
+  if column ~= "name" then column = "rowid" end
+  db:query("select * from u where name = ? order by " .. column, req.query.name)
+  db:query("select * from u limit " .. id)
+  db:query("select * from u where name = '" .. req.session.name .. "'")
+  res:html("<p>" .. ls.html.escape(name) .. "</p>" .. id)
+  if name:find(req.query.q, 1, true) then return 204 end
+  ls.process { "convert", req.params.file }
+  local next_page = req.query.next
+  if next_page:find("^/[^/]") then return res:redirect(next_page) end
+  return res:redirect("/found?q=" .. ls.url.encode(req.query.q))
+end)""", ["/wrong", "/right"])
+
+    def test_habits(self):
+        self.check_lines(r"""
+local none = os.getenv "NOT_THERE" -- WARN has no NOT_THERE, so none is nil, .* ls.env\("NOT_THERE"\)
+local level = os.getenv("NO_LEVEL") or "info"
+local flag = os.getenv "NO_FLAG"
+local d = ls.dict("list")
+ls.init(function() d:add("list", { { id = 1 }, { id = 2 } }) end)
+app:get("/wrong", function(req, res)
+  local on = d:get("on") or true -- WARN true also for false
+  local off = on and false or 1 -- WARN always y
+  local token = "t" .. math.random(1, 1000000) -- WARN can be guessed
+  local hash = ls.crypto.sha256(req.query.password or "") -- WARN ls.crypto.password.hash
+  os.execute("exit 3") -- WARN nothing looks at whether
+  if req.query.never then res:write("data: 1\n\n") end -- WARN res:sse
+  return none == 1 and { token, hash, off } or 204
+end)
+app:get("/gap", function() -- WARN the result has integers with gaps
+  d:update("list", function(t) if #t == 2 then t[1] = nil end return t end)
+  return d:get("list")
+end)
+app:get("/user", function() -- WARN the field user has the field "password_hash"
+  return { user = { name = "ada", password_hash = "x" } }
+end)
+app:get("/users", function() return ls.json.array { { password = "x" } } end) -- WARN the result has the field "password"
+app:get("/right", function(req, res)
+  local set, text = true and not false, "this or true and false or that"
+  if flag then return level end
+  assert(os.execute("exit 0"))
+  res:header("Content-Type", "text/event-stream")
+  return { set = set, text = text, list = { 1, 2 }, number = math.random(10) }
+end)""", ["/wrong", "/gap", "/user", "/users", "/right"])
+
+    def test_rows_that_are_there_already(self):
+        self.check_lines(r"""
+local db = ls.sqlite("a.db")
+db:migrate { "create table event(id text primary key)", "create table log(n integer)" }
+ls.init(function()
+  db:exec("insert into log values(1)") -- WARN db:exec in ls.init is repeated at each reload
+  db:exec("insert or ignore into event values('first')")
+end)
+ls.init(function() if db:one("select count(*) as n from log").n == 0 then db:exec("insert into log values(2)") end end)
+app:post("/wrong", function(req)
+  local id = req.query.id
+  if db:one("select 1 as x from event where id = ?", id) then return 409, "known" end
+  db:exec("insert or ignore into event(id) values(?)", id) -- WARN selects from the table event and then inserts into it
+  ls.publish("events", id)
+  return 204
+end)
+app:post("/right", function(req)
+  local id = req.query.id
+  if db:one("select 1 as x from event where id = ?", id) then return 409, "known" end
+  if db:exec("insert or ignore into event(id) values(?)", id).changes == 0 then return 409, "known" end
+  return 204
+end)
+app:post("/schema", function(req)
+  local t = req.query.never and req:json { done = "boolean?", title = "string?" } or {}
+  local title = t.title or "none"
+  return { title = title, done = t.done or 1 } -- WARN x.done or y is y also for false
+end)
+app:get("/zero", function(req)
+  local user = db:one("select 0 as admin, 0 as count, 1 as one")
+  if not user.admin and user.one then return 409 end -- WARN user.admin is the number 0, and 0 is true .* user.admin == 0
+  if user.count == 0 and user.one then return { count = user.count, one = user.one or 2 } end
+  return 204
+end)
+app:get("/tx", function()
+  assert(select("#", db:transaction(function(tx) tx:exec("insert into log values(3)") end)) == 1)
+  assert(db:transaction(function(tx) tx:exec("insert into log values(3)") end) == true)
+  return 204
+end)""", ["POST /wrong?id=1", "POST /right?id=2", "POST /schema", "/tx", "/zero"])
+
     def test_a_topic_is_no_pattern(self):
         self.check_lines("""
 ls.subscribe("jobs/*", print) -- WARN subscribes to "jobs/\\*", and a topic is no pattern: .* publish to "jobs" as well

@@ -154,7 +154,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     or type(key) == "string" and key:find("^[1-9]%d*$") and math.tointeger(tonumber(key)))
   if twin and value_of(dict, key) == nil and value_of(dict, twin) ~= nil then
     here("the dict %q has the key %s, and not the key %s: a number and a text are two keys. "
-      .. "What a request sends is text: use tonumber(req.params.id)", name, usage.quote(twin), usage.quote(key))
+      .. "What a request sends is text: use math.tointeger(req.params.id:match(\"^%%d+$\") or -1)", name, usage.quote(twin), usage.quote(key))
   end
   if call == "[key]" then
     if type(key) == "string" and not entries.origin then warn_index(name, key) end

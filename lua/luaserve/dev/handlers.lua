@@ -1,7 +1,8 @@
 -- handlers.lua - dev mode warns of results of handlers that are probably meant otherwise, and of lines of handlers and middleware:
--- conditions that no value makes false, refusals that nothing looks at, paths that a client chooses.
+-- conditions that no value makes false, and refusals that nothing looks at.
 
 local core = require "luaserve.core"
+local from_client = require "luaserve.dev.from_client"
 local site = require "luaserve.dev.site"
 local usage = require "luaserve.usage"
 local variables = require "luaserve.dev.variables"
@@ -30,6 +31,9 @@ end
 
 -- handlers.watch_reply(call, value): a line of the site has got this result of a database, such as "r:del" or "db:delete".
 function handlers.watch_reply(call, value)
+  if not value and caller_line():find("^%s*[%w_.]+:h?setnx%s*%b()%s*$") then
+    site.here("%s has set nothing, because the key is there, and nothing looks at it: write if not %s(...) then", call, call)
+  end
   local line, number = caller_line(), "%s*[=~]=%s*[01]%f[^%w.]"
   for word, rest in line:gmatch("(%a*)[%s(]+[%a_][%w_.]*:" .. call:match("%a+$") .. "%s*%b()%s*([^\n]*)") do
     if type(value) == "boolean" and rest:find("^" .. number) then
@@ -42,6 +46,19 @@ function handlers.watch_reply(call, value)
   if info then
     warn_tested(lines_of(info, info.currentline, info.lastlinedefined), info, info.currentline, call:match("%a+$"),
       "%s is the number that " .. call .. " returns, and 0 is true in Lua: write %s == 0")
+  end
+end
+
+-- handlers.watch_row(row): db:one has returned it. Warns of a condition that is a field of it with the number 0.
+function handlers.watch_row(row)
+  local name, info = caller_line():match("([%a_][%w_]*)%s*=%s*[%a_][%w_.]*:one%s*%("), site.site_info()
+  for i, line in ipairs(name and lines_of(info, info.currentline + 1, info.lastlinedefined) or {}) do
+    for word, field, rest in line:gsub("%-%-.*", ""):gmatch("(%a+)[%s(]+" .. name .. "%.([%w_]+)%f[^%w_.:%[(]%s*([^\n]*)") do
+      if rawget(row, field) == 0 and decisions[word] and followers[rest:match("^%a+")] then
+        warn(info.short_src .. ":" .. info.currentline + i, "%s.%s is the number 0, and 0 is true in Lua: write %s.%s == 0, or declare the column as boolean",
+          name, field, name, field)
+      end
+    end
   end
 end
 
@@ -97,7 +114,16 @@ local function watch_lists(handler, body)
   end
   local place = info.short_src .. ":" .. info.linedefined
   local function look(value, name)
-    if type(value) ~= "table" or getmetatable_of(value) then return end
+    if type(value) ~= "table" then return end
+    local content = core.dict_content(value)
+    local row = type(rawget(content, 1)) == "table" and core.dict_content(content[1]) or content
+    for key in next, row do
+      if type(key) == "string" and key:lower():find("passw", 1, true) then
+        warn(place, "%s has the field %q, which the client can read: select the columns, or copy the fields, that it may have", name, key)
+      end
+    end
+    if getmetatable_of(value) and value == content then return end
+    value = content
     local is = next(value) == nil and "empty" or value[1] ~= nil and "list"
     local key = place .. name
     local lists = site.notes()
@@ -106,12 +132,13 @@ local function watch_lists(handler, body)
     end
     if is then lists:set(key, is) end
     local first = math.type(next(value))
-    if first == "integer" and #value == 0 or value[1] ~= nil and value[#value + 2] ~= nil then
+    if first == "integer" and value[1] == nil or value[1] ~= nil and value[#value + 2] ~= nil then
       warn(place, name .. " has integers with gaps as keys, which is no list for a client: use tostring(id), or rows with an id")
     end
   end
   look(body, "the result")
-  for name, value in next, type(body) == "table" and getmetatable_of(body) == nil and body or {} do
+  local fields = type(body) == "table" and core.dict_content(body)
+  for name, value in next, fields and (fields ~= body or not getmetatable_of(body)) and fields or {} do
     if type(name) == "string" then look(value, "the field " .. name) end
   end
 end
@@ -146,49 +173,42 @@ for name in ("len llen scard hlen zcard"):gmatch("%a+") do
   never_false["[%a_][%w_.]*:" .. name .. "%s*%b()"] = never_false["#[%a_][%w_.]*"]
 end
 
-local sent_by_client = { "req%.[%a_]+[.%[][\"']?[%w_]+[\"']?%]?", "req%.path%f[^%w_]", "req:form%(%)%.[%w_]+" }
+local habits = { -- what a line has, the warning, and words of the function for which it is in order
+  { "%f[%w_]or%s+true%f[^%w_]", "x or true is true also for false: write if x == nil then x = true end" },
+  { "%f[%w_]and%s+false%s+or%f[^%w_]", "x and false or y is always y: write if x then ... else ... end" },
+  { "%f[%w_]and%s+nil%s+or%f[^%w_]", "x and nil or y is always y: write if x then ... else ... end" },
+  { "math%.random%f[^%w_].*[tT][oO][kK][eE][nN]", "math.random can be guessed: write ls.crypto.token()" },
+  { "[tT][oO][kK][eE][nN].*math%.random%f[^%w_]", "math.random can be guessed: write ls.crypto.token()" },
+  { "ls%.crypto%.[sm][hd][a%d]+%s*%([^)]*passw", "a fast hash lets a stolen table of passwords be guessed: write ls.crypto.password.hash(text)" },
+  { ":write%s*%(%s*[\"']data: ", "a browser's EventSource reads no stream of this type: write res:sse() and sse:send", "event-stream" },
+  { ":[hsz]?scan%s*%([^\n]*[\"']?%f[%d]0[\"']?%s*[,)]", "a reply of SCAN is one of many, and its first value says where the next begins: call it in a loop until that is \"0\"", "while",
+    "repeat" },
+  { "return%s+([%w_]+)%.status%s*,%s*%1:body%(%)%s*$", "the Content-Type of the answer is not passed on: give it as the third result, or use app:proxy" },
+  { "^%s*os%.execute%s*%b()%s*$", "nothing looks at whether the program has failed: write assert(os.execute(...)), or ls.process and its code" },
+}
 
--- sent_path(first, text) -> what the client sends in the first argument of a call, and the local of the function that has it, if nothing
--- else in the function looks at it; nil: there is no such thing.
-local function sent_path(first, text)
-  for _, pattern in ipairs(sent_by_client) do
-    local value, name = first:match(pattern), nil
-    for word in (value and "" or first:gsub('%b""', "")):gmatch("%f[%w_.][%a_][%w_]*") do
-      local from = text:match("local%s+" .. word .. "%s*=%s*(" .. pattern .. ")%s*\n")
-      if from then value, name = from, word end
-    end
-    local shown = (name or value or ""):gsub("%W", "%%%0")
-    local rest = text:gsub("if%s+not%s+" .. shown .. "%s+then", ""):gsub("local%s+" .. (name or "%z") .. "%s*=[^\n]*", "")
-    if value and select(2, rest:gsub("%f[%w_.]" .. shown .. "%f[^%w_]", "")) == 1 then return value, shown end
-  end
-end
-
--- warn_paths(lines, info): warns of a file whose path has what the client sends.
-local function warn_paths(lines, info)
-  local text = table.concat(lines, "\n"):gsub("%-%-[^\n]*", "")
-  for i, line in ipairs(lines) do
-    for _, pattern in ipairs { "io%.open", "io%.lines", "ls%.file%.%a+", "[%a_][%w_]*:file" } do
-      for call, arguments in line:gsub("%-%-.*", ""):gmatch("%f[%w_](" .. pattern .. ")%s*(%b())") do
-        local first, sends = arguments:match("^%(%s*([^,]*)"), call:find(":", 1, true)
-        local value, shown = sent_path(first, text)
-        if sends and (arguments:find("root%s*=") or not first:find("^" .. (shown or "")) and not first:find("^[\"']%.?/?[\"']%s*%.%.%s*" .. (shown or ""))) then
-          value = nil
-        end
-        if value then
-          warn(info.short_src .. ":" .. info.linedefined + i - 1, sends and ("the client chooses the file that %s sends, such as site.lua: write "
-            .. "%s(path, { root = \"files\" })"):format(call, call) or ("the path of %s has what the client sends, such as ../site.lua: "
-            .. "write ls.safe_join(\"files\", %s), which is nil for a path outside of the folder"):format(call, value))
-        end
-      end
-    end
+-- warn_habits(line, place, text): warns of a line of a function with this text.
+local function warn_habits(line, place, text)
+  line = line:gsub("%-%-.*", "")
+  local bare = line:gsub('%b""', '""'):gsub("%b''", "''")
+  for at, habit in ipairs(habits) do
+    local fine = not (at <= 3 and bare or line):find(habit[1])
+    for i = 3, #habit do fine = fine or text:find(habit[i], 1, true) end
+    if not fine then warn(place, habit[2]) end
   end
 end
 
 -- warn_conditions(lines, info): warns of a condition that is always true, and of a field of a text.
 local function warn_conditions(lines, info)
-  local counters = "" -- the variables that have a result of incr
+  local counters, whole = "", table.concat(lines, "\n") -- the variables that have a result of incr
   for i, line in ipairs(lines) do
     local place = info.short_src .. ":" .. info.linedefined + i - 1
+    warn_habits(line, place, whole)
+    for field in whole:gmatch("([%w_]+)%s*=%s*[\"']boolean%?[\"']") do
+      if line:find("%." .. field .. "%s+or%f[^%w_]") then
+        warn(place, "x.%s or y is y also for false: write if x.%s ~= nil then", field, field)
+      end
+    end
     for pattern, text in pairs(not line:find("^%s*%-%-") and never_false or {}) do
       for word, call, after in line:gmatch("%f[%w_](%a+)[%s(]+(" .. pattern .. ")%s*%)?%s*(%a*)") do
         if decisions[word] and followers[after] or word ~= "and" and line:match(pattern .. "%s*(.*)"):find(chosen) then warn(place, "the condition %s is %s", call, text) end
@@ -226,7 +246,7 @@ local function warn_guards(fn)
   end
   local before = ""
   warn_conditions(lines, info)
-  warn_paths(lines, info)
+  from_client.check(lines, info)
   for i, line in ipairs(lines) do
     line = line:gsub("%-%-.*", "")
     for at, base, field in line:gmatch("()%f[%w_.:]([%a_][%w_]*)%.?([%w_]*)%s*%(") do

@@ -128,6 +128,9 @@ function sql.watch_sql(db, sql, call, kind, sqls)
     return
   end
   sql = sql:gsub("^%s*insert%s+or%s+replace%f[^%w_]", "replace")
+  local ignored
+  sql, ignored = sql:gsub("^%s*insert%s+or%s+ignore%f[^%w_]", "insert")
+  local ignores = ignored > 0 or sql:find("on%s+conflict.-do%s+nothing") ~= nil
   local verb, target, rest = sql:match("^%s*(update)%s+(.-)%s+set%f[^%w_](.*)")
   if not verb then verb, target, rest = sql:match("^%s*(%a+)%s+%a+%s+([%w_.]+)(.*)") end
   local name = writes[verb] and target:gsub("^or%s+%a+%s+", ""):gsub("^only%s+", ""):match("^[%w_.]*"):match("[^.]*$")
@@ -139,6 +142,10 @@ function sql.watch_sql(db, sql, call, kind, sqls)
   if done then
     here("%s takes from %s where enough is there, and nothing looks at whether it was: its result has changes, "
       .. "which is 0 if not, as in if %s(...).changes == 0 then return 409 end", done, taken, done)
+  end
+  if verb == "insert" and entries.hook == "init" and not ignores and not sql:find("on%s+conflict") and not sql:find("not%s+exists")
+    and not next(tables) then
+    here("%s in ls.init is repeated at each reload, and inserts the row again: use db:migrate, whose statements run once, or insert or ignore", call)
   end
   if verb == "insert" and not tx then
     entries.inserted = entries.inserted or {}
@@ -160,13 +167,16 @@ function sql.watch_sql(db, sql, call, kind, sqls)
     wrong = passes_on(read)
     advice = 'Let the statement compute the value, as in "on conflict (id) do update set n = n + excluded.n", or use '
       .. in_one_step[tx and "sqlite" or call:match("^%a+")]
-  elseif verb == "insert" and not sql:find("on%s+conflict") then
+  elseif verb == "insert" and not ignores and not sql:find("on%s+conflict") then
     local computes = read.sql:find("select%s+[%w_(]*count%s*%(") or read.sql:find("max%s*%(")
     wrong = decides(read) or computes and (numbers_from(read) or read.sql:find("count%s*%b()%s*[<>=]"))
     local looks = not wrong and (kind ~= "transaction" or tx) and looks_for(read)
     wrong = (wrong or looks) and not has_key(sqls or {}, name, read.sql)
     advice = looks and "Make an index unique, and let the insert fail with EEXIST" or "Put the condition into the insert, as in "
       .. '"insert into ... select ... where (select count(*) ...) < 10", or use ' .. in_one_step[tx and "sqlite" or call:match("^%a+")]
+  elseif ignores and not tx and looks_for(read) and statement_of(site.set_of "exec") then
+    for word in ("ls.fetch ls.publish ls.spawn :push :incr"):gmatch("%S+") do wrong = wrong or site.in_function(word) end -- an effect, twice
+    advice = "Let the insert decide, as in if db:exec(...).changes == 0 then return \"known\" end"
   end
   if wrong then
     here("selects from the table %s and then %s it in another statement: another request may change it in between. %s", name, then_it[verb], advice)

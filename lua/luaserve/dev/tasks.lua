@@ -186,10 +186,11 @@ function tasks.watch_subscribe(call)
   end
 end
 
--- watch_committed(fn, tx, status, body, ...) -> these results of the function of a transaction, which is committed.
-local function watch_committed(fn, tx, status, body, ...)
+-- watch_committed(fn, tx, ...) -> these results of the function of a transaction, which is committed.
+local function watch_committed(fn, tx, ...)
+  local status, body = ...
   if not tasks.wrote[tx] or math.type(status) ~= "integer" or status < 400 or status > 599 or type(body) ~= "string" and type(body) ~= "table" then
-    return status, body, ...
+    return ...
   end
   local lines, info = site.function_lines(fn)
   local at = info.linedefined
@@ -198,7 +199,7 @@ local function watch_committed(fn, tx, status, body, ...)
   end
   warn(info.short_src .. ":" .. at, "the function of a transaction has returned the status %d, and the transaction was "
     .. "committed: return nil and a reason, which undoes it, and then return %d outside of the transaction, or raise", status, status)
-  return status, body, ...
+  return ...
 end
 
 -- tasks.watch_transaction(fn) -> the function of a transaction, with a look at its results.
@@ -238,7 +239,7 @@ function tasks.end_request(req, res, status)
   local entries = reads[running()] or {}
   local one = not entries.changed and entries.unchanged
   status = math.type(status) == "integer" and status or res and not res.sent and res:status() or 200
-  if one and status < 300 and (req.method == "PUT" or req.method == "PATCH") then
+  if one and status < 300 and ("PUT PATCH POST"):find(req.method, 1, true) then
     warn(one.place, "%s %s has changed no row, and its status is %d: look at the result, as in if %s == 0 then return 404 end", req.method,
       req.path, status, one.call .. (one.call:find(":exec") and "(...).changes" or "(...)"))
   end

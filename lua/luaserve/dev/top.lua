@@ -13,11 +13,12 @@ local late_writes -- the same of those that only an additional state sees, which
 local top_files -- array of the files that the site has opened for appending while it was loaded
 local kept_files -- those of top_files that are open after the load
 local open_file -- io.open of the site while it loads
+local getenv = os.getenv
 
 -- top.begin(): before the site is loaded.
 function top.begin()
   top_writes, late_writes, top_files, kept_files = {}, {}, {}, {}
-  io.open = open_file -- luacheck: ignore 122
+  io.open, os.getenv = open_file, top.getenv -- luacheck: ignore 122
 end
 
 local top_methods = { set = true, incr = true, update = true, clear = true, delete = true, rpush = true, lpush = true }
@@ -80,9 +81,26 @@ function open_file(path, mode, ...)
   return file
 end
 
+-- top.getenv(name): os.getenv of the site while it loads. A variable that is not there, and that no line asks for, is nil, as a header
+-- field that a client does not send.
+function top.getenv(name)
+  local value = getenv(name)
+  local variable = value == nil and site.caller_line():gsub("%-%-.*", ""):match("^%s*local%s+([%a_][%w_]*)%s*=%s*os%.getenv[%s(]*[\"'][%w_]+[\"'][%s)]*$")
+  local asked = not variable
+  for _, line in ipairs(asked and {} or site.lines_of(site.site_info(), 1, math.huge)) do
+    local rest = line:match("%f[%w_]" .. variable .. "%f[^%w_](.*)")
+    asked = asked or rest and (rest:find("^%s*[=~]=%s*nil") or rest:find("^%s*or%f[%W]") or rest:find("^%s*and%f[%W]") or rest:find("^%s*then%f[%W]")
+      or line:find("not%s+" .. variable) or line:find("assert%s*%(%s*" .. variable))
+  end
+  if not asked then site.here("the environment has no %s, so %s is nil, which equals a header field that a client does not send: write ls.env(%q), which raises",
+    name, variable, name) end
+  return value
+end
+
 -- top.finish(open): the site is loaded; io.open is this function from now on.
 function top.finish(open)
   if io.open == open_file then io.open = open end -- luacheck: ignore 122
+  os.getenv = getenv -- luacheck: ignore 122
   for _, one in ipairs(top_files) do
     local written
     if io.type(one.file) == "file" then

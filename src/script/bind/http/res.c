@@ -165,7 +165,8 @@ static int core_be_private(lua_State *L)
 /* res:header(name, value: string|number|(string|number)[]|nil) -> res
  * res:header(name) -> value: string | nil
  * Sets a header field: replaces its value; a list makes several fields, nil removes it. Without a second argument it
- * returns the value of the field. */
+ * returns the value of the field. A second cookie is one of res:cookie: a text as Set-Cookie, which would remove the
+ * first one, raises. */
 static int res_header(lua_State *L)
 {
     if (lua_gettop(L) == 2) return push_header(L, ls_request_check_res(L, 1));
@@ -174,6 +175,10 @@ static int res_header(lua_State *L)
     luaL_checkany(L, 2);
     const ls_text name = ls_check_text(L, 2);
     const bool removes = lua_isnil(L, 3);
+    if (!removes && !lua_istable(L, 3) && ls_text_same(name.ptr, name.len, "set-cookie", 10) &&
+        ls_exchange_has_field(r->x, name.ptr, name.len))
+        return luaL_error(L, "res:header(\"Set-Cookie\", value) would remove the cookie that the response has: write "
+                             "res:cookie(name, value), which adds one, or a list of all values");
     if (removes)
         ls_exchange_remove(r->x, name.ptr, name.len);
     else
