@@ -68,7 +68,7 @@ function cookie.line(name, value, given)
   usage.refuse(expires and expires > 0 and expires < seconds_min, expires,
     "%s: expires must be a time in seconds since 1970, such as os.time() + 3600, not of ls.now(), or 0, which deletes the cookie",
     fname)
-  usage.refuse(max_age and max_age > 3.2e8, max_age, "%s: max_age is in seconds: this is more than 10 years", fname)
+  usage.refuse(max_age and max_age > core.seconds_max, max_age, "%s: max_age is in seconds: this is more than 10 years", fname)
   add("Path=", path)
   add("Domain=", domain)
   if deletes then max_age, expires = 0, 0 end

@@ -79,7 +79,7 @@ local function ms_of(call, ...)
   if type(ttl) ~= "number" or ttl <= 0 or ttl ~= ttl then
     usage.error("%s: ttl must be more than 0 seconds; leave it out for an entry that does not expire", call)
   end
-  if ttl * 1000 > core.dict_ttl_ms_max then usage.error("%s: ttl is in seconds from now; for a time write at - os.time(), and leave it out for no end", call) end
+  if ttl > core.seconds_max then usage.error("%s: ttl is in seconds from now; for a time write at - os.time(), and leave it out for no end", call) end
   return floor(ceil(ttl * 1000))
 end
 

@@ -13,7 +13,6 @@
 /* Limits that C and Lua share, as fields of luaserve.core. */
 #define LS_SSE_RETRY_MS_MAX 600000 /* more is hardly meant as seconds */
 #define LS_SECONDS_MAX      3.2e8  /* 10 years: more is a time since 1970, or milliseconds */
-#define LS_DICT_TTL_MS_MAX  (LS_SECONDS_MAX * 1000)
 
 /* Push nil, the message and the code of the LS_E* error `err`. Returns 3. May raise "not enough memory". */
 int ls_push_failure(lua_State *L, int err);

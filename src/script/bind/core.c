@@ -211,8 +211,8 @@ static void core_define(lua_State *L, ls_state *state)
     ls_set_boolean(L, "http_sys", ls_httpsys_supported());
     ls_set_boolean(L, "http2", ls_h2_library() != NULL);
     ls_set_text(L, "backend", ls_port_backend());
-    lua_pushinteger(L, (lua_Integer)LS_DICT_TTL_MS_MAX);
-    lua_setfield(L, -2, "dict_ttl_ms_max");
+    lua_pushinteger(L, (lua_Integer)LS_SECONDS_MAX);
+    lua_setfield(L, -2, "seconds_max");
     lua_pushinteger(L, LS_SSE_RETRY_MS_MAX);
     lua_setfield(L, -2, "sse_retry_ms_max");
     lua_pop(L, 2);

@@ -1,7 +1,7 @@
 -- A fake luaserve.core: records the calls and their arguments, and runs requests without a server.
 
 local core = { version = "0.0-test", backend = "epoll", dir = "/site", calls = {}, results = {},
-  dict_ttl_ms_max = 1e12, sse_retry_ms_max = 600000 }
+  seconds_max = 3.2e8, sse_retry_ms_max = 600000 }
 
 -- A function that records its call and returns core.results[name]: a list of results, or a function that returns them.
 local function recorded(name)

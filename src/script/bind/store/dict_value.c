@@ -63,7 +63,7 @@ uint64_t ls_dict_check_ttl(lua_State *L, int index)
                   "ttl is nil, as of a field that is missing; false is an entry that does not expire");
     const double ms = ceil(luaL_checknumber(L, index) * 1000);
     luaL_argcheck(L, ms > 0, index, "ttl must be more than 0 seconds; leave it out for an entry that does not expire");
-    luaL_argcheck(L, ms <= LS_DICT_TTL_MS_MAX, index,
+    luaL_argcheck(L, ms <= LS_SECONDS_MAX * 1000, index,
                   "ttl is in seconds from now; for a time write at - os.time(), and leave it out for no end");
     return (uint64_t)ms;
 }
