@@ -92,7 +92,7 @@ end
 local function stored(self, row, what, ...)
   local message
   for n = 1, TRIES do
-    local ok, kept = pcall(self.store[what], self.store, row, owner, ...)
+    local ok, kept = pcall(self.store[what], self.store, row, ...)
     if ok then
       if not kept then log("warn", self, "job %s: the lease has ended before attempt %d has: it runs again", row.id or row.seq, row.attempt) end
       return kept
@@ -157,7 +157,7 @@ local function perform(self, row)
   local renews_at = (row.at or now()) + self.lease / 3
   repeat
     ok, message = pcall(task.wait, task, max(renews_at - now(), 0))
-    if ok and not results then pcall(self.store.renew, self.store, row, owner, self.lease) end
+    if ok and not results then pcall(self.store.renew, self.store, row, self.lease) end
     renews_at = now() + self.lease / 3
   until results or not ok
   running[entry] = nil
@@ -182,7 +182,7 @@ local function progress(job, value, ...)
   usage.refuse(type(value) ~= "number" or not (value >= 0 and value <= 1), value, "the progress of a job must be a number from 0 to 1")
   usage.no_more("progress(value)", value, ...)
   local self = entry.queue
-  if self.store:renew(entry.row, owner, self.lease, value + 0.0) then return end
+  if self.store:renew(entry.row, self.lease, value + 0.0) then return end
   usage.error("the lease of this job has ended, and another attempt has it")
 end
 local fields <const> = { id = true, data = true, attempt = true, progress = true }
@@ -232,11 +232,15 @@ local function sweep(self)
   end
 end
 
+-- Each claim has a number: when the reply of a put_back is lost and the job is claimed again, a second put_back is void.
+local function claim_rows(self, most)
+  return self.store:claim(self.name, owner .. "." .. counters:incr("claims"), most, self.lease)
+end
+
 local function claim(self)
   if now() - self.claimed_at > self.lease / 3 then give_back(self) end
   if now() >= self.sweep_at then sweep(self) end
-  local most = self.workers + self.ahead
-  local rows = self.store:claim(self.name, owner, most, self.lease)
+  local rows = claim_rows(self, self.workers + self.ahead)
   for _, row in ipairs(rows) do
     row.at, self.claimed_at = now(), now()
     if draining or not self.work:send(row, 0) then stored(self, row, "put_back", nil, nil, true) end
@@ -278,7 +282,7 @@ local function run_now(self)
   self.busy = true
   repeat
     self.store:sweep(self.name, self.retries + 1, LEASE_ENDED)
-    local row = self.store:claim(self.name, owner, 1, self.lease)[1]
+    local row = claim_rows(self, 1)[1]
     local due = row and perform(self, row)
     if due then core.after(due + 0.01, run_now, self) end -- the clock of the database has milliseconds
   until not row

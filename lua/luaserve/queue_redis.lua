@@ -3,8 +3,8 @@
 --
 -- The keys of a queue begin with `luaserve:%queue:{NAME}:`. A job is a hash, `job:SEQ`; `ready`, `running`, `delayed`, `dead` and
 -- `done` are sorted sets of the numbers of jobs: `ready` by the order in which they run, the others by the time at which they
--- change (`due`), `dead` by their number. `ids` has the numbers by the ids that the site gave, `seq` the last number, `of:OWNER` the
--- jobs that an owner runs. The clock is that of Redis.
+-- change (`due`), `dead` by their number. `ids` has the numbers by the ids that the site gave, `seq` the last number, `of:SERVER`
+-- the jobs that a server runs. The clock is that of Redis.
 
 local json = require "luaserve.json"
 local usage = require "luaserve.usage"
@@ -20,19 +20,17 @@ local time = call('TIME')
 local now = time[1] + time[2] / 1e6
 local function key(name) return base .. name end
 local function job(seq) return base .. 'job:' .. seq end
+local function of(owner) return key('of:' .. owner:sub(1, 24)) end
 local function ready(seq) -- higher priorities first, then the order of the numbers
   local priority = tonumber(call('HGET', job(seq), 'priority'))
   call('ZADD', key('ready'), ('%.0f'):format(seq - priority * 2^41), seq)
 end
 local function release(seq) -- of its owner
   call('ZREM', key('running'), seq)
-  call('SREM', key('of:' .. (call('HGET', job(seq), 'owner') or '')), seq)
+  call('SREM', of(call('HGET', job(seq), 'owner') or ''), seq)
   call('HDEL', job(seq), 'owner')
 end
-local function has(seq, owner, attempt)
-  local found = call('HMGET', job(seq), 'owner', 'attempt')
-  return found[1] == owner and found[2] == attempt
-end
+local function has(seq, owner) return call('HGET', job(seq), 'owner') == owner end
 local function drop(seq)
   local id = call('HGET', job(seq), 'id')
   if id then call('HDEL', key('ids'), id) end
@@ -55,7 +53,7 @@ if delay ~= '' then call('ZADD', key('delayed'), now + delay, seq) else ready(se
 return seq]],
   claim = [[
 local owner, lease, rows = ARGV[1], ARGV[2], {}
-local free = ARGV[3] - call('SCARD', key('of:' .. owner))
+local free = ARGV[3] - call('SCARD', of(owner))
 if free <= 0 then return rows end
 local popped = call('ZPOPMIN', key('ready'), free)
 for i = 1, #popped, 2 do
@@ -64,7 +62,7 @@ for i = 1, #popped, 2 do
   call('HSET', job(seq), 'owner', owner)
   call('HDEL', job(seq), 'progress')
   call('ZADD', key('running'), now + lease, seq)
-  call('SADD', key('of:' .. owner), seq)
+  call('SADD', of(owner), seq)
   local found = call('HMGET', job(seq), 'id', 'data', 'attempt', 'priority')
   rows[#rows + 1] = {seq, found[1], found[2], found[3], found[4]}
 end
@@ -98,25 +96,25 @@ for _, name in ipairs({'delayed', 'running'}) do
 end
 return {due and tostring(due - now) or false, rows}]],
   renew = [[
-if not has(ARGV[1], ARGV[2], ARGV[3]) then return 0 end
-call('ZADD', key('running'), now + ARGV[4], ARGV[1])
-if ARGV[5] ~= '' then call('HSET', job(ARGV[1]), 'progress', ARGV[5]) end
+if not has(ARGV[1], ARGV[2]) then return 0 end
+call('ZADD', key('running'), now + ARGV[3], ARGV[1])
+if ARGV[4] ~= '' then call('HSET', job(ARGV[1]), 'progress', ARGV[4]) end
 return 1]],
   finish = [[
-if not has(ARGV[1], ARGV[2], ARGV[3]) then return 0 end
+if not has(ARGV[1], ARGV[2]) then return 0 end
 release(ARGV[1])
-if tonumber(ARGV[4]) > 0 then
-  call('ZADD', key('done'), now + ARGV[4], ARGV[1])
+if tonumber(ARGV[3]) > 0 then
+  call('ZADD', key('done'), now + ARGV[3], ARGV[1])
   call('HDEL', job(ARGV[1]), 'error')
 else
   drop(ARGV[1])
 end
 return 1]],
   put_back = [[
-local seq, delay, text = ARGV[1], ARGV[4], ARGV[5]
-if not has(seq, ARGV[2], ARGV[3]) then return 0 end
+local seq, delay, text = ARGV[1], ARGV[3], ARGV[4]
+if not has(seq, ARGV[2]) then return 0 end
 release(seq)
-if ARGV[6] == '1' then call('HINCRBY', job(seq), 'attempt', -1) end
+if ARGV[5] == '1' then call('HINCRBY', job(seq), 'attempt', -1) end
 if text ~= '' then call('HSET', job(seq), 'error', text) end
 if delay == 'dead' then call('ZADD', key('dead'), seq, seq)
 elseif delay ~= '' then call('ZADD', key('delayed'), now + delay, seq)
@@ -189,7 +187,7 @@ end
 
 function store:claim(queue, owner, most, lease)
   local rows = rows_of(run(self, queue, "claim", owner, lease, most), "seq", "id", "data", "attempt", "priority")
-  for _, row in ipairs(rows) do row.queue = queue end
+  for _, row in ipairs(rows) do row.queue, row.owner = queue, owner end
   return rows
 end
 
@@ -198,14 +196,14 @@ function store:sweep(queue, attempts, reason)
   return tonumber(reply[1] or nil), rows_of(reply[2], "seq", "id", "attempt", "state")
 end
 
--- The functions of a row that an owner runs -> whether it is still that of this attempt
-local function of_row(self, name, row, owner, ...) return run(self, row.queue, name, row.seq, owner, row.attempt, ...) == 1 end
-function store:renew(row, owner, lease, progress) return of_row(self, "renew", row, owner, lease, progress or "") end
-function store:finish(row, owner, keep) return of_row(self, "finish", row, owner, keep) end
-function store:put_back(row, owner, delay, message, uncounted)
-  return of_row(self, "put_back", row, owner, delay or "", message or "", uncounted and 1 or 0)
+-- The functions of a row that was claimed -> whether it is still that of this claim
+local function of_row(self, name, row, ...) return run(self, row.queue, name, row.seq, row.owner, ...) == 1 end
+function store:renew(row, lease, progress) return of_row(self, "renew", row, lease, progress or "") end
+function store:finish(row, keep) return of_row(self, "finish", row, keep) end
+function store:put_back(row, delay, message, uncounted)
+  return of_row(self, "put_back", row, delay or "", message or "", uncounted and 1 or 0)
 end
-function store:bury(row, owner, message) return self:put_back(row, owner, "dead", message) end
+function store:bury(row, message) return self:put_back(row, "dead", message) end
 
 function store:counts(queue)
   local list, counts = run(self, queue, "counts"), {}

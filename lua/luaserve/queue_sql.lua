@@ -7,8 +7,9 @@
 --     DELAYED
 --
 -- `due` is the time at which a job changes by itself: the end of a delay, of a lease, of `keep`; else it is null. The clock is that of the
--- database, so that all servers have the same one. A job is claimed by an owner, with a number of its attempt; what
--- changes a running job names both, and changes nothing when the lease has ended and another one has it.
+-- database, so that all servers have the same one. The owner of a job that runs is a server, by 24
+-- characters, and the number of its claim; what changes the job names it, and changes nothing when the lease has ended, or the
+-- job was put back, also if the same server has claimed it again.
 
 local sort = table.sort
 
@@ -36,7 +37,7 @@ local schema <const> = {
 }
 
 local begun <const> = "(attempt <= $1 or progress is not null)" -- see queue.lua, perform
-local mine <const> = " where seq = $%d and state = 1 and owner = $%d and attempt = $%d"
+local mine <const> = " where seq = $%d and owner = $%d"
 
 -- The parameters are numbered in the order in which they first appear, since SQLite counts them so.
 local statements <const> = {
@@ -44,7 +45,8 @@ local statements <const> = {
     values ($1, $2, $3, $4, $5, {now} + cast($6 as double precision), 0, {now}) on conflict do nothing returning seq]],
   claim = [[update luaserve_job set state = 1, owner = $1, attempt = attempt + 1, progress = null,
     due = {now} + cast($2 as double precision) where seq {set}(select seq from luaserve_job where queue = $3 and state = 0
-    order by priority desc, seq limit {most}(0, $4 - (select count(*) from luaserve_job where owner = $1 and queue = $3)){lock}){unset}
+    order by priority desc, seq limit {most}(0, $4 - (select count(*) from luaserve_job
+    where owner is not null and substr(owner, 1, 24) = substr($1, 1, 24) and queue = $3)){lock}){unset}
     returning seq, id, data, attempt, priority]],
   sweep = [[update luaserve_job set state = case when state = 1 and attempt > $1 and progress is not null then 3 else 0 end,
     owner = null, due = null, attempt = case when state = 1 and not ]] .. begun .. [[ then attempt - 1 else attempt end,
@@ -53,11 +55,11 @@ local statements <const> = {
   expire = "delete from luaserve_job where queue = $1 and state = 4 and due <= {now}",
   due = "select min(due) - {now} as seconds from luaserve_job where queue = $1 and state in (1, 2)",
   renew = "update luaserve_job set due = {now} + cast($1 as double precision), progress = coalesce($2, progress)"
-    .. mine:format(3, 4, 5),
-  finish = "delete from luaserve_job" .. mine:format(1, 2, 3),
-  keep = "update luaserve_job set state = 4, owner = null, error = null, due = {now} + cast($1 as double precision)" .. mine:format(2, 3, 4),
+    .. mine:format(3, 4),
+  finish = "delete from luaserve_job" .. mine:format(1, 2),
+  keep = "update luaserve_job set state = 4, owner = null, error = null, due = {now} + cast($1 as double precision)" .. mine:format(2, 3),
   put_back = [[update luaserve_job set state = $1, owner = null, due = {now} + cast($2 as double precision), error = $3,
-    attempt = attempt - $4]] .. mine:format(5, 6, 7),
+    attempt = attempt - $4]] .. mine:format(5, 6),
   counts = "select state, count(*) as n from luaserve_job where queue = $1 group by state",
   dead = [[select seq, id, data, attempt, error, pushed from luaserve_job where queue = $1 and state = 3 order by seq
     limit $2]],
@@ -104,10 +106,11 @@ local function before(a, b)
   return a.seq < b.seq
 end
 
--- claim(queue, owner, most, lease) -> rows { seq, id, data, attempt, priority } in their order: so many that this owner has
--- `most` then
+-- claim(queue, owner, most, lease) -> rows { seq, id, data, attempt, priority, owner } in their order: so many that this
+-- server has `most` then
 function store:claim(queue, owner, most, lease)
   local rows = self.db:query(self.sql.claim, owner, lease, queue, most)
+  for _, row in ipairs(rows) do row.owner = owner end
   sort(rows, before)
   return rows
 end
@@ -120,24 +123,23 @@ function store:sweep(queue, attempts, reason)
   return self.db:one(self.sql.due, queue).seconds, rows
 end
 
--- renew(row, owner, lease, progress|nil) -> whether the job is still that of this attempt
-function store:renew(row, owner, lease, progress)
-  return changed(self, self.sql.renew, lease, progress, row.seq, owner, row.attempt)
+-- renew(row, lease, progress|nil) -> whether the job is still that of this claim
+function store:renew(row, lease, progress)
+  return changed(self, self.sql.renew, lease, progress, row.seq, row.owner)
 end
 
-function store:finish(row, owner, keep)
-  if keep > 0 then return changed(self, self.sql.keep, keep, row.seq, owner, row.attempt) end
-  return changed(self, self.sql.finish, row.seq, owner, row.attempt)
+function store:finish(row, keep)
+  if keep > 0 then return changed(self, self.sql.keep, keep, row.seq, row.owner) end
+  return changed(self, self.sql.finish, row.seq, row.owner)
 end
 
--- put_back(row, owner, delay|nil, error, uncounted) -> the same. uncounted: the attempt does not count.
-function store:put_back(row, owner, delay, message, uncounted)
-  return changed(self, self.sql.put_back, delay and DELAYED or READY, delay, message, uncounted and 1 or 0, row.seq, owner,
-    row.attempt)
+-- put_back(row, delay|nil, error, uncounted) -> the same. uncounted: the attempt does not count.
+function store:put_back(row, delay, message, uncounted)
+  return changed(self, self.sql.put_back, delay and DELAYED or READY, delay, message, uncounted and 1 or 0, row.seq, row.owner)
 end
 
-function store:bury(row, owner, message)
-  return changed(self, self.sql.put_back, DEAD, nil, message, 0, row.seq, owner, row.attempt)
+function store:bury(row, message)
+  return changed(self, self.sql.put_back, DEAD, nil, message, 0, row.seq, row.owner)
 end
 
 -- counts(queue) -> a table by the names of the states

@@ -211,6 +211,25 @@ class Queue(Chunks):
         self.assertEqual(self.ask(other, "return mail:get('n1').attempt"), 1)  # those did not count
         other.kill()
 
+    def test_a_job_that_is_put_back_twice_has_one_worker(self):
+        """The first reply is lost, and the next site has the job when the previous one puts it back again."""
+        server = self.serve(site(drain=5).replace("local env =", """local put_back = mail.store.put_back
+mail.store.put_back = function(...)
+  local done = put_back(...)
+  if got:incr "put back" > 1 then return done end
+  while got["runs 1"] < 2 do ls.sleep(0.01) end
+  error("no reply", 0)
+end
+local env ="""))
+        self.ask(server, "return mail:push { n = 1, sleep = 3600 }")
+        self.eventually(lambda: self.ask(server, "return got['runs 1']"), "the job")
+        server.reload()
+        self.eventually(lambda: self.ask(server, "mail:push { n = 2 } return got['runs 1'] == 2"), "the next site")  # which a push wakes
+        self.assertTrue(server.wait_log("job 1: the lease has ended before attempt 1 has"))
+        self.settled(server, running=1)
+        self.assertEqual(self.ask(server, "return { got['put back'], got['runs 1'], mail:get(1).attempt }"), [2, 2, 1])
+        server.kill()
+
     def killed(self, where):
         """Two servers push and run jobs, and are killed in turn: no job is lost, and none has two workers at a time. A job of a
         server that was killed begins again when its lease has ended. With QUEUE_KILLS, the number of kills, that is 1 s; a busy
