@@ -58,13 +58,13 @@ local function checker(tokens)
   return function(token) return users[core.crypto_hash(sha256, token, key)], "it is not one of tokens" end
 end
 
+local ways <const> = { "jwt", "provider", "tokens", "check" }
+
 -- bearer_auth(options: BearerAuthOptions) -> middleware: Middleware
 -- Makes middleware that answers 401 to requests without a valid token; `req.user` says whose it is.
 local function new(...)
   local _, given = options.only("bearer_auth", bearer_auth.calls.bearer_auth, "{ jwt = key }", ...)
-  local ways = 0
-  for _, name in ipairs { "jwt", "provider", "tokens", "check" } do ways = ways + (given[name] ~= nil and 1 or 0) end
-  if ways ~= 1 then usage.error("bearer_auth: give one of jwt, provider, tokens and check") end
+  if not options.one_of("bearer_auth", given, ways) then usage.error("bearer_auth: give one of jwt, provider, tokens and check") end
   for _, name in ipairs(given.jwt == nil and { "issuer", given.provider == nil and "audience", "leeway" } or {}) do
     if name and given[name] ~= nil and not (name == "leeway" and given.provider) then
       usage.error("bearer_auth: %s belongs to jwt", name)

@@ -90,36 +90,15 @@ local function read_headers(headers)
   return fields
 end
 
-local function has_field(fields, name)
-  for _, field in ipairs(fields) do if field[1]:lower() == name then return true end end
-  return false
-end
-
-local function table_option(given, name)
-  usage.check(given[name], "table", "ls.fetch: %s must be a table such as { page = 2 }", name)
-  local ok, text = pcall(require("luaserve.url").query, given[name])
-  if not ok then usage.error("ls.fetch: %s: %s", name, text:match("ls%.url%.query: ?(.*)") or text) end
-  return text
-end
-
+local form_of_table <const> = "ls.fetch: %s must be a table such as { page = 2 }"
 local of_no_body = { POST = true, PUT = true, PATCH = true }
-local bodies = { "body", "json", "form", "parts" }
+local bodies <const> = { "body", "json", "form", "parts" }
 
 -- The body and its type.
 local function read_body(given)
-  local count = 0
-  for _, name in ipairs(bodies) do count = given[name] ~= nil and count + 1 or count end
-  if count > 1 then usage.error("ls.fetch: give one of body, json, form and parts") end
-  if given.parts ~= nil then
-    return require("luaserve.fetch_parts").encode(given.parts)
-  elseif given.json ~= nil then
-    local ok, text = pcall(json.encode, given.json)
-    if not ok then usage.error("ls.fetch: json: %s", text:match("ls%.json%.encode: (.*)") or text) end
-    return text, "application/json"
-  elseif given.form ~= nil then
-    return table_option(given, "form"), "application/x-www-form-urlencoded"
-  end
-  local body = given.body
+  local name, body = options.one_of("ls.fetch", given, bodies), given.body
+  if name == "form" then usage.check(given.form, "table", form_of_table, "form") end
+  if name ~= "body" then return require("luaserve.fetch_parts").body("ls.fetch", name, given[name]) end
   usage.refuse(type(body) ~= "string" and type(body) ~= "function" and not core.is_buffer(body), body,
     "ls.fetch: body must be a string, a buffer or a function")
   return body
@@ -143,7 +122,7 @@ end
 local function read_jar(given, fields)
   usage.refuse(not require("luaserve.cookie_jar").is(given.jar), given.jar,
     "ls.fetch: jar must be what ls.cookie_jar returns")
-  if has_field(fields, "cookie") then usage.error("ls.fetch: give one of jar and the header Cookie") end
+  if options.field(fields, "cookie") then usage.error("ls.fetch: give one of jar and the header Cookie") end
   return given.jar
 end
 
@@ -167,13 +146,14 @@ local function read_request(at, given)
     local content_type
     request.method = "POST"
     request.body, content_type = read_body(given)
-    if content_type and not has_field(request.fields, "content-type") then
+    if content_type and not options.field(request.fields, "content-type") then
       request.fields = table.move(request.fields, 1, #request.fields, 1, {}) -- not the shared empty list
       request.fields[#request.fields + 1] = { "Content-Type", content_type }
     end
   end
   if given.query ~= nil then
-    local text = table_option(given, "query")
+    usage.check(given.query, "table", form_of_table, "query")
+    local text = require("luaserve.fetch_parts").text("ls.fetch", "query", given.query)
     if text ~= "" then
       local own = { target = at.target .. (at.target:find("?", 1, true) and "&" or "?") .. text }
       request.at = setmetatable(own, { __index = at }) -- `at` is that of other requests, too
@@ -199,18 +179,6 @@ end
 
 -- ---- connections ---------------------------------------------------------------------------------------------------
 
--- All options of TLS that make two connections differ, as a text.
-local function tls_key(tls)
-  local names, parts = {}, {}
-  for name in pairs(tls) do names[#names + 1] = name end
-  table.sort(names)
-  for n, name in ipairs(names) do
-    local value = tls[name]
-    parts[n] = format("%s=%q", name, type(value) == "table" and concat(value, ",") or value)
-  end
-  return concat(parts, ",")
-end
-
 -- fetch.key_of(request) -> the key of the origin in the pool: see net/stream/stream_pool.h. { at =, unix =, tls = } suffices.
 local function key_of(request)
   local key = request.at.origin
@@ -218,7 +186,7 @@ local function key_of(request)
   if request.public_only then key = key .. " public" end
   if request.unix then key = key .. " unix:" .. request.unix end
   if request.via then key = key .. " via " .. request.via.shown .. " " .. request.via.authorization end
-  if request.at.secure and request.tls then key = key .. " " .. tls_key(request.tls) end
+  if request.at.secure and request.tls then key = key .. " " .. options.key(request.tls) end
   return key
 end
 fetch.key_of = key_of

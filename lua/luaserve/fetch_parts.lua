@@ -1,4 +1,5 @@
--- fetch_parts.lua - the option parts of ls.fetch: a form with files as multipart/form-data (RFC 7578), as browsers send it.
+-- fetch_parts.lua - what becomes the body of ls.fetch and app:inject: JSON, a form, and the option parts, a form with files as
+-- multipart/form-data (RFC 7578), as browsers send it.
 
 local core = require "luaserve.core"
 local usage = require "luaserve.usage"
@@ -71,10 +72,8 @@ local function in_turn(pieces)
   end
 end
 
--- encode(list [, of]) -> body, content type. The body is a buffer; a function if a part has one. Raises. of: the call, default
--- "ls.fetch".
-function parts.encode(list, of)
-  call = of or "ls.fetch"
+-- The body of the parts, and its type. The body is a buffer; a function if a part has one. Raises.
+local function encode(list)
   if type(list) ~= "table" or #list == 0 then usage.error("%s: %s; got %s", call, form, usage.quote(list)) end
   for key in pairs(list) do
     if math.type(key) ~= "integer" then usage.error("%s: %s; got the key %s", call, form, usage.quote(key)) end
@@ -96,6 +95,20 @@ function parts.encode(list, of)
   local buffer = core.buffer()
   for _, piece in ipairs(pieces) do buffer:append(piece) end
   return buffer, content_type
+end
+
+-- text(of, name, value) -> the text of an option of the call `of`: JSON for "json", else a query. Raises.
+function parts.text(of, name, value)
+  local ok, text = pcall(name == "json" and require("luaserve.json").encode or require("luaserve.url").query, value)
+  if not ok then usage.error("%s: %s: %s", of, name, text:match("ls%.[%a.]+:? (.*)") or text) end
+  return text
+end
+
+-- body(of, name, value) -> the body of the option `name`, and its type: json, form or parts. Raises.
+function parts.body(of, name, value)
+  call = of
+  if name == "parts" then return encode(value) end
+  return parts.text(of, name, value), name == "json" and "application/json" or "application/x-www-form-urlencoded"
 end
 
 return parts

@@ -23,33 +23,23 @@ local request_fields = {
 }
 inject.calls = { ["app:inject"] = { request_fields } } -- InjectRequest
 
-local function made(name, encode, value)
-  local ok, text = pcall(encode, value)
-  if not ok then usage.error("app:inject: %s: %s", name, text:match("ls%.[%a.]+:? (.*)") or text) end
-  return text
-end
+local bodies <const> = { "json", "form", "parts", "body" }
 
--- What becomes a body: functions that return it and its Content-Type.
-local encoded = {
-  json = function(value) return made("json", require("luaserve.json").encode, value), "application/json" end,
-  form = function(fields) return made("form", require("luaserve.url").query, fields), "application/x-www-form-urlencoded" end,
-  parts = function(list)
-    local body, content_type = require("luaserve.fetch_parts").encode(list, "app:inject")
-    if core.is_buffer(body) then return body:tostring(), content_type end
-    local pieces = {}
-    for piece in body do pieces[#pieces + 1] = tostring(piece) end
-    return table.concat(pieces), content_type
-  end,
-}
+-- The text of the body, and its Content-Type.
+local function read_body(request)
+  local name = options.one_of("app:inject", request, bodies)
+  if not name or name == "body" then return request.body end
+  local body, content_type = require("luaserve.fetch_parts").body("app:inject", name, request[name])
+  if type(body) ~= "function" then return tostring(body), content_type end
+  local pieces = {}
+  for piece in body do pieces[#pieces + 1] = tostring(piece) end
+  return table.concat(pieces), content_type
+end
 
 local function check_header(name)
   if type(name) == "string" then return end
   usage.error('app:inject: headers must be a table such as { ["Content-Type"] = "text/plain" }; got the key %s',
     usage.quote(name))
-end
-
-local function value_of(fields, name)
-  for _, field in ipairs(fields) do if field[1]:lower() == name then return field[2] end end
 end
 
 -- send(dispatcher, one) -> response | nil, message, code. one: { method =, at = { target =, authority = }, fields = a list of
@@ -58,8 +48,8 @@ local function send(dispatcher, one)
   local list = {}
   local function add(name, value) list[#list + 1], list[#list + 2] = name, value end
   for _, field in ipairs(one.fields) do add(field[1], field[2]) end
-  if not value_of(one.fields, "host") then add("Host", one.at.authority) end
-  if one.body and not value_of(one.fields, "content-length") then add("Content-Length", tostring(#one.body)) end
+  if not options.field(one.fields, "host") then add("Host", one.at.authority) end
+  if one.body and not options.field(one.fields, "content-length") then add("Content-Length", tostring(#one.body)) end
   local cookies = one.jar and one.jar:field(one.at)
   if cookies then add("Cookie", cookies) end
   local status, fields, body, after = core.inject(dispatcher.dispatch, dispatcher.failed,
@@ -81,13 +71,7 @@ end
 local function read(request)
   usage.check(request, "table", 'app:inject takes a table: app:inject{ method = "GET", path = "/" }')
   local one = options.take("app:inject", request, inject.calls["app:inject"], {})
-  local path, text, content_type = request.path or "/", request.body, nil
-  for name, encode in pairs(encoded) do
-    if request[name] ~= nil then
-      if text ~= nil then usage.error("app:inject: give one of json, form, parts and body") end
-      text, content_type = encode(request[name])
-    end
-  end
+  local path, text, content_type = request.path or "/", read_body(request)
   one.method, one.body, one.jar = request.method or text ~= nil and "POST" or "GET", text, request.jar
   for name, value in pairs { method = one.method, path = path, body = text } do
     usage.check(value, "string", "app:inject: %s must be a string", name)
@@ -95,18 +79,18 @@ local function read(request)
   usage.refuse(not path:find "^/" and path ~= "*" and not path:find("://", 1, true), path, 'app:inject: path must begin with "/"')
   usage.check(request.headers, "table?", "app:inject: headers must be a table")
   usage.check(request.query, "table?", "app:inject: query must be a table such as { page = 2 }")
-  local query = made("query", require("luaserve.url").query, request.query or {})
+  local query = require("luaserve.fetch_parts").text("app:inject", "query", request.query or {})
   if query ~= "" then path = path .. (path:find("?", 1, true) and "&" or "?") .. query end
   one.fields = options.fields(request.headers or {}, check_header)
   for _, field in ipairs(one.fields) do field[2] = trim(tostring(field[2])) end
-  if content_type and not value_of(one.fields, "content-type") then
+  if content_type and not options.field(one.fields, "content-type") then
     one.fields[#one.fields + 1] = { "Content-Type", content_type }
   end
-  local authority = value_of(one.fields, "host") or "localhost"
+  local authority = options.field(one.fields, "host") or "localhost"
   one.at = { authority = authority, target = path }
   if one.jar ~= nil then
     usage.refuse(not require("luaserve.cookie_jar").is(one.jar), one.jar, "app:inject: jar must be what ls.cookie_jar returns")
-    if value_of(one.fields, "cookie") then usage.error("app:inject: give one of jar and the header Cookie") end
+    if options.field(one.fields, "cookie") then usage.error("app:inject: give one of jar and the header Cookie") end
   end
   if one.jar or one.redirects_max > 0 then
     local at, why = require("luaserve.fetch_rules").parse("http://" .. authority .. path)

@@ -276,6 +276,27 @@ function options.only(fname, tables, example, given, ...)
   return options.take(fname, given, tables, {}), given
 end
 
+-- one_of(call, given, names) -> the name of the option that is given, or nil. Raises for several.
+function options.one_of(call, given, names)
+  local found
+  for _, name in ipairs(names) do
+    if found and given[name] ~= nil then
+      usage.error("%s: give one of %s and %s", call, table.concat(names, ", ", 1, #names - 1), names[#names])
+    end
+    found = given[name] ~= nil and name or found
+  end
+  return found
+end
+
+-- key(value) -> a text that equal options, also within tables, have in common, and others have not.
+function options.key(value)
+  if type(value) ~= "table" then return type(value) == "string" and string.format("%q", value) or tostring(value) end
+  local parts = {}
+  for name, one in pairs(value) do parts[#parts + 1] = options.key(name) .. "=" .. options.key(one) end
+  table.sort(parts)
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
 -- is_token(text) -> whether the text is a token, such as a method or the name of a header (RFC 9110 section 5.6.2).
 function options.is_token(text)
   return type(text) == "string" and text:find("^[%w!#$%%&'*+.^_`|~-]+$") ~= nil
@@ -297,6 +318,11 @@ function options.fields(t, check)
     for _, one in ipairs(type(value) == "table" and value or { value }) do list[#list + 1] = { name, one } end
   end
   return list
+end
+
+-- field(list, name) -> the first value of this name, in lower case, in such a list; nil: it has none.
+function options.field(list, name)
+  for _, field in ipairs(list) do if field[1]:lower() == name then return field[2] end end
 end
 
 -- max_body_default() -> the default of max_body in bytes.

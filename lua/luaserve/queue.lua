@@ -484,9 +484,8 @@ local function sql_store(kind, db)
 end
 
 local function store_of(given, file)
-  local call <const>, count_given = "ls.queue", 0
-  for _, name in ipairs { "file", "redis", "postgres" } do count_given = given[name] ~= nil and count_given + 1 or count_given end
-  if count_given > 1 then usage.error("%s: give one of file, redis and postgres", call) end
+  local call <const> = "ls.queue"
+  options.one_of(call, given, { "file", "redis", "postgres" })
   local ls = require "luaserve"
   if in_test() then return sql_store("sqlite", ls.sqlite(":memory:")) end
   if given.redis ~= nil then

@@ -662,15 +662,6 @@ end
 
 local clients = {} -- by URL and options
 
-local function key_of(url, given)
-  local parts = { url }
-  local names = {}
-  for name in pairs(given) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  for _, name in ipairs(names) do parts[#parts + 1] = name .. "=" .. require("luaserve.inspect").show(given[name]) end
-  return table.concat(parts, "\n")
-end
-
 -- ls.redis(url: string [, options: RedisOptions]) -> r: Redis
 -- ls.redis(options: RedisOptions) -> r: Redis
 -- A client of a Redis server; the same one for the same arguments. It connects when the first command needs it.
@@ -682,7 +673,7 @@ function redis.open(url, given, ...)
     usage.error("ls.redis: options must be a table, such as { timeout = 1 }; got %s", usage.quote(given))
   end
   usage.no_more("ls.redis(url, options)", given, ...)
-  local key = next(given) and key_of(url, given) or url
+  local key = next(given) and url .. "\n" .. options.key(given) or url
   if clients[key] then return clients[key] end
   if not core.redis_connection() then usage.error("ls.redis: this luaserve was built without hiredis") end
   local node

@@ -19,9 +19,7 @@ function client.check(call, path, options)
     '%s: the path must begin with "/" and have no spaces', call)
   usage.check(options, "table", "%s: the options must be a table such as { json = { ... } }", call)
   options_of.check_names(call, options, request_options)
-  local bodies = 0
-  for _, name in ipairs { "json", "form", "body" } do if options[name] ~= nil then bodies = bodies + 1 end end
-  if bodies > 1 then usage.error("%s: give one of json, form and body", call) end
+  options_of.one_of(call, options, { "json", "form", "body" })
   usage.check(options.body, "string?", "%s: body must be a string", call)
   usage.check(options.form, "table?", "%s: form must be a table of fields", call)
   usage.check(options.headers, "table?", '%s: headers must be a table such as { ["X-Token"] = "secret" }', call)
