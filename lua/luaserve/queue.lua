@@ -1,6 +1,6 @@
 -- queue.lua - ls.queue: jobs that are kept in SQLite, PostgreSQL or Redis until a worker has done them, at least once.
 --
---     push --> store <--claim-- claimer --channel--> workers of all states --finish, put_back, bury--> store
+--     push --> store <--claim-- claimer --channel--> workers of all states --finish, put_back--> store
 --
 -- The claimer, a task of the first state, takes as many jobs as workers are free, and some ahead while jobs are short, and
 -- passes them on by a channel. Each state has workers, of which a semaphore lets `workers` run. A worker runs a job in a task of its own,
@@ -121,7 +121,7 @@ local function failed(self, row, message)
   local text, id = text_of(message), row.id or row.seq
   if row.attempt > self.retries then
     log("error", self, "job %s is dead after %d attempts: %s", id, row.attempt, text)
-    if stored(self, row, "bury", text) then count("dead") end
+    if stored(self, row, "put_back", "dead", text) then count("dead") end
     return
   end
   local seconds = pause_of(self, row, text)

@@ -203,7 +203,6 @@ function store:finish(row, keep) return of_row(self, "finish", row, keep) end
 function store:put_back(row, delay, message, uncounted)
   return of_row(self, "put_back", row, delay or "", message or "", uncounted and 1 or 0)
 end
-function store:bury(row, message) return self:put_back(row, "dead", message) end
 
 function store:counts(queue)
   local list, counts = run(self, queue, "counts"), {}

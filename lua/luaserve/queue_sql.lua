@@ -2,7 +2,7 @@
 -- database.
 --
 --     READY --claim--> RUNNING --finish--> removed, or DONE for the time of `keep`
---       ^  ^              |  \--bury-----> DEAD --revive--> READY
+--       ^  ^              |  \--put_back-> DEAD --revive--> READY
 --       |   \--delayed----+-- put_back
 --     DELAYED
 --
@@ -15,7 +15,7 @@ local sort = table.sort
 
 local queue_sql = {}
 
-local READY <const>, RUNNING <const>, DELAYED <const>, DEAD <const>, DONE <const> = 0, 1, 2, 3, 4
+local READY <const>, DELAYED <const>, DEAD <const> = 0, 2, 3
 local names <const> = { [0] = "ready", "running", "delayed", "dead", "done" }
 
 -- What differs: the words in braces of the statements.
@@ -133,13 +133,10 @@ function store:finish(row, keep)
   return changed(self, self.sql.finish, row.seq, row.owner)
 end
 
--- put_back(row, delay|nil, error, uncounted) -> the same. uncounted: the attempt does not count.
+-- put_back(row, delay|nil|"dead", error, uncounted) -> the same. uncounted: the attempt does not count.
 function store:put_back(row, delay, message, uncounted)
-  return changed(self, self.sql.put_back, delay and DELAYED or READY, delay, message, uncounted and 1 or 0, row.seq, row.owner)
-end
-
-function store:bury(row, message)
-  return changed(self, self.sql.put_back, DEAD, nil, message, 0, row.seq, row.owner)
+  local state = delay == "dead" and DEAD or delay and DELAYED or READY
+  return changed(self, self.sql.put_back, state, state == DELAYED and delay or nil, message, uncounted and 1 or 0, row.seq, row.owner)
 end
 
 -- counts(queue) -> a table by the names of the states

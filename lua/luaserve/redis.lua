@@ -567,27 +567,13 @@ function methods.subscribe(self, channel, fn, ...) return subscribe(self, "subsc
 function methods.psubscribe(self, pattern, fn, ...) return subscribe(self, "psubscribe", pattern, fn, ...) end
 
 client_meta = strict("a Redis client", "r", methods, function(call, name, map)
-  if map then
-    return function(self, ...)
-      if inside[self] then check_outside(self, call) end
-      local value = map(sure(self, call, send(self, call, 1, name, ...)), select("#", ...))
-      if core.dev then require("luaserve.dev_state").watch_reply(call, value) end
-      return value
-    end
-  end
-  if blocking[name] or waits[name] then
-    return function(self, ...)
-      if inside[self] then check_outside(self, call) end
-      return sure(self, call, send(self, call, 1, name, ...))
-    end
-  end
+  local may_block = blocking[name] or waits[name]
   return function(self, ...)
     if inside[self] then check_outside(self, call) end
-    if type(self) ~= "table" or not self.node or not can_wait() then
-      return sure(self, call, send(self, call, 1, name, ...))
-    end
-    local value = sure(self, call, command(self, call, 1, name, ...))
-    if core.dev and type(value) == "number" then require("luaserve.dev_state").watch_reply(call, value) end
+    local checks = may_block or type(self) ~= "table" or not self.node or not can_wait()
+    local value = sure(self, call, (checks and send or command)(self, call, 1, name, ...))
+    if map then value = map(value, select("#", ...)) end
+    if dev and not may_block and (map or type(value) == "number") then require("luaserve.dev_state").watch_reply(call, value) end
     return value
   end
 end)
