@@ -295,9 +295,10 @@ end
 
 local kinds = { size = "Size", seconds = "number", count = "integer", rate = "Size", flag = "boolean", text = "string" }
 
--- The fields of the tables in a source: tables["limits"] = { { name, comment }, ... }.
+-- The fields of the tables in a source: tables["limits"] = { { name, comment }, ... }. The comment follows the option, or
+-- stands above it.
 local function tables_of(text)
-  local tables, open = {}, nil
+  local tables, open, above = {}, nil, nil
   for line in text:gmatch("[^\n]*") do
     local name = line:match("^local ([%w_]+) = {") or line:match("^([%w_.]+) = {")
     if name then
@@ -307,7 +308,8 @@ local function tables_of(text)
       open = nil
     elseif open then
       local field = line:match("^  ([%w_]+) = ")
-      if field then open[#open + 1] = { field, line:match(", %-%- (.*)$") } end
+      if field then open[#open + 1] = { field, line:match(", %-%- (.*)$") or above } end
+      above = line:match("^  %-%- (.*)$")
     end
   end
   return tables
@@ -317,7 +319,7 @@ local function shown(value) return type(value) == "string" and '"' .. value .. '
 
 -- One field of a class of options. `spec`: see options.lua.
 local function option_of(where, name, spec, comment)
-  if spec == true then
+  if spec == true or spec[2] == "is" then
     comment = comment or ""
     local stop = part_end(comment, 1, { " %- " })
     if stop == #comment then error(where .. ": no type of " .. name, 0) end

@@ -8,12 +8,19 @@ local usage = require "luaserve.usage"
 
 local access_log = {}
 
+local function is_file(value) return type(value) == "string" and value ~= "" and not value:find("%z") end
+local function is_part(value) return type(value) == "number" and value >= 0 and value <= 1 end
+
 local log_options = {
-  file = true, -- string - a file, "stdout" or "syslog"
-  format = true, -- "combined"|"json"|string - or a text with variables such as "$remote_addr"; default "combined"
-  when = true, -- fun(req: Request, res: Response, info: LogInfo): any - whether the request is logged
+  -- string - a file, "stdout" or "syslog"
+  file = { "file", "is", is_file, 'the name of a file, "stdout" or "syslog"', required = true },
+  -- "combined"|"json"|string - or a text with variables such as "$remote_addr"; default "combined"
+  format = { "format", "is", "string", '"combined", "json" or a text with variables', "combined" },
+  -- fun(req: Request, res: Response, info: LogInfo): any - whether the request is logged
+  when = { "when", "is", "function", "a function(req, res, info)" },
   mask = true, -- string[] - names in queries whose values are written as ***
-  sample = true, -- number - the part of the requests, from 0 to 1; those with errors and slow ones are always logged
+  -- number - the part of the requests, from 0 to 1; those with errors and slow ones are always logged
+  sample = { "sample", "is", is_part, "a number from 0 to 1, such as 0.1" },
 }
 access_log.calls = { ["access_log"] = { log_options, listed = true } } -- AccessLogOptions
 
@@ -103,18 +110,11 @@ function access_log.read(fname, value, settings)
   if value == false then return core.access_log { key = "", masked = {}, parts = {} } end
   local given = type(value) == "string" and { file = value } or value
   usage.refuse(type(given) ~= "table", value, "%s: access_log must be a file or a table: %s", fname, forms)
-  options.check_names(fname .. ": access_log", given, log_options, true)
-  local file, format, sample, fn = given.file, given.format or "combined", given.sample, given.when
-  usage.refuse(type(file) ~= "string" or file == "" or file:find("%z"), file,
-    '%s: access_log: file must be the name of a file, "stdout" or "syslog"', fname)
+  local own = options.take(fname .. ": access_log", given, access_log.calls["access_log"], {})
+  local file, format, sample, fn = own.file, own.format, own.sample, own.when
   if file == "stderr" then
     usage.error('%s: access_log: standard error has the log of the server; write "stdout", or "./stderr" for a file of that name', fname)
   end
-  usage.refuse(type(format) ~= "string", format,
-    '%s: access_log: format must be "combined", "json" or a text with variables', fname)
-  usage.refuse(sample ~= nil and not (type(sample) == "number" and sample >= 0 and sample <= 1), sample,
-    "%s: access_log: sample must be a number from 0 to 1, such as 0.1", fname)
-  usage.check(fn, "function?", "%s: access_log: when must be a function(req, res, info)", fname)
   local out = {
     parts = parts(fname, format), masked = masked(fname, given.mask), json = format == "json",
     sample = sample and sample < 1 and math.max(1, math.floor(sample * 2 ^ 32)) or 0,

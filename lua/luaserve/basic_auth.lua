@@ -12,8 +12,10 @@ local error, find, format, match, pcall, type = error, string.find, string.forma
 local basic_auth = {}
 
 local basic_options = {
-  users = true, -- table<string, string> - the password of each user, or its hash of ls.crypto.password.hash
-  check = true, -- fun(name: string, password: string, req: Request): any - in place of users: what becomes req.user, or nil
+  -- table<string, string> - the password of each user, or its hash of ls.crypto.password.hash
+  users = { "users", "is", "table", "a table from names to passwords" },
+  -- fun(name: string, password: string, req: Request): any - in place of users: what becomes req.user, or nil
+  check = { "check", "is", "function", "a function" },
   realm = true, -- string - what the browser shows; default "site"
 }
 basic_auth.calls = { ["basic_auth"] = { basic_options, listed = true } } -- BasicAuthOptions
@@ -92,8 +94,6 @@ local function new(...)
   local _, given = options.only("basic_auth", basic_auth.calls.basic_auth, "{ users = { ada = hash } }", ...)
   local check, users = given.check, given.users
   if (check == nil) == (users == nil) then usage.error("basic_auth: give one of users and check") end
-  usage.check(check, "function?", "basic_auth: check must be a function")
-  usage.check(users, "table?", "basic_auth: users must be a table from names to passwords")
   if users and not core.crypto_built() then
     usage.error("basic_auth: users needs OpenSSL, without which this luaserve was built; use check")
   end

@@ -19,7 +19,8 @@ local bearer_options = {
   audience = true, -- string - with jwt, provider: the claim aud must be this, or a list with it; without it, aud is refused
   leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds, with jwt and provider: by which the clocks may differ
   tokens = true, -- table<string, any> - API keys of at least 16 bytes, with what becomes req.user
-  check = true, -- fun(token: string, req: Request): any - what becomes req.user, or nil
+  -- fun(token: string, req: Request): any - what becomes req.user, or nil
+  check = { "check", "is", "function", "a function" },
   realm = true, -- string - in the answer 401; default "site"
 }
 bearer_auth.calls = { ["bearer_auth"] = { bearer_options, listed = true } } -- BearerAuthOptions
@@ -70,9 +71,7 @@ local function new(...)
       usage.error("bearer_auth: %s belongs to jwt", name)
     end
   end
-  local check = given.check
-  usage.check(check, "function?", "bearer_auth: check must be a function")
-  check = usage.decider("bearer_auth: check", check)
+  local check = usage.decider("bearer_auth: check", given.check)
   if not check and not core.crypto_built() then
     usage.error("bearer_auth: %s needs OpenSSL, without which this luaserve was built", given.jwt and "jwt"
       or given.provider and "provider" or "tokens")

@@ -31,20 +31,48 @@ local rawget, sort, time, tonumber, tostring, type = rawget, table.sort, os.time
 -- oidc is an Oidc: a login with an OpenID provider, `require "luaserve.oidc"`.
 local oidc = {}
 
+local PATH_BYTES_MAX <const> = 1024
+
+-- is_page(path) -> whether it is a path of this site, which no browser reads as another site.
+local function is_page(path)
+  return type(path) == "string" and #path <= PATH_BYTES_MAX and find(path, "^/") ~= nil and not find(path, "^//")
+    and not find(path, "[^!-~]") and not find(path, "\\", 1, true)
+end
+
+local function is_text(value) return type(value) == "string" and find(value, "^[ -~]+$") ~= nil end
+
+local function is_prefix(value)
+  return value == "" or is_page(value) and not find(value, "/$") and not find(value, "[?#%%]")
+end
+
+local function is_page_or_false(value) return value == false or is_page(value) end
+
+local function is_dict(value)
+  return dicts.in_redis(value) or type(value) ~= "function" and pcall(core.dict_read, value, "")
+end
+
 local oidc_options = {
   issuer = true, -- string - URL of the provider, as its discovery document names it; required
-  client_id = true, -- string - the name of the site at the provider; required
-  client_secret = true, -- string - its secret; without one it is a public client
+  -- string - the name of the site at the provider; required
+  client_id = { "client_id", "is", is_text, "the name of the site at the provider", required = true },
+  -- string - its secret; without one it is a public client
+  client_secret = { "client_secret", "is", is_text, "its secret at the provider" },
   scopes = true, -- string[] - what the site asks for besides "openid", such as "email" and "profile"
-  path = true, -- string - before /login, /callback and /logout, such as "/staff"; default ""
+  -- string - before /login, /callback and /logout, such as "/staff"; default ""
+  path = { "path", "is", is_prefix, 'a path such as "/staff"', "" },
   url = true, -- string - the site as browsers see it, "https://app.example"; default: as the request names it
-  check = true, -- fun(claims: Claims, req: Request): any, string? - what becomes session.user; nil, message refuse it
-  error = true, -- fun(req: Request, res: Response, problem: OidcProblem): ... - answers a login that has failed
-  tokens = true, -- Dict - keeps the tokens of a login, for oidc.token and the logout
+  -- fun(claims: Claims, req: Request): any, string? - what becomes session.user; nil, message refuse it
+  check = { "check", "is", "function", "a function" },
+  -- fun(req: Request, res: Response, problem: OidcProblem): ... - answers a login that has failed
+  error = { "error", "is", "function", "a function" },
+  -- Dict - keeps the tokens of a login, for oidc.token and the logout
+  tokens = { "tokens", "is", is_dict, 'a dict: ls.dict("tokens")' },
   params = true, -- table<string, string|number> - more parameters for the provider, such as { prompt = "login" }
   userinfo = { "userinfo", "flag", nil, nil, true }, -- the claims of the userinfo endpoint as well, where there is one
-  after_login = true, -- string - the page after a login that names none; default "/"
-  after_logout = true, -- string|false - the page after the logout; default "/", false: a page of the provider
+  -- string - the page after a login that names none; default "/"
+  after_login = { "after_login", "is", is_page, 'a path such as "/account"', "/" },
+  -- string|false - the page after the logout; default "/", false: a page of the provider
+  after_logout = { "after_logout", "is", is_page_or_false, 'a path such as "/bye", or false', "/" },
   leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds by which the clocks may differ
   timeout = { "timeout_ms", "seconds", 100, 60000, 10 }, -- seconds for each answer of the provider
   tls = true, -- TlsClientOptions - of the connections to the provider
@@ -58,7 +86,6 @@ oidc.calls = {
 }
 
 local ATTEMPT_S <const>, ATTEMPTS_MAX <const>, EARLY_S <const> = 600, 8, 30
-local PATH_BYTES_MAX <const> = 1024
 local STRICT <const> = 'oidc: leave out same_site = "strict" of ls.session: browsers would not send its cookie after the login'
 local sha256, sha512, base64, base64url = 2, 4, 2, 3
 local clients = {} -- of this state, by name; of two apps with the same one, a request has its own in `field`
@@ -69,12 +96,6 @@ local function client_of(req, name)
 end
 
 local function random() return core.crypto_encode(base64url, core.crypto_random(32)) end
-
--- is_page(path) -> whether it is a path of this site, which no browser reads as another site.
-local function is_page(path)
-  return type(path) == "string" and #path <= PATH_BYTES_MAX and find(path, "^/") ~= nil and not find(path, "^//")
-    and not find(path, "[^!-~]") and not find(path, "\\", 1, true)
-end
 
 local function origin_of(self, req)
   return self.url or req.scheme .. "://" .. (req.authority or error("oidc: the request has no Host; set the option url", 0))
@@ -444,25 +465,6 @@ end
 local own_params = { response_type = true, client_id = true, redirect_uri = true, scope = true, state = true, nonce = true,
   code_challenge = true, code_challenge_method = true, response_mode = true, request = true, request_uri = true }
 
-local function is_text(value) return type(value) == "string" and find(value, "^[ -~]+$") ~= nil end
-local function is_function(value) return value == nil or type(value) == "function" end
-
--- Options that are kept as they are: the default, whether a value is right, what it must be.
-local checked = {
-  client_id = { nil, is_text, "the name of the site at the provider" },
-  client_secret = { nil, function(value) return value == nil or is_text(value) end, "its secret at the provider" },
-  path = { "", function(value)
-    return value == "" or is_page(value) and not find(value, "/$") and not find(value, "[?#%%]")
-  end, 'a path such as "/staff"' },
-  after_login = { "/", is_page, 'a path such as "/account"' },
-  after_logout = { "/", function(value) return value == false or is_page(value) end, 'a path such as "/bye", or false' },
-  check = { nil, is_function, "a function" },
-  error = { nil, is_function, "a function" },
-  tokens = { nil, function(value)
-    return value == nil or dicts.in_redis(value) or type(value) ~= "function" and pcall(core.dict_read, value, "")
-  end, 'a dict: ls.dict("tokens")' },
-}
-
 local function read_params(params)
   usage.check(params, "table", 'oidc: params must be a table such as { prompt = "login" }')
   for name, value in pairs(params) do
@@ -526,12 +528,6 @@ local function new(...)
   local self, given = options.only("oidc", oidc.calls.oidc,
     '{ issuer = "https://id.example", client_id = "site", client_secret = ls.env "SECRET" }', ...)
   if not core.crypto_built() then usage.error("oidc: it needs OpenSSL, without which this luaserve was built") end
-  for name, one in pairs(checked) do
-    local value = given[name]
-    if value == nil then value = one[1] end
-    usage.refuse(not one[2](value), value, "oidc: %s must be %s", name, one[3])
-    self[name] = value
-  end
   local at = given.url and type(given.url) == "string" and rules.parse(given.url)
   usage.refuse(given.url ~= nil and not (at and at.target == "/"), given.url,
     'oidc: url must be the site as browsers see it, such as "https://app.example", without a path')

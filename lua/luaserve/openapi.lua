@@ -20,16 +20,19 @@ local ipairs, next, pairs, select, tonumber, tostring, type = ipairs, next, pair
 local openapi = {}
 
 local document_options = {
-  title = true, -- string - the name of the API; default: that of the site's file
-  version = true, -- string - of the API; default "1.0.0"
-  description = true, -- string - about the API as a whole
+  title = { "title", "is", "string", "a string" }, -- string - the name of the API; default: that of the site's file
+  version = { "version", "is", "string", "a string", "1.0.0" }, -- string - of the API; default "1.0.0"
+  description = { "description", "is", "string", "a string" }, -- string - about the API as a whole
   servers = true, -- string[] - URLs of the API; default: where the document is
   tags = true, -- table<string, string> - descriptions of the tags of routes
-  schemas = true, -- table<string, Check> - names of checks, which the document has once
+  -- table<string, Check> - names of checks, which the document has once
+  schemas = { "schemas", "is", "table", "a table of checks of ls.check by their names" },
   schemes = true, -- table<string, table> - of other middleware: { fn = middleware, type = "apiKey", name =, ["in"] = "cookie" }
   comments = { "comments", "flag", nil, nil, true }, -- comments above routes are their descriptions
-  page = true, -- string|false - path of the page; default: that of the document without ".json"
-  auth = true, -- Middleware - lets those pass who may see both
+  -- string|false - path of the page; default: that of the document without ".json"
+  page = { "page", "is", function(value) return not value or type(value) == "string" end, "a path or false" },
+  -- Middleware - lets those pass who may see both
+  auth = { "auth", "is", "function", 'middleware, such as require "luaserve.basic_auth" { ... }' },
 }
 openapi.calls = { ["app:openapi"] = { document_options, optional = true, listed = true } } -- OpenApiOptions
 
@@ -361,14 +364,8 @@ function openapi.new(path, given, ...)
     usage.error("app:openapi: the path of the document must end in .json; write app:openapi(%q, { page = %q }); got %s", name .. ".json", name,
       usage.quote(path))
   end
-  for _, name in ipairs { "title", "version", "description" } do
-    usage.check(own[name], "string?", "app:openapi: %s must be a string", name)
-  end
-  usage.check(own.auth, "function?", "app:openapi: auth must be middleware, such as require \"luaserve.basic_auth\" { ... }")
-  usage.refuse(own.page and type(own.page) ~= "string", own.page, "app:openapi: page must be a path or false")
   check_texts("servers", own.servers)
   check_texts("tags", own.tags, true)
-  usage.check(own.schemas, "table?", "app:openapi: schemas must be a table of checks of ls.check by their names")
   for name, made in pairs(own.schemas or {}) do
     if name == "InvalidFields" then
       usage.error("app:openapi: schemas: InvalidFields is the schema of the response 422; choose another name")
@@ -378,7 +375,7 @@ function openapi.new(path, given, ...)
     end
   end
   local file = match(tostring(arg and arg[0] or "site"), "([^/\\]*)$")
-  local self = { title = own.title or gsub(file, "%.lua$", ""), version = own.version or "1.0.0", description = own.description,
+  local self = { title = own.title or gsub(file, "%.lua$", ""), version = out.version, description = own.description,
     servers = nil, tags = own.tags, schemas = own.schemas, comments = out.comments }
   if own.servers then
     self.servers = json.array {}

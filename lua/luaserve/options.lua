@@ -1,13 +1,14 @@
 -- options.lua - the options of all calls that take a table of them: how they are described, checked and converted; and
 -- the options of ls.listen and ls.config.
 --
--- A table of options is { name = { name in the core, kind, least, most, default, none = the core's value for `false` } }.
+-- A table of options is { name = { name in the core, kind, least, most, default, none = the core's value for `false`, required =
+-- whether it must be given } }.
 -- The default is a value as a site writes it; without one the core decides. `true` in place of the description: the
 -- module that has the option reads it. In Lua, times are seconds and sizes are bytes or "64k"; in the core, the unit is
 -- part of the name. Only this file converts between them.
 --
 -- The comment after an option is its description for editors (lua/definitions.lua makes the definitions from it): a
--- text, after its type and " - " if the kind does not give the type; after that of the kind "text". Each module has its
+-- text, after its type and " - " if the kind does not give the type, as "is"; after that of the kind "text". Each module has its
 -- tables in `calls`, by the name of the call, each as a list of tables; the comment after it names the class for editors.
 -- tests/unit/lua/test_option_tables.lua tries every option, test_option_pages.lua compares the defaults and ranges with
 -- lua/docs/reference, tests/e2e/test_options.py with the core.
@@ -75,7 +76,15 @@ local kinds = {
     read = function(value) if type(value) == "boolean" then return value end end,
   },
   text = { -- { name in the core, "text", what it is }
+    what = 3,
     read = function(value) return type(value) == "string" and value:find("^[^\0]+$") and value or nil end,
+  },
+  is = { -- { name in the core, "is", its type or a function that tells whether a value is right, what it is, default }
+    what = 4,
+    read = function(value, spec)
+      local is = spec[3]
+      if type(value) == is or type(is) == "function" and is(value) then return value end
+    end,
   },
   choice = { -- { name in the core, "choice", one, other }
     read = function(value, spec) return (value == spec[3] or value == spec[4]) and value or nil end,
@@ -177,7 +186,7 @@ function options.read(fname, name, value, spec)
   if value == false and spec.none then return spec.none end
   local result = kind.read(value, spec)
   if result == nil then
-    local expected = kind.expected or spec[2] == "text" and spec[3] or string.format("%q or %q", spec[3], spec[4])
+    local expected = kind.expected or kind.what and spec[kind.what] or string.format("%q or %q", spec[3], spec[4])
     usage.error("%s: %s must be %s%s; got %s", fname, name, expected, spec.none and ", or false for no limit" or "",
       usage.quote(value))
   end
@@ -261,7 +270,7 @@ function options.take(fname, given, tables, out, prefix)
       elseif value == nil and out[spec[1]] == nil then
         value = spec[5]
       end
-      if value ~= nil then out[spec[1]] = read(fname, (prefix or "") .. name, value, spec) end
+      if value ~= nil or spec ~= true and spec.required then out[spec[1]] = read(fname, (prefix or "") .. name, value, spec) end
     end
   end
   return out

@@ -23,7 +23,8 @@ local process_options = {
   env = true, -- table<string, string|number|false> - variables beside those of the server; false removes one
   clear_env = { "clear_env", "flag" }, -- the program has the variables of `env` only
   cwd = { "cwd", "text", "a directory, not empty" }, -- its working directory; default: that of the site
-  output = true, -- fun(line: string) - called with each line of the output, in place of `out` of the result; it may wait
+  -- fun(line: string) - called with each line of the output, in place of `out` of the result; it may wait
+  output = { "output", "is", "function", "a function, which gets each line" },
   max_out = { "out_bytes_max", "size", 0, bytes_max, "1m" }, -- bytes of its output, with `output` of a line; then it is ended
   max_err = { "err_bytes_max", "size", 0, bytes_max, "1m" }, -- bytes of its messages; then it is ended
   timeout = { "ms_max", "seconds", 1, 2 ^ 32 - 1, 60, none = 0 }, -- seconds; then it is ended
@@ -183,7 +184,6 @@ function process.run(argv, given, ...)
   local input = given.stdin
   if core.is_buffer(input) then input = input:tostring() end
   usage.check(input, "string?", "ls.process: stdin must be a string or a buffer")
-  usage.check(given.output, "function?", "ls.process: output must be a function, which gets each line")
   return run(list, process.environment("ls.process", given.env, settings.clear_env), input, settings, given.output)
 end
 

@@ -19,9 +19,11 @@ local cache_options = {
   lifetime = { "lifetime_ms", "seconds", 1, uint32_max, false, none = 0 }, -- of a response that says nothing about it
   wait = { "wait_ms", "seconds", 0, uint32_max, 5 }, -- for the same response on its way to another client
   dict = true, -- Dict - a second store after the memory: a dict
-  folder = true, -- string - or a folder
+  -- string - or a folder
+  folder = { "folder", "is", function(value) return type(value) == "string" and value ~= "" end, 'a path such as "cache"' },
   folder_size = { "folder_bytes_max", "size", 1, math.maxinteger, "1g" }, -- bytes of the files in it
-  key = true, -- fun(req: Request): string? - the key in place of path and query; nil: not from the cache
+  -- fun(req: Request): string? - the key in place of path and query; nil: not from the cache
+  key = { "key", "is", "function", "a function(req)" },
   cookies = { "cookies", "flag", nil, nil, false }, -- the key has what a response depends on of Cookie
 }
 cache.calls = { ["app:proxy: cache"] = { cache_options } } -- ProxyCache
@@ -454,7 +456,6 @@ local names = {} -- numbers of equal names, so that each Lua state finds the sam
 function cache.new(given, name)
   usage.check(given, "table", '%s: cache must be a table such as { size = "64m" }', fname)
   local self = options.take(fname, given, cache.calls["app:proxy: cache"], {}, "cache.")
-  usage.check(given.key, "function?", "%s: cache.key must be a function(req)", fname)
   if self.cookies and not given.key then usage.error("%s: cache.cookies is for cache.key, which has what a response depends on", fname) end
   self.copies = {} -- a set of keys, see keep()
   if given.dict ~= nil and given.folder ~= nil then usage.error("%s: give one of cache.dict and cache.folder", fname) end
@@ -463,14 +464,12 @@ function cache.new(given, name)
     usage.refuse(not name:find("^dict '"), given.dict,
       '%s: cache.dict must be a dict, such as ls.dict("pages", { evict = true })', fname)
   elseif given.folder ~= nil then
-    usage.refuse(type(given.folder) ~= "string" or given.folder == "", given.folder,
-      '%s: cache.folder must be a path such as "cache"', fname)
     name = "folder " .. given.folder
   else
     names[name] = (names[name] or 0) + 1
     name = ("%d %s"):format(names[name], name)
   end
-  self.key, self.lifetime = given.key, self.lifetime_ms > 0 and self.lifetime_ms / 1000 or nil
+  self.lifetime = self.lifetime_ms > 0 and self.lifetime_ms / 1000 or nil
   -- One memory for each second store, also after a reload.
   self.object = core.cache(core.cache_name(name), self.bytes_max, given.key and (self.cookies and 2 or 1) or 0)
   if given.dict ~= nil then

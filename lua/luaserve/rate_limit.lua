@@ -23,9 +23,11 @@ local rate_options = {
   limit = { "limit", "count", 1, 1000000000 }, -- requests in the time `per`; required
   per = { "per_ms", "seconds", 1, 86400000, 60 }, -- seconds
   burst = { "burst", "count", 1, 1000000000 }, -- requests that may come at once; default: limit
-  key = true, -- fun(req: Request): any - whose requests are counted together, false: no limit; nil, default: the address
+  -- fun(req: Request): any - whose requests are counted together, false: no limit; nil, default: the address
+  key = { "key", "is", "function", "a function of the request" },
   dict = true, -- Dict - where the buckets are, with evict = true; default: a dict of 16 MiB that removes the oldest
-  name = true, -- string - tells limits apart that are made on the same line with the same options
+  -- string - tells limits apart that are made on the same line with the same options
+  name = { "name", "is", "string", "a string" },
 }
 rate_limit.calls = { ["rate_limit"] = { rate_options, listed = true } } -- RateLimitOptions
 
@@ -56,8 +58,6 @@ end
 local function new(...)
   local out, given = options.only("rate_limit", rate_limit.calls.rate_limit, "{ limit = 100, per = 60 }", ...)
   if not out.limit then usage.error("rate_limit: limit is missing: rate_limit{ limit = 100, per = 60 }") end
-  usage.check(given.key, "function?", "rate_limit: key must be a function of the request")
-  usage.check(given.name, "string?", "rate_limit: name must be a string")
   local dict = given.dict
   if dict == nil then
     dict = dicts.open("luaserve.rate_limit", { size = "16m", evict = true })

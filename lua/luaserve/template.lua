@@ -30,7 +30,8 @@ local pieces_max = 50 -- operands of a concatenation: each needs a register of L
 local texts_max = 100 -- compiled texts of template.compile that are kept
 
 local template_options = {
-  globals = true, -- table<string, any> - names for all templates, such as functions that format a date
+  -- table<string, any> - names for all templates, such as functions that format a date
+  globals = { "globals", "is", "table", "a table, such as { date = fn }" },
 }
 template.calls = { ["ls.templates"] = { template_options, listed = true } } -- TemplatesOptions
 
@@ -474,7 +475,6 @@ function template.open(folder, given, ...)
   given = given or {}
   options.take("ls.templates", given, template.calls["ls.templates"], {})
   local globals = given.globals
-  usage.check(globals, "table?", "ls.templates: globals must be a table, such as { date = fn }")
   context_of("ls.templates: globals", globals)
   local own = { folder = match(folder, "^(.-)/*$"), compiled = {} }
   if own.folder == "" then own.folder = "/" end

@@ -375,7 +375,7 @@ function tests.a_value_out_of_range_raises_with_the_bound()
     local prefix = prefix_of(fname)
     for name, spec in pairs(specs) do
       local kind, least, most = kinds[spec[2]], spec[3], spec[4]
-      if kind.of then
+      if kind and kind.of then
         local from, to = kind.text:format(kind.of(least)), kind.text:format(kind.of(most))
         local range = most == math.maxinteger and "at least " .. from or "from " .. from .. " to " .. to
         local bound = prefix .. name .. " must be " .. range .. kind.unit .. "; got "
