@@ -59,19 +59,22 @@ local route_options = {
   timeout = { "time_ms_max", "seconds", 1, (1 << 32) - 1, none = 0 }, -- seconds of waiting; default: the listener's
   slow = { "slow_ms", "seconds", 1, (1 << 32) - 1, none = 0 }, -- seconds after which a request is logged; default: the listener's
 }
+local function is_id(value) return type(value) == "string" and value:find("^[%a_][%w_]*$") end
+
 -- What route_schema.lua reads: the descriptions of a route, and the schemas of its requests.
 local described_options = {
-  summary = true, -- string - what the route does, in a line; default: of the comment above it
-  description = true, -- string - more about it; default: of the comment
-  id = true, -- string - its operationId, a name for programs; default: of the method and the path
+  summary = { "summary", "is", "string", "a string" }, -- string - what the route does, in a line; default: of the comment above it
+  description = { "description", "is", "string", "a string" }, -- string - more about it; default: of the comment
+  -- string - its operationId, a name for programs; default: of the method and the path
+  id = { "id", "is", is_id, 'a name of letters, digits and _, such as "getItem"' },
   tags = true, -- string[] - groups of routes
-  deprecated = true, -- boolean - clients should not use it any more
-  hidden = true, -- boolean - app:openapi leaves it out
+  deprecated = { "deprecated", "flag" }, -- clients should not use it any more
+  hidden = { "hidden", "flag" }, -- app:openapi leaves it out
   params = true, -- Schema|Check - of req.params, which it replaces with the checked values; else the response is 422
   query = true, -- Schema|Check - of req.query, as params
   headers = true, -- Schema|Check - of fields of the header, which are checked only
   json = true, -- Schema|Check - of a JSON body: req:json() returns the checked value
-  null = true, -- boolean - with json, as for req:json
+  null = { "null", "flag" }, -- with json, as for req:json
   form = true, -- Schema|Check - of a form: req:form() returns the checked fields
   parts = true, -- table<string, Schema|Check> - of a form with files, for descriptions only; a file is "file"
   responses = true, -- table<integer|string, string|Check|table> - by status: a text, a check, or { json =, type = ... }

@@ -9,16 +9,20 @@ local trim = require("luaserve.text").trim
 
 local inject = {}
 
+local function is_jar(value) return require("luaserve.cookie_jar").is(value) end
+
 local request_fields = {
-  method = true, -- string - default GET, or POST with a body
-  path = true, -- string - the request target with its query; default "/"
-  query = true, -- table<string, any> - appended to the path, as ls.url.query makes it
-  headers = true, -- Headers - header fields
-  body = true, -- string - the body
+  method = { "method", "is", "string", "a string" }, -- string - default GET, or POST with a body
+  path = { "path", "is", "string", "a string", "/" }, -- string - the request target with its query; default "/"
+  -- table<string, any> - appended to the path, as ls.url.query makes it
+  query = { "query", "is", "table", "a table such as { page = 2 }" },
+  headers = { "headers", "is", "table", "a table" }, -- Headers - header fields
+  body = { "body", "is", "string", "a string" }, -- string - the body
   json = true, -- any - in place of body: a value that is sent as JSON
   form = true, -- table - in place of body: fields that are sent as a form
   parts = true, -- FetchPart[] - in place of body: a form with files
-  jar = true, -- CookieJar - sends its cookies, and keeps those that the app sets
+  -- CookieJar - sends its cookies, and keeps those that the app sets
+  jar = { "jar", "is", is_jar, "what ls.cookie_jar returns" },
   redirects = { "redirects_max", "count", 0, 100, 0, none = 0 }, -- that are followed, within the app
 }
 inject.calls = { ["app:inject"] = { request_fields } } -- InjectRequest
@@ -71,14 +75,9 @@ end
 local function read(request)
   usage.check(request, "table", 'app:inject takes a table: app:inject{ method = "GET", path = "/" }')
   local one = options.take("app:inject", request, inject.calls["app:inject"], {})
-  local path, text, content_type = request.path or "/", read_body(request)
-  one.method, one.body, one.jar = request.method or text ~= nil and "POST" or "GET", text, request.jar
-  for name, value in pairs { method = one.method, path = path, body = text } do
-    usage.check(value, "string", "app:inject: %s must be a string", name)
-  end
+  local path, text, content_type = one.path, read_body(request)
+  one.method, one.body = one.method or text ~= nil and "POST" or "GET", text
   usage.refuse(not path:find "^/" and path ~= "*" and not path:find("://", 1, true), path, 'app:inject: path must begin with "/"')
-  usage.check(request.headers, "table?", "app:inject: headers must be a table")
-  usage.check(request.query, "table?", "app:inject: query must be a table such as { page = 2 }")
   local query = require("luaserve.fetch_parts").text("app:inject", "query", request.query or {})
   if query ~= "" then path = path .. (path:find("?", 1, true) and "&" or "?") .. query end
   one.fields = options.fields(request.headers or {}, check_header)
@@ -88,10 +87,7 @@ local function read(request)
   end
   local authority = options.field(one.fields, "host") or "localhost"
   one.at = { authority = authority, target = path }
-  if one.jar ~= nil then
-    usage.refuse(not require("luaserve.cookie_jar").is(one.jar), one.jar, "app:inject: jar must be what ls.cookie_jar returns")
-    if options.field(one.fields, "cookie") then usage.error("app:inject: give one of jar and the header Cookie") end
-  end
+  if one.jar and options.field(one.fields, "cookie") then usage.error("app:inject: give one of jar and the header Cookie") end
   if one.jar or one.redirects_max > 0 then
     local at, why = require("luaserve.fetch_rules").parse("http://" .. authority .. path)
     if not at then usage.error("app:inject: jar and redirects need a URL; invalid URL http://%s%s: %s", authority, path, why) end

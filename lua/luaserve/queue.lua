@@ -31,12 +31,23 @@ local DRAIN_SHARE <const> = 0.8 -- of drain_timeout; the rest is for putting bac
 local TRIES <const> = 8 -- to store a result, with pauses that grow
 local LEASE_ENDED <const> = "the lease ended: the worker was killed, was cut off from the database, or computed for too long"
 
+local function is_delay(value) return type(value) == "number" and value >= 0 and value <= DELAY_S_MAX end
+local function is_backoff(value) return type(value) == "function" or is_delay(value) end
+local function is_priority(value)
+  return type(value) == "number" and math.tointeger(value) and value >= -PRIORITY_MAX and value <= PRIORITY_MAX
+end
+local function is_id(value)
+  return type(value) == "string" and value ~= "" and #value <= ID_BYTES_MAX and not value:find("%z") and utf8.len(value)
+end
+local function is_tx(value) return type(value) == "table" and rawget(value, "failure") ~= nil end
+
 local queue_options = {
   file = { "file", "text", "the path of an SQLite database" }, -- default "jobs.db" in ls.data
   redis = true, -- boolean|string|Redis - in Redis: that of ls.config, a URL or a client
   postgres = true, -- string|PostgresPool - in PostgreSQL: a URL or a pool
   retries = { "retries", "count", 0, 1000, 5 }, -- further attempts of a job that fails
-  backoff = true, -- number|fun(attempt: integer, message: string): number - seconds before an attempt; a number doubles; default 1
+  -- number|fun(attempt: integer, message: string): number - seconds before an attempt; a number doubles; default 1
+  backoff = { "backoff", "is", is_backoff, "a number of seconds or a function(attempt, message)", 1 },
   timeout = { "timeout_ms", "seconds", 1, 86400000, 60 }, -- an attempt ends then
   lease = { "lease_ms", "seconds", 1000, 86400000, 30 }, -- a job whose server was killed begins again then
   keep = { "keep_ms", "seconds", 0, DELAY_S_MAX * 1000, 0 }, -- seconds for which the id of a job that is done stays taken
@@ -45,10 +56,13 @@ local run_options = {
   workers = { "workers", "count", 1, 1000, 1 }, -- jobs at a time, of the whole server
 }
 local push_options = {
-  delay = true, -- number - seconds before it may run
-  id = true, -- string - no second job gets this id
-  priority = true, -- integer - from -1000 to 1000; higher ones run first; default 0
-  tx = true, -- Transaction|PostgresTransaction - the job is pushed when this transaction is committed
+  delay = { "delay", "is", is_delay, ("a number from 0 to %d"):format(DELAY_S_MAX) }, -- number - seconds before it may run
+  -- string - no second job gets this id
+  id = { "id", "is", is_id, ("a string of 1 to %d bytes of UTF-8"):format(ID_BYTES_MAX) },
+  -- integer - from -1000 to 1000; higher ones run first; default 0
+  priority = { "priority", "is", is_priority, ("a whole number from %d to %d"):format(-PRIORITY_MAX, PRIORITY_MAX), 0 },
+  -- Transaction|PostgresTransaction - the job is pushed when this transaction is committed
+  tx = { "tx", "is", is_tx, "the argument of the function of db:transaction" },
 }
 queue.calls = {
   ["ls.queue"] = { queue_options }, -- QueueOptions
@@ -110,7 +124,7 @@ local function pause_of(self, row, message)
   local backoff = self.backoff
   if type(backoff) == "function" then
     local ok, result = pcall(backoff, row.attempt, message)
-    if ok and type(result) == "number" and result >= 0 and result <= DELAY_S_MAX then return result end
+    if ok and is_delay(result) then return result end
     log("error", self, "backoff has returned no number of seconds, but %s", tostring(result))
     backoff = 1
   end
@@ -299,27 +313,14 @@ local function check_self(self, name)
   usage.error("'%s' is a method of a queue: call it with a colon, as in mail:%s(...); got %s for the queue", name, name, usage.quote(self))
 end
 
-local function number_of(call, given, name, least, most, whole)
-  local value = given[name]
-  local fine = type(value) == "number" and value >= least and value <= most and (not whole or math.tointeger(value))
-  usage.refuse(value ~= nil and not fine, value, "%s: %s must be a %snumber from %d to %d", call, name, whole and "whole " or "", least, most)
-  return value and (whole and math.tointeger(value) or value + 0.0)
-end
-
 -- read_push(options) -> delay | nil, priority, id | nil, tx | nil. Raises.
 function queue.read_push(given)
   local call <const> = "queue:push"
   usage.check(given, "table?", "%s: options must be a table such as { delay = 60 }", call)
   if not given then return nil, 0 end
-  options.check_names(call, given, push_options)
-  local delay = number_of(call, given, "delay", 0, DELAY_S_MAX)
-  local priority = number_of(call, given, "priority", -PRIORITY_MAX, PRIORITY_MAX, true) or 0
-  local id, tx = given.id, given.tx
-  usage.refuse(id ~= nil and (type(id) ~= "string" or id == "" or #id > ID_BYTES_MAX or id:find("%z") or not utf8.len(id)), id,
-    "%s: id must be a string of 1 to %d bytes of UTF-8", call, ID_BYTES_MAX)
-  usage.refuse(tx ~= nil and (type(tx) ~= "table" or rawget(tx, "failure") == nil), tx,
-    "%s: tx must be the argument of the function of db:transaction", call)
-  return delay and delay > 0 and delay or nil, priority, id, tx
+  local out = options.take(call, given, queue.calls[call], {})
+  local delay = out.delay or 0
+  return delay > 0 and delay + 0.0 or nil, math.tointeger(out.priority), out.id, out.tx
 end
 
 -- Says once that this server runs no job of the queue: another one may, or its name is misspelt.
@@ -432,7 +433,8 @@ end
 function methods:failed(most, ...)
   check_self(self, "failed")
   usage.no_more("queue:failed(max)", most, ...)
-  number_of("queue:failed", { max = most }, "max", 0, 100000, true)
+  usage.refuse(most ~= nil and not (math.type(most) and math.tointeger(most) and most >= 0 and most <= 100000), most,
+    "queue:failed: max must be a whole number from 0 to 100000")
   local rows = self.store:dead(self.name, most or 100)
   for i, row in ipairs(rows) do rows[i] = shown(row) end
   return rows
@@ -529,14 +531,10 @@ function queue.open(name, given, ...)
   end
   given = given or {}
   local out = options.take(call, given, queue.calls[call], {})
-  local backoff = given.backoff
-  local fine = type(backoff) == "number" and backoff >= 0 and backoff <= DELAY_S_MAX
-  usage.refuse(backoff ~= nil and type(backoff) ~= "function" and not fine, backoff,
-    "%s: backoff must be a number of seconds or a function(attempt, message)", call)
   local store = store_of(given, out.file)
   if not counters then begin() end
   self = setmetatable({
-    name = name, at = place, given = given, store = store, retries = out.retries, backoff = backoff or 1,
+    name = name, at = place, given = given, store = store, retries = out.retries, backoff = out.backoff,
     timeout_ms = out.timeout_ms, lease = out.lease_ms / 1000, keep = out.keep_ms / 1000, fn = false, busy = false, said = false,
     wake = core.channel("luaserve.queue.wake." .. name, 100, place), workers = 0, ahead = 0, low = 0,
     work = core.channel("luaserve.queue.work." .. name, WAITING_MAX, place), claimed = 0, since = now(), claimed_at = 0, sweep_at = 0,

@@ -15,8 +15,7 @@ local tostring, type = tostring, type
 local route_schema = { methods = { GET = "get", PUT = "put", POST = "post", DELETE = "delete", OPTIONS = "options", HEAD = "head",
   PATCH = "patch" } }
 
-local kinds = { summary = "string", description = "string", id = "string", deprecated = "boolean", hidden = "boolean",
-  null = "boolean" }
+local as_given = { "summary", "description", "id", "deprecated", "hidden", "null", "tags", "security" }
 local with_body = { json = true, form = true, parts = true }
 local without_body = { GET = true, HEAD = true }
 local only_described = { "summary", "description", "id", "tags", "deprecated", "parts", "responses", "security" }
@@ -164,12 +163,7 @@ end
 -- read(call, route, given): the options `given` of a route as route.doc, and route.fn with the checks. Raises.
 function route_schema.read(call, route, given)
   local doc, bodies = { fn = route.fn }, {}
-  for name, kind in pairs(kinds) do
-    usage.check(given[name], kind .. "?", kind == "string" and "%s: %s must be a string" or "%s: %s must be true or false", call, name)
-    doc[name] = given[name]
-  end
-  usage.refuse(doc.id and not find(doc.id, "^[%a_][%w_]*$"), doc.id,
-    '%s: id must be a name of letters, digits and _, such as "getItem"', call)
+  for _, name in ipairs(as_given) do doc[name] = given[name] end
   for _, name in ipairs(route_schema.methods[route.method] and {} or only_described) do
     if given[name] ~= nil then
       usage.error("%s: app:openapi does not show a route for %s: %s has no effect; write app:get, app:post ..., or leave it out", call,
@@ -187,7 +181,6 @@ function route_schema.read(call, route, given)
   if doc.null ~= nil and given.json == nil then usage.error("%s: null belongs to json", call) end
   check_list(call, "tags", given.tags)
   if given.security ~= false then check_list(call, "security", given.security) end
-  doc.tags, doc.security = given.tags, given.security
   local known = {}
   for _, segment in ipairs(route.segments) do known[segment.param or segment.rest or "/"] = segment.text == nil or nil end
   for _, name in ipairs(order) do

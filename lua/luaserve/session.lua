@@ -39,18 +39,28 @@ local mark_chars = 22 -- at the end of a sealed text: of the 16 bytes that authe
 local random_bytes, base64url = 32, 3
 local day_ms = 86400 * 1000
 
+local function is_text(value) return type(value) == "string" and value ~= "" and not find(value, "[;%c]") end
+
+local function is_store(value)
+  local fine, method = pcall(function() return value.replace end)
+  return fine and type(method) == "function"
+end
+
 local session_options = {
   secret = true, -- string|string[] - seals the cookie, at least 32 bytes; the first of several seals
-  store = true, -- Dict - keeps the data in place of the cookie, which then holds a random id
+  -- Dict - keeps the data in place of the cookie, which then holds a random id
+  store = { "store", "is", is_store, 'a dict: store = ls.dict("sessions")' },
   max_age = { "max_age_ms", "seconds", 1000, 400 * day_ms, 86400 }, -- seconds until an unused session ends
   sliding = { "sliding", "flag", nil, nil, true }, -- each use begins max_age again; false: it counts from the beginning
   lifetime = { "lifetime_ms", "seconds", 1000, 4000 * day_ms, 2592000, none = 4000 * day_ms }, -- seconds until its end
   login = true, -- string|string[] - the fields whose change gives the session a new id; default "user", "user_id", "uid"
   persistent = { "persistent", "flag", nil, nil, true }, -- the browser keeps the cookie; false: until it is closed
-  cookie = true, -- string - name of the cookie; default "session"
-  domain = true, -- string - domain of the cookie, with all its subdomains; default: the host alone
-  path = true, -- string - paths of the cookie; default "/"
-  same_site = true, -- "lax"|"strict"|"none" - as for res:cookie; default "lax"
+  cookie = { "cookie", "is", is_text, "a string without ';'", "session" }, -- string - name of the cookie; default "session"
+  -- string - domain of the cookie, with all its subdomains; default: the host alone
+  domain = { "domain", "is", is_text, "a string without ';'" },
+  path = { "path", "is", is_text, "a string without ';'", "/" }, -- string - paths of the cookie; default "/"
+  -- "lax"|"strict"|"none" - as for res:cookie; default "lax"
+  same_site = { "same_site", "is", is_text, "a string without ';'", "lax" },
   secure = { "secure", "flag" }, -- only over HTTPS; default: when the request came over HTTPS
 }
 session.calls = { ["ls.session"] = { session_options, listed = true } } -- SessionOptions
@@ -345,14 +355,6 @@ end
 local no_assignment <const> = 'req.session cannot be assigned: for a login write req.session.user = "ada", for a logout '
   .. "req.session:clear()"
 
-local function text_option(given, name, default)
-  local value = given[name]
-  if value == nil then return default end
-  usage.refuse(type(value) ~= "string" or value == "" or find(value, "[;%c]"), value,
-    "ls.session: %s must be a string without ';'", name)
-  return value
-end
-
 -- login_fields(option) -> the list of the fields, the set of them. Raises.
 local function login_fields(value)
   local list, set = value, {}
@@ -364,11 +366,6 @@ local function login_fields(value)
     set[field] = true
   end
   return list, set
-end
-
-local function is_store(value)
-  local fine, method = pcall(function() return value.replace end)
-  return fine and type(method) == "function"
 end
 
 -- For `luaserve dev`: two sites of one process, as with `hosts`, whose users are the same by mistake.
@@ -393,12 +390,9 @@ function session.new(...)
   local settings, given = options.only("ls.session", session.calls["ls.session"],
     '{ secret = os.getenv "SESSION_SECRET" }', ...)
   settings.max_age, settings.lifetime = settings.max_age_ms // 1000, settings.lifetime_ms // 1000
-  settings.cookie = text_option(given, "cookie", "session")
   usage.refuse(not options.is_token(settings.cookie), settings.cookie,
     "ls.session: cookie must be the name of a cookie")
   settings.login, settings.is_login = login_fields(given.login)
-  settings.domain = text_option(given, "domain")
-  settings.path, settings.same_site = text_option(given, "path", "/"), text_option(given, "same_site", "lax")
   require("luaserve.cookie").line("a", "b", { path = settings.path, domain = settings.domain, same_site = settings.same_site,
     secure = settings.secure ~= false }) -- raises for other values
   settings.context = "session " .. settings.cookie
@@ -406,10 +400,8 @@ function session.new(...)
   if given.store ~= nil then
     if given.secret ~= nil then
       usage.error("ls.session: secret seals a cookie; with store the cookie holds a random id: leave secret out")
-    elseif not is_store(given.store) then
-      usage.error('ls.session: store must be a dict: store = ls.dict("sessions"); got %s', usage.quote(given.store))
     end
-    settings.store, settings.read, settings.write = given.store, read_store, write_store
+    settings.read, settings.write = read_store, write_store
     settings.lost = {}
     settings.read_entry = dicts.in_redis(given.store) or core.dict_read
   else

@@ -17,11 +17,13 @@ local signature = {}
 
 local jwt_sign_options = {
   expires_in = { "expires_ms", "seconds", 1000, 320000000000 }, -- seconds: adds the claims iat and exp
-  header = true, -- table<string, any> - further members of the header, such as { kid = "2024" }
+  -- table<string, any> - further members of the header, such as { kid = "2024" }
+  header = { "header", "is", "table", "a table" },
 }
 local jwt_verify_options = {
-  issuer = true, -- string - the claim iss must be this
-  audience = true, -- string - the claim aud must be this, or a list with it; without it, a token with aud is refused
+  issuer = { "issuer", "is", "string", "a string" }, -- string - the claim iss must be this
+  -- string - the claim aud must be this, or a list with it; without it, a token with aud is refused
+  audience = { "audience", "is", "string", "a string" },
   leeway = { "leeway_ms", "seconds", 0, 600000, 60 }, -- seconds by which the clocks may differ
 }
 signature.calls = {
@@ -176,9 +178,7 @@ function signature.jwt_sign(claims, key, given, ...)
   usage.no_more("ls.crypto.jwt.sign(claims, key, options)", given, ...)
   local one, out = key_of(call, key), options.take(call, given or {}, signature.calls[call], {})
   local header, all = { typ = "JWT", alg = one.algorithm }, claims
-  local more = given and given.header
-  usage.check(more, "table?", "%s: header must be a table", call)
-  for name, value in pairs(more or {}) do
+  for name, value in pairs(out.header or {}) do
     if name == "alg" then usage.error("%s: header: alg follows from the key", call) end
     header[name] = value
   end
@@ -219,10 +219,8 @@ end
 function signature.verifier(call, key, given, find_keys, bytes_max)
   if given ~= nil and type(given) ~= "table" then usage.error("%s: options must be a table", call) end
   given = given or {}
-  local leeway = options.take(call, given, signature.calls["ls.crypto.jwt.verify"], {}).leeway_ms // 1000
-  local issuer, audience = given.issuer, given.audience
-  usage.check(issuer, "string?", "%s: issuer must be a string", call)
-  usage.check(audience, "string?", "%s: audience must be a string", call)
+  local out = options.take(call, given, signature.calls["ls.crypto.jwt.verify"], {})
+  local leeway, issuer, audience = out.leeway_ms // 1000, out.issuer, out.audience
   local fixed = {}
   bytes_max = bytes_max or token_bytes_max
   for i, text in ipairs(find_keys and {} or type(key) == "table" and key or { key }) do fixed[i] = key_of(call, text) end

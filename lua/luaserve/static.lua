@@ -15,43 +15,34 @@ local listed_max = 10000
 
 local static = {}
 
+-- Whether it is the path of a file in the folder, or false.
+local function is_name(value)
+  return not value or type(value) == "string" and value ~= "" and not (value:find("^/") or value:find("/$") or value:find("[\\%z]")
+    or ("/" .. value .. "/"):find("/%.?%.?/")) and #value <= name_bytes_max
+end
+
+local function is_prefix(value) return not value or type(value) == "string" and value:find("^/") and #value <= name_bytes_max end
+
+local function is_age(value) return math.type(value) and math.tointeger(value) and value >= 0 and value <= max_age_most end
+
+local name_form <const> = 'the name of a file in the folder, such as "index.html", or false'
+local age_form <const> = ("a whole number of seconds from 0 to %.0f"):format(max_age_most)
+local prefix_form <const> = 'the beginning of the paths of such files, such as "/assets/hashed/"'
+
 local folder_options = {
-  index = true, -- string|false - file for a path that ends in a slash; default "index.html"
-  max_age = true, -- integer - seconds for which caches may use a file; 0: they ask each time
-  immutable = true, -- string - beginning of the paths of files that never change
+  -- string|false - file for a path that ends in a slash; default "index.html"
+  index = { "index", "is", is_name, name_form, "index.html" },
+  -- integer - seconds for which caches may use a file; 0: they ask each time
+  max_age = { "max_age", "is", is_age, age_form },
+  immutable = { "immutable", "is", is_prefix, prefix_form }, -- string - beginning of the paths of files that never change
   precompressed = { "precompressed", "flag" }, -- send app.js.br or app.js.gz in place of app.js
   list = { "list", "flag" }, -- a page with the files of a folder without an index
-  fallback = true, -- string - the file for paths without a file
+  fallback = { "fallback", "is", is_name, name_form }, -- string - the file for paths without a file
   dotfiles = { "dotfiles", "flag" }, -- serve names that begin with a dot
-  headers = true, -- fun(path: string): Headers? - header fields for a file
+  -- fun(path: string): Headers? - header fields for a file
+  headers = { "headers", "is", "function", "a function(path) that returns a table of header lines" },
 }
 static.calls = { ["app:static"] = { folder_options } } -- StaticOptions
-
--- file_name(name, value) -> the value, or "" for nil and false. Raises unless it is the path of a file in the folder.
-local function file_name(name, value)
-  if value == nil or value == false then return "" end
-  if type(value) ~= "string" or value == "" or value:find("^/") or value:find("/$") or value:find("[\\%z]")
-    or ("/" .. value .. "/"):find("/%.?%.?/") or #value > name_bytes_max then
-    usage.error('%s: %s must be the name of a file in the folder, such as "index.html", or false; got %s', fname, name,
-      usage.quote(value))
-  end
-  return value
-end
-
-local function cache_control(max_age)
-  if max_age == nil then return nil end
-  local age = math.type(max_age) and math.tointeger(max_age)
-  usage.refuse(not age or age < 0 or age > max_age_most, max_age,
-    "%s: max_age must be a whole number of seconds from 0 to %.0f", fname, max_age_most)
-  return "Cache-Control: " .. (age == 0 and "no-cache" or "public, max-age=" .. age) .. "\r\n"
-end
-
-local function immutable_prefix(value)
-  if value == nil or value == false then return nil end
-  usage.refuse(type(value) ~= "string" or not value:find("^/") or #value > name_bytes_max, value,
-    '%s: immutable must be the beginning of the paths of such files, such as "/assets/hashed/"', fname)
-  return value
-end
 
 -- changed_at(seconds) -> the date and time in UTC; "" when the C library cannot tell it (os.date raises).
 local function changed_at(seconds)
@@ -121,12 +112,9 @@ function static.new(prefix, folder, opts)
   usage.check(opts, "table?", "%s: options must be a table such as { max_age = 3600 }", fname)
   opts = opts or {}
   local out = options.take(fname, opts, static.calls[fname], {})
-  usage.check(opts.headers, "function?",
-    "%s: headers must be a function(path) that returns a table of header lines", fname)
-  local index = opts.index
-  if index == nil then index = "index.html" end
-  out.index, out.fallback = file_name("index", index), file_name("fallback", opts.fallback)
-  out.immutable, out.lines, out.headers = immutable_prefix(opts.immutable), cache_control(opts.max_age), opts.headers
+  out.index, out.fallback, out.immutable = out.index or "", out.fallback or "", out.immutable or nil
+  local age = out.max_age
+  out.lines = age and "Cache-Control: " .. (age == 0 and "no-cache" or "public, max-age=" .. math.tointeger(age)) .. "\r\n"
   local object, message, code = core.static(folder, out)
   if not object and code == "ENOENT" then
     usage.error("%s: there is no folder %s (a relative path starts at the directory of the site)", fname,
