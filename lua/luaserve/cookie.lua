@@ -12,31 +12,24 @@ local fname = "res:cookie"
 local seconds_max = 253402300799 -- the end of the year 9999, as seconds since 1970
 local seconds_min = 1e8 -- of `expires`; less is no time of day, but that of a clock such as ls.now
 
+local function is_text(value) return not value or type(value) == "string" and not value:find("[;\0-\8\10-\31\127]") end
+
+local function is_seconds(value)
+  return not value or type(value) == "number" and value >= -seconds_max and value <= seconds_max -- false for NaN
+end
+
+local text_form <const>, seconds_form <const> = "a string without ';' or control characters", "a number of seconds"
+
 local attributes = {
-  path = true, -- string|false - paths that the client sends it to; default "/", false: that of the page
-  domain = true, -- string - the domain, with all its subdomains
-  max_age = true, -- number - seconds after which the client drops it; 0 deletes it
-  expires = true, -- number - the same as a time, in seconds since 1970 (os.time)
+  path = { "path", "is", is_text, text_form, "/" }, -- string|false - paths that the client sends it to; default "/", false: that of the page
+  domain = { "domain", "is", is_text, text_form }, -- string - the domain, with all its subdomains
+  max_age = { "max_age", "is", is_seconds, seconds_form }, -- number - seconds after which the client drops it; 0 deletes it
+  expires = { "expires", "is", is_seconds, seconds_form }, -- number - the same as a time, in seconds since 1970 (os.time)
   secure = { "secure", "flag" }, -- only over HTTPS
   http_only = { "http_only", "flag" }, -- not for scripts of the page; default true
   same_site = true, -- "lax"|"strict"|"none"|"Lax"|"Strict"|"None"|false - with requests of other sites; default "Lax"
 }
 cookie.calls = { ["res:cookie"] = { attributes, listed = true } } -- CookieOptions
-
--- The option, nil for false.
-local function text(given, name)
-  local value = given[name] or nil
-  usage.refuse(value ~= nil and (type(value) ~= "string" or value:find("[;\0-\8\10-\31\127]")), value,
-    "%s: %s must be a string without ';' or control characters", fname, name)
-  return value
-end
-
-local function number(given, name)
-  local value = given[name] or nil
-  local valid = type(value) == "number" and value >= -seconds_max and value <= seconds_max -- false for NaN
-  usage.refuse(value ~= nil and not valid, value, "%s: %s must be a number of seconds", fname, name)
-  return value
-end
 
 local same_sites = { lax = "Lax", strict = "Strict", none = "None" }
 
@@ -57,12 +50,10 @@ function cookie.line(name, value, given)
   local own = {} -- without a metatable
   for key, option in next, core.dict_content(given or {}) do own[key] = option end
   given = own
-  local flags = options.take(fname, given, cookie.calls[fname], {})
+  local out = options.take(fname, given, cookie.calls[fname], {})
   local parts = { name .. "=" .. value }
-  local function add(label, part) parts[#parts + 1] = part and label .. part end
-  if given.path == nil then given.path = "/" end
-  local path, domain = text(given, "path"), text(given, "domain")
-  local max_age, expires = number(given, "max_age"), number(given, "expires")
+  local function add(label, part) parts[#parts + 1] = part and label .. part or nil end
+  local path, domain, max_age, expires = out.path, out.domain, out.max_age, out.expires
   usage.refuse(path and not path:find("^/"), path, '%s: path must begin with "/"', fname)
   usage.refuse(domain and domain:find("[^%w.-]"), domain, '%s: domain must be a name such as "example.org"', fname)
   usage.refuse(expires and expires > 0 and expires < seconds_min, expires,
@@ -74,13 +65,13 @@ function cookie.line(name, value, given)
   if deletes then max_age, expires = 0, 0 end
   add("Max-Age=", max_age and string.format("%.0f", max_age))
   add("Expires=", expires and core.http_date(math.max(0, expires // 1 | 0)))
-  if flags.secure then add("Secure", "") end
-  if flags.http_only ~= false then add("HttpOnly", "") end
+  if out.secure then add("Secure", "") end
+  if out.http_only ~= false then add("HttpOnly", "") end
   if given.same_site == nil then given.same_site = "Lax" end
   if given.same_site then
     local same_site = type(given.same_site) == "string" and same_sites[given.same_site:lower()]
     usage.refuse(not same_site, given.same_site, '%s: same_site must be "lax", "strict" or "none"', fname)
-    if same_site == "None" and not flags.secure then
+    if same_site == "None" and not out.secure then
       usage.error('%s: same_site = "none" needs secure = true: browsers drop the cookie without it', fname)
     end
     add("SameSite=", same_site)

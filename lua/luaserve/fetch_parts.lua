@@ -9,11 +9,17 @@ local ipairs, pairs, tostring, type = ipairs, pairs, tostring, type
 
 local parts = {}
 
+local function is_body(value)
+  local kind = type(value)
+  return kind == "string" or kind == "number" or kind == "function" or core.is_buffer(value)
+end
+
 local part_options = {
-  name = true, -- string - the name of the field
-  body = true, -- string|number|Buffer|fun(): Data? - its value; a function is called until it returns nil
-  filename = true, -- string - makes the part a file
-  type = true, -- string - of the content; default of a file: application/octet-stream
+  name = { "name", "is", "string", "a string" }, -- string - the name of the field
+  -- string|number|Buffer|fun(): Data? - its value; a function is called until it returns nil
+  body = { "body", "is", is_body, "a string, a number, a buffer or a function", required = true },
+  filename = { "filename", "is", "string", "a string" }, -- string - makes the part a file
+  type = { "type", "is", "string", "a string" }, -- string - of the content; default of a file: application/octet-stream
 }
 parts.calls = { ["ls.fetch: parts"] = { part_options, listed = true } } -- FetchPart
 
@@ -21,30 +27,17 @@ local form = 'parts must be a list such as { { name = "photo", filename = "a.png
 
 local call -- whose option they are, in messages
 
-local function text_of(part, place, name)
-  local value = part[name]
-  usage.check(value, "string?", "%s: %s.%s must be a string", call, place, name)
-  return value
-end
-
 -- What may not stand between the quotes, as browsers write it (HTML, "multipart/form-data encoding algorithm").
 local escapes = { ['"'] = "%22", ["\r"] = "%0D", ["\n"] = "%0A" }
 local function quoted(text) return '"' .. text:gsub('["\r\n]', escapes) .. '"' end
 
 local function head_of(part, place)
-  local name, filename, kind = text_of(part, place, "name"), text_of(part, place, "filename"), text_of(part, place, "type")
+  local name, filename, kind = part.name, part.filename, part.type
   if not name then usage.error("%s: %s.name is missing", call, place) end
   usage.refuse(kind and kind:find("[\0-\8\10-\31\127]"), kind, "%s: %s.type contains a control character", call, place)
   if filename and not kind then kind = "application/octet-stream" end
   return "Content-Disposition: form-data; name=" .. quoted(name) .. (filename and "; filename=" .. quoted(filename) or "")
     .. (kind and "\r\nContent-Type: " .. kind or "") .. "\r\n\r\n"
-end
-
-local function body_of(part, place)
-  local body = part.body
-  if type(body) == "number" then return tostring(body) end
-  if type(body) == "string" or type(body) == "function" or core.is_buffer(body) then return body end
-  usage.error("%s: %s.body must be a string, a number, a buffer or a function; got %s", call, place, usage.quote(body))
 end
 
 -- A function that returns the pieces one by one, and calls those that are functions until they return nil.
@@ -83,8 +76,8 @@ local function encode(list)
   for n, part in ipairs(list) do
     local place = "parts[" .. n .. "]"
     if type(part) ~= "table" then usage.error("%s: %s must be a table; got %s", call, place, usage.quote(part)) end
-    options.check_names(call .. ": " .. place, part, part_options, true)
-    local body = body_of(part, place)
+    part = options.take(call, part, parts.calls["ls.fetch: parts"], {}, place .. ".")
+    local body = type(part.body) == "number" and tostring(part.body) or part.body
     streams = streams or type(body) == "function"
     pieces[#pieces + 1] = (n > 1 and "\r\n--" or "--") .. boundary .. "\r\n" .. head_of(part, place)
     pieces[#pieces + 1] = body

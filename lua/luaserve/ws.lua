@@ -32,11 +32,12 @@ local server_only = {
   compress = true, -- boolean|WebSocketCompression - default false
 }
 local functions = {
-  open = true, -- fun(ws: WebSocket, req: Request) - after the handshake
-  message = true, -- fun(ws: WebSocket, data: string, kind: "text"|"binary") - for each message
-  close = true, -- fun(ws: WebSocket, code: integer, reason: string) - the connection has ended
+  open = { "open", "is", "function", "a function(ws, req)" }, -- fun(ws: WebSocket, req: Request) - after the handshake
+  -- fun(ws: WebSocket, data: string, kind: "text"|"binary") - for each message
+  message = { "message", "is", "function", "a function(ws, data, kind)" },
+  -- fun(ws: WebSocket, code: integer, reason: string) - the connection has ended
+  close = { "close", "is", "function", "a function(ws, code, reason)" },
 }
-local signatures = { open = "ws, req", message = "ws, data, kind", close = "ws, code, reason" }
 
 ws.calls = {
   ["app:ws"] = { ws.limits, server_only, listed = true }, -- WebSocketRouteOptions
@@ -140,15 +141,8 @@ function ws.route(pattern, where, opts, handler)
   if given.origins ~= nil then read_origins(fname, given.origins, out) end
   ws.read_compression(fname, given.compress, out)
   out.skip = out.overflow == "skip"
-  if not out.serve then
-    for name, signature in pairs(signatures) do
-      local fn = given[name]
-      usage.check(fn, "function?", "app:ws: %s must be a function(%s)", name, signature)
-      out[name] = fn
-    end
-    if not (out.open or out.message or out.close) then
-      usage.error("app:ws: the table has no function; it needs open, message or close")
-    end
+  if not (out.serve or out.open or out.message or out.close) then
+    usage.error("app:ws: the table has no function; it needs open, message or close")
   end
   out.serve, out.open = with_session(out.serve, out.name), with_session(out.open, out.name)
   return core.ws(out)

@@ -214,9 +214,9 @@ class Queue(Chunks):
     def test_a_job_that_is_put_back_twice_has_one_worker(self):
         """The first reply is lost, and the next site has the job when the previous one puts it back again."""
         server = self.serve(site(drain=5).replace("local env =", """local put_back = mail.store.put_back
-mail.store.put_back = function(...)
-  local done = put_back(...)
-  if got:incr "put back" > 1 then return done end
+mail.store.put_back = function(store, row, ...)
+  local done = put_back(store, row, ...)
+  if row.seq > 1 or got:incr "put back" > 1 then return done end
   while got["runs 1"] < 2 do ls.sleep(0.01) end
   error("no reply", 0)
 end
