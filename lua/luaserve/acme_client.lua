@@ -6,10 +6,11 @@
 
 local core = require "luaserve.core"
 local json = require "luaserve.json"
+local options = require "luaserve.options"
 local date = require "luaserve.date"
 
 -- A site may replace the globals.
-local concat, sort, format, max, min = table.concat, table.sort, string.format, math.max, math.min
+local concat, format, max, min = table.concat, string.format, math.max, math.min
 local error, ipairs, pairs, pcall, setmetatable = error, ipairs, pairs, pcall, setmetatable
 local time, tonumber, tostring, type = os.time, tonumber, tostring, type
 
@@ -171,9 +172,7 @@ local function new_order(self, names, replaces)
   for i, name in ipairs(names) do identifiers[i] = { type = "dns", value = name } end
   local profile = self.given.profile
   if profile and not (type(meta.profiles) == "table" and meta.profiles[profile]) then
-    local known = {}
-    for name in pairs(type(meta.profiles) == "table" and meta.profiles or {}) do known[#known + 1] = name end
-    sort(known)
+    local known = options.sorted(type(meta.profiles) == "table" and meta.profiles or {})
     fail('the authority has no profile "%s"; it has %s', profile, known[1] and concat(known, ", ") or "none")
   end
   local payload = { identifiers = identifiers, profile = profile, replaces = self.urls.renewalInfo and replaces or nil }

@@ -102,14 +102,6 @@ end
 
 -- ---- text ----------------------------------------------------------------------------------------------------------
 
--- sorted(t) -> the names in a table, in their order.
-function description.sorted(t)
-  local names = {}
-  for name in pairs(t) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
-
 -- The routes in columns: method, pattern, place, and the places of their middleware.
 local function write_routes(write, routes)
   local method, pattern, host = 0, 0, nil
@@ -127,7 +119,7 @@ end
 -- Only those that are not the default: a site has some forty.
 local function write_limits(write, list)
   local parts = {}
-  for _, name in ipairs(description.sorted(list)) do
+  for _, name in ipairs(options.sorted(list)) do
     local value = list[name].value
     if not list[name].default then parts[#parts + 1] = name .. "=" .. (value and ("%.14g"):format(value) or "none") end
   end
@@ -188,7 +180,7 @@ local function encode(value, indent)
   if list then
     for i, one in ipairs(value) do parts[i] = encode(one, inner) end
   else
-    for i, name in ipairs(description.sorted(value)) do parts[i] = json.encode(name) .. ": " .. encode(value[name], inner) end
+    for i, name in ipairs(options.sorted(value)) do parts[i] = json.encode(name) .. ": " .. encode(value[name], inner) end
   end
   if #parts == 0 then return list and "[]" or "{}" end
   return (list and "[\n" or "{\n") .. inner .. table.concat(parts, ",\n" .. inner) .. "\n" .. indent .. (list and "]" or "}")

@@ -314,7 +314,7 @@ local function document_of(self, entries)
     schemes[name] = options.merged { scheme }
     schemes[name].fn, schemes[name].key, schemes[name].module, schemes[name].name = nil, nil, nil, scheme.key
   end
-  for _, name in ipairs(description.sorted(self.tags or {})) do tags[#tags + 1] = { name = name, description = self.tags[name] } end
+  for _, name in ipairs(options.sorted(self.tags or {})) do tags[#tags + 1] = { name = name, description = self.tags[name] } end
   local all = {}
   if next(components) then all.schemas = components end
   all.responses = bodies
@@ -331,7 +331,7 @@ local function read_schemes(schemes)
     usage.check(given, "table", 'app:openapi: schemes.%s must be a table such as { fn = login, type = "apiKey", name = "sid", '
       .. '["in"] = "cookie" }', name)
     local fields = scheme_fields[given.type]
-    usage.refuse(not fields, given.type, "app:openapi: schemes.%s: type must be one of %s", name, concat(description.sorted(scheme_fields), ", "))
+    usage.refuse(not fields, given.type, "app:openapi: schemes.%s: type must be one of %s", name, concat(options.sorted(scheme_fields), ", "))
     for _, field in ipairs(fields) do
       usage.refuse(given[field] == nil, nil, "app:openapi: schemes.%s: a scheme of the type %s needs %s", name, given.type, field)
     end

@@ -223,6 +223,14 @@ local hints = { -- by call and unknown option: what to write
   ["app:metrics auth"] = '; app:metrics("/metrics", auth) takes the middleware itself',
 }
 
+-- sorted(t) -> the names in a table, in their order.
+function options.sorted(t)
+  local names = {}
+  for name in pairs(t) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
 local of_tls = { cert = true, key = true, key_password = true, client_ca = true }
 
 -- check_names(fname, given, known [, listed]): raises unless every key of `given` is a key of `known`. With `listed` the
@@ -234,12 +242,7 @@ function options.check_names(fname, given, known, listed)
       if of_tls[name] and (known.tls or fname == "ls.listen" or fname == "ls.connect") then
         hint = '; it belongs into tls = { cert = "cert.pem", key = "key.pem" }'
       end
-      if listed and hint == "" then
-        local names = {}
-        for other in pairs(known) do names[#names + 1] = other end
-        table.sort(names)
-        hint = "; the options are " .. table.concat(names, ", ")
-      end
+      if listed and hint == "" then hint = "; the options are " .. table.concat(options.sorted(known), ", ") end
       usage.error("%s: unknown option %s%s", fname, usage.quote(name), hint)
     end
   end
@@ -315,13 +318,9 @@ end
 -- gives one field for each of its values. First check(name) is called for each name, unless `check` is nil.
 -- type Headers: table<string, string|number|(string|number)[]> - header fields; a list makes several fields of one name.
 function options.fields(t, check)
-  local names, list = {}, {}
-  for name in pairs(t) do
-    if check then check(name) end
-    names[#names + 1] = name
-  end
-  table.sort(names)
-  for _, name in ipairs(names) do
+  for name in pairs(check and t or {}) do check(name) end
+  local list = {}
+  for _, name in ipairs(options.sorted(t)) do
     local value = t[name]
     if type(value) == "table" then usage.check_list("headers", name, value) end
     for _, one in ipairs(type(value) == "table" and value or { value }) do list[#list + 1] = { name, one } end

@@ -11,8 +11,8 @@ local json = require "luaserve.json"
 local usage = require "luaserve.usage"
 local options = require "luaserve.options"
 
-local ipairs, next, pairs, pcall, setmetatable, sort, tostring, type =
-  ipairs, next, pairs, pcall, setmetatable, table.sort, tostring, type
+local ipairs, next, pairs, pcall, setmetatable, tostring, type =
+  ipairs, next, pairs, pcall, setmetatable, tostring, type
 local now, own_topic = core.now, core.own_topic
 
 local presence = {}
@@ -79,12 +79,7 @@ local function members(topic)
   return found
 end
 
-local function list_of(set)
-  local list = json.array {}
-  for name in pairs(set) do list[#list + 1] = name end
-  sort(list)
-  return list
-end
+local function list_of(set) return json.array(options.sorted(set)) end
 
 -- ls.presence(topic) -> names: string[]
 -- The members of a topic, sorted: in all Lua states, and on all servers with the Redis of ls.config.

@@ -93,9 +93,9 @@ local function sure(self, value, message, ...)
   return redis.sure(self.client, format('dict "%s"', self.name), value, message, ...)
 end
 
--- failed(self, key, wanted, ...) -> nil, message, code for a value of another type; else as sure.
-local function failed(self, key, wanted, value, message, ...)
-  if is_other_type(message) or find(message, "not an integer", 1, true) or find(message, "not a valid float", 1, true) then
+-- sure_of(self, key, wanted, ...) -> the same; nil, message, code for a value of another type.
+local function sure_of(self, key, wanted, value, message, ...)
+  if message and (is_other_type(message) or find(message, "not an integer", 1, true) or find(message, "not a valid float", 1, true)) then
     return nil, format("the value of %s is %s", usage.quote(key), wanted), "EINVAL"
   end
   return sure(self, value, message, ...)
@@ -198,7 +198,7 @@ function methods.incr(self, key, ...)
     if type(old) == "string" and tonumber(old) then
       usage.error("dict:incr: the value of %s is a string, %s; store a number: tonumber(value)", usage.quote(key), usage.quote(old))
     end
-    return failed(record, key, "not a number", nil, message, code, unsent)
+    return sure_of(record, key, "not a number", nil, message, code, unsent)
   end
   return tonumber(sum) or sure(record, unexpected(sum)) -- of a float it is the text
 end
@@ -252,8 +252,9 @@ end
 
 methods.update = dict.update_method(function(self, key)
   local record, call = check(self, "update")
-  local text, message, code, unsent = ask(record.client, "string", "GET", name_of(record, call, key))
-  if message then return nil, failed(record, key, "a list; use its methods", nil, message, code, unsent) end
+  local text, message, code = sure_of(record, key, "a list; use its methods",
+    ask(record.client, "string", "GET", name_of(record, call, key)))
+  if message then return nil, nil, message, code end
   return text and decode(text, false), text or ""
 end, redis_dict.swap)
 
@@ -268,10 +269,8 @@ for _, name in ipairs { "lpush", "rpush" } do
       if values[i] == nil then usage.error("%s: a list has no nil", call) end
       values[i] = encode(call, values[i])
     end
-    local length, message, code, unsent = ask(record.client, "number", upper(name), name_of(record, call, key),
-      unpack(values, 1, count))
-    if message then return failed(record, key, "not a list", nil, message, code, unsent) end
-    return length
+    return sure_of(record, key, "not a list",
+      ask(record.client, "number", upper(name), name_of(record, call, key), unpack(values, 1, count)))
   end
 end
 
@@ -279,9 +278,9 @@ for _, name in ipairs { "lpop", "rpop", "llen" } do
   methods[name] = function(self, key, ...)
     local record, call = check(self, name)
     usage.no_more(call .. "(key)", key, ...)
-    local reply, message, code, unsent = ask(record.client, name == "llen" and "number" or "string", upper(name),
-      name_of(record, call, key))
-    if message then return failed(record, key, "not a list", nil, message, code, unsent) end
+    local reply, message, code = sure_of(record, key, "not a list", ask(record.client, name == "llen" and "number" or "string",
+      upper(name), name_of(record, call, key)))
+    if message then return nil, message, code end
     if name == "llen" or reply == nil then return reply end
     return decode(reply, false)
   end
@@ -296,9 +295,9 @@ function methods.range(self, key, first, last, ...)
   first, last = first or 1, last or -1
   if first == 0 then usage.error("%s: first is 0: positions count from 1", call) end
   if last == 0 then return json.array {} end
-  local texts, message, code, unsent = ask(record.client, "table", "LRANGE", name_of(record, call, key),
-    first > 0 and first - 1 or first, last > 0 and last - 1 or last)
-  if message then return failed(record, key, "not a list", nil, message, code, unsent) end
+  local texts, message, code = sure_of(record, key, "not a list", ask(record.client, "table", "LRANGE", name_of(record, call, key),
+    first > 0 and first - 1 or first, last > 0 and last - 1 or last))
+  if not texts then return nil, message, code end
   return decode_list(texts, false)
 end
 
