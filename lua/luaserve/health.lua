@@ -2,14 +2,14 @@
 
 local core = require "luaserve.core"
 local options = require "luaserve.options"
-local usage = require "luaserve.usage"
 
 local pcall, tostring = pcall, tostring -- a site may replace the globals
 
 local health = {}
 
 local health_options = {
-  ready = true, -- fun(): boolean, string? - whether the site can serve, such as that its database answers; and why not
+  -- fun(): boolean, string? - whether the site can serve, such as that its database answers; and why not
+  ready = { "ready", "is", "function", "a function" },
 }
 health.calls = { ["app:health"] = { health_options, optional = true, listed = true } } -- HealthOptions
 
@@ -17,7 +17,6 @@ health.calls = { ["app:health"] = { health_options, optional = true, listed = tr
 function health.handlers(given, ...)
   local _, own = options.only("app:health", health.calls["app:health"], '("/health", { ready = fn })', given, ...)
   local ready = own.ready
-  if ready ~= nil then usage.check(ready, "function", "app:health: ready must be a function") end
   local said -- what the log has
 
   -- state() -> nil: ready; or the word, and the reason

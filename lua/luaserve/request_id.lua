@@ -3,7 +3,6 @@
 
 local core = require "luaserve.core"
 local options = require "luaserve.options"
-local usage = require "luaserve.usage"
 local guard = require("luaserve.router").guard
 
 local lower = string.lower
@@ -13,17 +12,16 @@ local name_request = core.request_id
 local request_id = {}
 
 local id_options = {
-  header = true, -- string - the field of the request and of the response; default "X-Request-Id"
+  -- string - the field of the request and of the response; default "X-Request-Id"
+  header = { "header", "is", options.is_token, "the name of a header field", "X-Request-Id" },
 }
 request_id.calls = { ["request_id"] = { id_options, listed = true, optional = true } } -- RequestIdOptions
 
 -- request_id([options: RequestIdOptions]) -> middleware: Middleware
 -- Makes middleware that sets req.request_id and a field of the response. The log names the request so.
 local function new(...)
-  local _, given = options.only("request_id", request_id.calls.request_id, '{ header = "X-Request-Id" }', ...)
-  local header = given.header or "X-Request-Id"
-  usage.refuse(not options.is_token(header), header, 'request_id: header must be the name of a header field')
-  local field = lower(header)
+  local out = options.only("request_id", request_id.calls.request_id, '{ header = "X-Request-Id" }', ...)
+  local header, field = out.header, lower(out.header)
   return guard(function(req, res, next)
     local id = name_request(req, field)
     req.request_id = id

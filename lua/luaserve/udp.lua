@@ -34,9 +34,12 @@ local multicast_limits = {
   ttl = { "ttl", "count", 1, 255 }, -- hops of what this socket sends
   loop = { "loop", "flag" }, -- sockets of this machine receive what this one sends
 }
+local function is_interface(value) return type(value) == "string" and #value > 0 and #value <= 63 end
+
 local multicast = {
   group = true, -- string|string[] - up to 16 groups of one family
-  interface = true, -- string - name or address of a network interface
+  -- string - name or address of a network interface
+  interface = { "interface", "is", is_interface, 'the name or an address of an interface, such as "eth0"' },
 }
 
 udp.calls = {
@@ -67,11 +70,6 @@ local function read_multicast(fname, value, out)
         '%s: a multicast group must be an address such as "239.1.2.3" or "ff02::1:3"', fname)
     end
     out.groups = groups
-  end
-  if value.interface ~= nil then
-    usage.refuse(type(value.interface) ~= "string" or #value.interface == 0 or #value.interface > 63, value.interface,
-      '%s: multicast.interface must be the name or an address of an interface, such as "eth0"', fname)
-    out.interface = value.interface
   end
 end
 
