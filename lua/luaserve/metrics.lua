@@ -1,7 +1,7 @@
 -- metrics.lua - ls.metrics and app:metrics: counters, gauges and histograms of the site, and all that the server counts, in
 -- the text formats of Prometheus (0.0.4) and OpenMetrics (1.0.0).
 --
--- A metric has a number of cells of src/script/bind/http/metrics.c for each of its label sets. Which ones is in a dict that
+-- A metric has a number of cells of src/script/bind/operating/metrics.c for each of its label sets. Which ones is in a dict that
 -- all Lua states share, so a state asks it once for each label set: afterwards a call adds to a cell of its thread. The
 -- definitions are registered by their first use and by a scrape, not while a site loads, which may fail to.
 

@@ -1,16 +1,7 @@
 /* latency.c - see latency.h. */
 #include "http/access/latency.h"
 
-#include <stdlib.h>
-
-#include "base/err.h"
 #include "base/list.h"
-
-struct ls_latency {
-    ls_record_sink sink;
-    ls_cells *cells;
-    _Atomic uint32_t routes[LS_ROUTES_MAX + 1]; /* the first cell of each */
-};
 
 static uint32_t first_cell(ls_latency *latency, unsigned route)
 {
@@ -28,7 +19,7 @@ static unsigned bucket_of(uint64_t ns)
     return n;
 }
 
-static void ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *record)
+void ls_latency_ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *record)
 {
     ls_latency *latency = LS_CONTAINER(sink, ls_latency, sink);
     const uint32_t first = first_cell(latency, record->route != NULL ? record->route->number : 0);
@@ -46,29 +37,4 @@ static void ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *rec
     ls_cell_add(&cells[LS_LATENCY_SENT], (double)record->sent);
     ls_cell_add(&cells[LS_LATENCY_ENDS + record->end], 1);
     ls_cell_add(&cells[LS_LATENCY_STATUSES + (class - 1) * LS_HTTP_METHODS + method], 1);
-}
-
-int ls_latency_open(ls_cells *cells, ls_latency **out)
-{
-    ls_latency *latency = calloc(1, sizeof *latency);
-    if (latency == NULL) return LS_ENOMEM;
-    latency->sink.ended = ended;
-    latency->cells = cells;
-    *out = latency;
-    return LS_OK;
-}
-
-void ls_latency_close(ls_latency *latency)
-{
-    free(latency);
-}
-
-ls_record_sink *ls_latency_sink(ls_latency *latency)
-{
-    return &latency->sink;
-}
-
-uint32_t ls_latency_cells(const ls_latency *latency, unsigned route)
-{
-    return atomic_load_explicit(&latency->routes[route], memory_order_acquire);
 }

@@ -23,12 +23,13 @@ enum ls_latency_cell {
     LS_LATENCY_CELLS = LS_LATENCY_STATUSES + LS_LATENCY_CLASSES * LS_HTTP_METHODS
 };
 
-typedef struct ls_latency ls_latency;
-int ls_latency_open(ls_cells *cells, ls_latency **out); /* LS_OK or LS_ENOMEM */
-void ls_latency_close(ls_latency *latency);             /* no request is left */
-ls_record_sink *ls_latency_sink(ls_latency *latency);
+typedef struct ls_latency {
+    ls_record_sink sink; /* its `ended` is ls_latency_ended */
+    ls_cells *cells;
+    _Atomic uint32_t
+        routes[LS_ROUTES_MAX + 1]; /* the first cell of each by its number, 0: of no route. 0: no request */
+} ls_latency;
 
-/* The first cell of the route of this number (0: of no route). 0: it has no request. */
-uint32_t ls_latency_cells(const ls_latency *latency, unsigned route);
+void ls_latency_ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *record);
 
 #endif

@@ -1,17 +1,16 @@
 /* metrics.c - the numbers of lua/luaserve/metrics.lua and lua/luaserve/latency.lua: cells to which each thread adds without a
  * lock (http/access/cells.h), the requests of each route (http/access/latency.h), and the figures of the objects that all states share.
  * What the cells mean is known in Lua. */
-#include "http/access/cells.h"
 #include "base/shared.h"
+#include "http/access/cells.h"
 #include "http/access/latency.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/site_listener.h"
 #include "script/bind/modules.h"
 
-typedef struct
-    metrics_common { /* of a server; made by the first call, while no other one runs: while a first state loads */
-    _Atomic(ls_cells *) cells;
-    _Atomic(ls_latency *) latency;
+typedef struct metrics_common { /* of a server */
+    ls_cells *cells;
+    ls_latency latency;
 } metrics_common;
 
 static metrics_common *common_of(lua_State *L)
@@ -21,21 +20,10 @@ static metrics_common *common_of(lua_State *L)
 
 /* ---- cells ------------------------------------------------------------------------------------------------------ */
 
-static ls_cells *cells_of(lua_State *L)
-{
-    _Atomic(ls_cells *) *own = &common_of(L)->cells;
-    ls_cells *cells = atomic_load_explicit(own, memory_order_acquire), *fresh;
-    if (cells != NULL) return cells;
-    if (ls_cells_open(&fresh) < 0) luaL_error(L, "not enough memory");
-    if (atomic_compare_exchange_strong(own, &cells, fresh)) return fresh;
-    ls_cells_close(fresh); /* another state was first */
-    return cells;
-}
-
 /* The cell whose number is the argument, in a slot. */
 static ls_cell *check_cell(lua_State *L, int index, unsigned slot)
 {
-    ls_cells *cells = cells_of(L);
+    ls_cells *cells = common_of(L)->cells;
     const lua_Integer at = luaL_checkinteger(L, index);
     luaL_argcheck(L, at > 0 && at < (lua_Integer)ls_cells_given(cells), index, "no such cell");
     ls_cell *cell = ls_cells_of(cells, slot, (uint32_t)at);
@@ -48,7 +36,7 @@ static int core_metric_cells(lua_State *L)
 {
     const lua_Integer count = luaL_checkinteger(L, 1);
     luaL_argcheck(L, count > 0 && count <= LS_CELLS_BLOCK_MAX, 1, "1 to 1024 expected");
-    const uint32_t first = ls_cells_give(cells_of(L), (uint32_t)count);
+    const uint32_t first = ls_cells_give(common_of(L)->cells, (uint32_t)count);
     return first != 0 ? ls_push_integer(L, first) : 0;
 }
 
@@ -87,7 +75,7 @@ static int push_whole(lua_State *L, double value)
 static int core_metric_read(lua_State *L)
 {
     double values[LS_CELLS_BLOCK_MAX], sum = 0;
-    const ls_cells *cells = cells_of(L);
+    const ls_cells *cells = common_of(L)->cells;
     const lua_Integer first = luaL_checkinteger(L, 1), count = luaL_checkinteger(L, 2);
     luaL_argcheck(L, count > 0 && count <= LS_CELLS_BLOCK_MAX, 2, "1 to 1024 expected");
     luaL_argcheck(L, first > 0 && first + count <= (lua_Integer)ls_cells_given(cells), 1, "no such cells");
@@ -109,14 +97,7 @@ static int core_metric_read(lua_State *L)
 static int core_count_latency(lua_State *L)
 {
     ls_state *state = ls_check_loading(L, "");
-    _Atomic(ls_latency *) *latency = &common_of(L)->latency;
-    ls_latency *fresh;
-    if (state->index > 0) return 0;
-    if (atomic_load(latency) == NULL) {
-        if (ls_latency_open(cells_of(L), &fresh) < 0) return luaL_error(L, "not enough memory");
-        atomic_store(latency, fresh);
-    }
-    if (ls_records_add(state, LS_RECORDS_ALL, ls_latency_sink(atomic_load(latency))) < 0)
+    if (state->index == 0 && ls_records_add(state, LS_RECORDS_ALL, &common_of(L)->latency.sink) < 0)
         return luaL_error(L, "too many sinks of records, or not enough memory");
     return 0;
 }
@@ -129,13 +110,13 @@ _Static_assert(LS_LATENCY_BUCKETS == 43 && LS_LATENCY_STATUSES == 50 && LS_HTTP_
 static int core_latencies(lua_State *L)
 {
     const ls_records *records = ls_records_of(ls_state_runtime(ls_state_of(L)));
-    const ls_latency *latency = atomic_load(&common_of(L)->latency);
-    const unsigned routes = latency != NULL ? ls_records_route_count(records) : 0;
+    const ls_latency *latency = &common_of(L)->latency;
+    const unsigned routes = ls_records_route_count(records);
     lua_Integer row = 0;
     lua_settop(L, 0);
     lua_newtable(L);
-    for (unsigned route = 0; latency != NULL && route <= routes; route++) {
-        const uint32_t first = ls_latency_cells(latency, route);
+    for (unsigned route = 0; route <= routes; route++) {
+        const uint32_t first = atomic_load_explicit(&latency->routes[route], memory_order_acquire);
         const ls_route *of = route > 0 ? ls_records_route_at(records, route) : NULL;
         if (first == 0) continue;
         lua_createtable(L, 0, 3);
@@ -188,16 +169,23 @@ static int core_shared(lua_State *L)
     return 1;
 }
 
+static int metrics_open(void *own)
+{
+    metrics_common *common = own;
+    common->latency.sink.ended = ls_latency_ended;
+    const int err = ls_cells_open(&common->cells);
+    common->latency.cells = common->cells;
+    return err;
+}
+
 static void metrics_close(void *own)
 {
-    const metrics_common *common = own;
-    if (common->latency != NULL) ls_latency_close(common->latency);
-    if (common->cells != NULL) ls_cells_close(common->cells);
+    ls_cells_close(((metrics_common *)own)->cells);
 }
 
 static const luaL_Reg functions[] = {
     {"metric_cells", core_metric_cells},   {"metric_add", core_metric_add},   {"metric_set", core_metric_set},
     {"metric_change", core_metric_change}, {"metric_read", core_metric_read}, {"count_latency", core_count_latency},
     {"latencies", core_latencies},         {"shared", core_shared},           {NULL, NULL}};
-static const ls_module_common common = {.bytes = sizeof(metrics_common), .close = metrics_close};
+static const ls_module_common common = {.bytes = sizeof(metrics_common), .open = metrics_open, .close = metrics_close};
 const ls_module ls_metrics_module = {.name = "metrics", .functions = functions, .common = &common};

@@ -6,33 +6,31 @@
 
 typedef struct counts {
     ls_cells *cells;
-    ls_latency *latency;
+    ls_latency latency;
     double values[LS_LATENCY_CELLS];
 } counts;
 
 static void counts_open(counts *c)
 {
     assert_int_equal(ls_cells_open(&c->cells), LS_OK);
-    assert_int_equal(ls_latency_open(c->cells, &c->latency), LS_OK);
+    c->latency = (ls_latency){.cells = c->cells};
 }
 
 static void counts_close(const counts *c)
 {
-    ls_latency_close(c->latency);
     ls_cells_close(c->cells);
 }
 
-static void end(const counts *c, unsigned thread, const ls_route *route, uint64_t ns, int status)
+static void end(counts *c, unsigned thread, const ls_route *route, uint64_t ns, int status)
 {
     ls_thread_ctx ctx = {.index = thread};
     const ls_record record = {.route = route, .began_ns = 1000, .ended_ns = 1000 + ns, .status = status};
-    ls_record_sink *sink = ls_latency_sink(c->latency);
-    sink->ended(sink, &ctx, &record);
+    ls_latency_ended(&c->latency.sink, &ctx, &record);
 }
 
 static bool read_route(counts *c, unsigned route)
 {
-    const uint32_t first = ls_latency_cells(c->latency, route);
+    const uint32_t first = c->latency.routes[route];
     if (first > 0) ls_cells_read(c->cells, first, LS_LATENCY_CELLS, c->values);
     return first > 0;
 }
