@@ -37,13 +37,16 @@ local formats = {
     .. '"upstream_status":$upstream_status,"referer":$http_referer,"user_agent":$http_user_agent}',
 }
 
--- variable(fname, name) -> "$name" for the core. Raises.
+-- part(number, text) -> a literal (0) or a variable for the core.
+local function part(number, text) return string.pack("Bs4", number, text) end
+
+-- variable(fname, name) -> its part. Raises.
 local function variable(fname, name)
   local known = {}
-  for _, one in ipairs(core.access_variables()) do
-    if name == one and one:sub(-1) ~= "_" then return "$" .. name end
+  for number, one in ipairs(core.access_variables()) do
+    if name == one and one:sub(-1) ~= "_" then return part(number, "") end
     local field = one:sub(-1) == "_" and name:sub(1, #one) == one and name:sub(#one + 1)
-    if field and field ~= "" then return "$" .. one .. field:gsub("_", "-") end
+    if field and field ~= "" then return part(number, (field:gsub("_", "-"))) end
     known[one:sub(-1) == "_" and one .. "NAME" or one] = true
   end
   local hint = usage.suggest(name, known)
@@ -64,7 +67,7 @@ local function parts(fname, format)
     usage.error("%s: access_log: the format has a control character; a line break follows each line anyway", fname)
   end
   local function literal(to)
-    if to >= at then list[#list + 1], literals = "=" .. text:sub(at, to), literals + to - at + 1 end
+    if to >= at then list[#list + 1], literals = part(0, text:sub(at, to)), literals + to - at + 1 end
   end
   for from, name, to in text:gmatch("()%$({?[%w_]*}?)()") do
     local plain = name:match("^{([%w_]+)}$") or name:match("^[%w_]+")
@@ -85,20 +88,22 @@ local function parts(fname, format)
 end
 
 local function masked(fname, mask)
-  if mask == nil then return {} end
+  local packed = {}
+  if mask == nil then return packed end
   usage.refuse(type(mask) ~= "table" or #mask == 0 or not usage.is_list(mask), mask,
     '%s: access_log: mask must be a list of names in queries, such as { "token" }', fname)
-  for _, name in ipairs(mask) do
+  for i, name in ipairs(mask) do
     usage.refuse(type(name) ~= "string" or name == "", name, "%s: access_log: mask must be a list of names", fname)
+    packed[i] = string.pack("s4", name)
   end
-  return mask
+  return packed
 end
 
 local functions = 0 -- of `when` in this state: each makes a log of its own
 
 -- Have the requests of `log` for which fn returns false or nil be no requests of it.
 local function filter(log, fn)
-  local none = core.access_log { key = "", masked = {}, parts = {} }
+  local none = core.access_log { key = "" }
   core.on("log", function(req, res, info)
     if core.access_is(req, log) and not fn(req, res, info) then core.set_route(req, nil, none) end
   end)
@@ -107,7 +112,7 @@ end
 -- read(fname, value, settings) -> the log for the core, of the option access_log. `settings`: those of the listener, with
 -- slow_ms. Raises.
 function access_log.read(fname, value, settings)
-  if value == false then return core.access_log { key = "", masked = {}, parts = {} } end
+  if value == false then return core.access_log { key = "" } end
   local given = type(value) == "string" and { file = value } or value
   usage.refuse(type(given) ~= "table", value, "%s: access_log must be a file or a table: %s", fname, forms)
   local own = options.take(fname .. ": access_log", given, access_log.calls["access_log"], {})
@@ -115,16 +120,17 @@ function access_log.read(fname, value, settings)
   if file == "stderr" then
     usage.error('%s: access_log: standard error has the log of the server; write "stdout", or "./stderr" for a file of that name', fname)
   end
+  local list, names = parts(fname, format), masked(fname, given.mask)
   local out = {
-    parts = parts(fname, format), masked = masked(fname, given.mask), json = format == "json",
+    part_count = #list, masked_count = #names, json = format == "json",
     sample = sample and sample < 1 and math.max(1, math.floor(sample * 2 ^ 32)) or 0,
     slow_ns = (settings.slow_ms or 0) * 1000000, masks_addresses = records.mask_addresses or false,
     name = (file == "stdout" or file == "syslog") and file or nil,
   }
   out.path = not out.name and file or nil
   if fn then functions = functions + 1 end
-  out.key = table.concat({ file, out.sample, out.slow_ns, tostring(out.json), tostring(out.masks_addresses),
-    fn and functions or 0, table.concat(out.masked, "\1"), table.concat(out.parts, "\1") }, "\0")
+  out.key = table.concat(names) .. table.concat(list) .. table.concat({ file, out.sample, out.slow_ns, tostring(out.json),
+    tostring(out.masks_addresses), fn and functions or 0, #names }, "\0")
   records.want()
   local log = usage.call(fname .. ": access_log", core.access_log, out)
   if fn then filter(log, fn) end

@@ -14,18 +14,6 @@ enum { NUMBER_BYTES = 24, VALUE_BYTES_LEAST = 160 /* room for each variable that
 #define NAME(name) #name,
 const char *const ls_access_names[LS_ACCESS_WHATS] = {"", LS_ACCESS_VARIABLES(NAME)};
 
-bool ls_access_part_of(const char *text, size_t len, ls_access_part *out)
-{
-    for (uint8_t what = 1; what < LS_ACCESS_WHATS; what++) {
-        const size_t n = strlen(ls_access_names[what]);
-        const bool prefix = ls_access_names[what][n - 1] == '_';
-        if (len < n || memcmp(text, ls_access_names[what], n) != 0 || (prefix ? len == n : len > n)) continue;
-        *out = (ls_access_part){what, {text + n, len - n}};
-        return true;
-    }
-    return false;
-}
-
 typedef struct out {
     char *to, *end; /* `end`: of this value */
     const ls_access_log *log;

@@ -45,10 +45,6 @@ typedef struct ls_access_log {
     const ls_access_part *parts;
 } ls_access_log; /* the owner has the arrays, and their texts */
 
-/* The part of a variable by its name without the $, such as "http_user_agent", to which the text of the part points; "-"
- * in the name of a field is written "_". false: there is no such variable. */
-bool ls_access_part_of(const char *text, size_t len, ls_access_part *out);
-
 void ls_access_ended(ls_record_sink *sink, ls_thread_ctx *ctx, const ls_record *record); /* sink->ended of a log */
 
 /* Write the line without a line break; for tests. At most LS_LINE_LOG_LINE_MAX - 1 bytes. Returns their number. */

@@ -26,7 +26,7 @@ typedef struct entry {
     struct entry *next;
     ls_access_log log;
     ls_text key;
-    char texts[]; /* that of the key, and all others */
+    ls_access_part parts[]; /* then the names of log.masked, and the bytes of the key, in which their texts are */
 } entry;
 
 typedef struct access_data { /* of the server */
@@ -64,8 +64,6 @@ static void access_close(void *own)
     access_data *data = own;
     for (entry *e = data->entries, *next; e != NULL; e = next) {
         next = e->next;
-        free((void *)(uintptr_t)e->log.parts);
-        free((void *)(uintptr_t)e->log.masked);
         free(e);
     }
     for (file *f = data->files, *next; f != NULL; f = next) {
@@ -116,48 +114,35 @@ static int open_file(access_data *data, const char *name, ls_line_log **out)
     return LS_OK;
 }
 
-/* The strings of the list `name` of the options at index 1, copied to *texts. NULL: out of memory. */
-static ls_text *take_list(lua_State *L, const char *name, char **texts, unsigned *count)
+/* The next text of the key: its length, and its bytes. */
+static ls_text next_text(const char **at)
 {
-    lua_getfield(L, 1, name);
-    *count = (unsigned)lua_rawlen(L, -1);
-    ls_text *list = calloc((size_t)*count + 1, sizeof *list);
-    for (unsigned n = 0; list != NULL && n < *count; n++) {
-        lua_rawgeti(L, -1, (lua_Integer)n + 1);
-        const char *text = lua_tolstring(L, -1, &list[n].len);
-        list[n].ptr = memcpy(*texts, text, list[n].len);
-        *texts += list[n].len;
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    return list;
+    uint32_t len;
+    memcpy(&len, *at, sizeof len);
+    const ls_text text = {*at + sizeof len, len};
+    *at += sizeof len + len;
+    return text;
 }
 
-/* Make the log of the options at index 1, whose texts have `bytes`. A part is "=literal" or "$variable". */
-static entry *make(lua_State *L, ls_text key, size_t bytes, const ls_access_log *options)
+static entry *make(ls_text key, const ls_access_log *options)
 {
-    entry *e = calloc(1, sizeof *e + bytes);
+    const size_t parts_bytes = options->part_count * sizeof(ls_access_part);
+    const size_t masked_bytes = options->masked_count * sizeof(ls_text);
+    entry *e = calloc(1, sizeof *e + parts_bytes + masked_bytes + key.len);
     if (e == NULL) return NULL;
-    char *texts = e->texts + key.len;
+    ls_text *masked = (ls_text *)(void *)((char *)e->parts + parts_bytes);
+    const char *at = memcpy((char *)masked + masked_bytes, key.ptr, key.len);
+    e->key = (ls_text){at, key.len};
     e->log = *options;
     e->log.sink.ended = ls_access_ended;
-    e->key = (ls_text){memcpy(e->texts, key.ptr, key.len), key.len};
-    e->log.masked = take_list(L, "masked", &texts, &e->log.masked_count);
-    ls_text *list = take_list(L, "parts", &texts, &e->log.part_count);
-    ls_access_part *parts = calloc((size_t)e->log.part_count + 1, sizeof *parts);
-    e->log.parts = parts;
-    for (unsigned n = 0; parts != NULL && list != NULL && n < e->log.part_count; n++) {
-        const ls_text text = {list[n].ptr + 1, list[n].len - 1};
-        if (*list[n].ptr == '=' || !ls_access_part_of(text.ptr, text.len, &parts[n]))
-            parts[n] = (ls_access_part){LS_ACCESS_LITERAL, text};
+    e->log.parts = e->parts;
+    e->log.masked = masked;
+    for (unsigned n = 0; n < options->masked_count; n++) masked[n] = next_text(&at);
+    for (unsigned n = 0; n < options->part_count; n++) {
+        e->parts[n].what = (uint8_t)*at++;
+        e->parts[n].text = next_text(&at);
     }
-    const bool fine = list != NULL && parts != NULL && e->log.masked != NULL;
-    free(list);
-    if (fine) return e;
-    free(parts);
-    free((void *)(uintptr_t)e->log.masked);
-    free(e);
-    return NULL;
+    return e;
 }
 
 static int open_failed(lua_State *L, const char *named, const char *name, int err)
@@ -171,8 +156,10 @@ static int open_failed(lua_State *L, const char *named, const char *name, int er
                       folder != NULL ? folder : "");
 }
 
-/* core.access_log{ key=, name= or path=, json=, sample=, slow_ns=, masks_addresses=, masked={ names }, parts={ texts } }
- * -> the log, for core.listen and core.set_route. `key` has all of it; without a name and a path nothing is logged. */
+/* core.access_log{ key=, name= or path=, json=, sample=, slow_ns=, masks_addresses=, masked_count=, part_count= }
+ * -> the log, for core.listen and core.set_route. `key` has all of it: first the masked names, each as string.pack "s4",
+ * and the parts, each as "Bs4": an index of core.access_variables() and the name of the field, or 0 and a literal. Without
+ * a name and a path nothing is logged. */
 static int core_access_log(lua_State *L)
 {
     typedef struct given {
@@ -183,6 +170,8 @@ static int core_access_log(lua_State *L)
                                         LS_OPTION_AS("sample", given, log.sample),
                                         LS_OPTION_AS("slow_ns", given, log.slow_ns),
                                         LS_OPTION_AS("masks_addresses", given, log.masks_addresses),
+                                        LS_OPTION_AS("masked_count", given, log.masked_count),
+                                        LS_OPTION_AS("part_count", given, log.part_count),
                                         LS_OPTION(given, name),
                                         LS_OPTION_FIELD("path", given, path, LS_OPTION_PATH, 0),
                                         LS_OPTIONS_END};
@@ -204,7 +193,7 @@ static int core_access_log(lua_State *L)
     if (e == NULL && name != NULL && !(runtime->host != NULL && runtime->host->check))
         err = open_file(data, name, &g.log.lines);
     if (e == NULL && err == LS_OK) {
-        if ((e = make(L, key, 2 * key.len, &g.log)) == NULL) err = LS_ENOMEM;
+        if ((e = make(key, &g.log)) == NULL) err = LS_ENOMEM;
         if (e != NULL) {
             e->next = data->entries;
             data->entries = e;
