@@ -9,7 +9,7 @@
 --   first_us         the upper limit of the first bucket of latency; each further one is that before, times the square root of 2
 --   routes           { route =, count =, failed = status 500 and above, sum_us =, buckets = counts }, those with most requests
 --   threads, states  of core.look()
---   waiting          tasks that wait, as in the last look before: { what =, scope =, client =, line =, for_s = }
+--   waiting          tasks that wait, as the states have answered to the looks before: { what =, scope =, client =, line =, for_s = }
 --   errors           the last ones: { number =, at_ms = since 1970, text = }; in the first event of a page, and when there are new ones
 --   topics, dicts    { topic =, subscribers = }, { dict =, entries =, bytes = }
 
@@ -22,6 +22,7 @@ local usage = require "luaserve.usage"
 
 local require, pcall, ipairs, pairs = require, pcall, ipairs, pairs -- a site may replace the globals
 local open, find, match, sub = io.open, string.find, string.match, string.sub
+local math_type = math.type
 
 local status = {}
 
@@ -88,21 +89,45 @@ local function dicts()
   return json.array(list)
 end
 
+local shared -- the dict with the last snapshot, the number of the last error, the JSON of the last errors, and the answers
+
+local function open_shared()
+  shared = shared or require("luaserve.dict").open(NAME)
+  return shared
+end
+
+-- answer(id, tasks): what the tasks of a state wait for. core.look() has each state call it.
+function status.answer(id, tasks)
+  if tasks[1] then open_shared():set(id, tasks) else open_shared():delete(id) end
+end
+
+-- The last answers of the states that are open.
+local function waiting(states)
+  local list, open_states = {}, {}
+  for _, one in ipairs(states) do open_states[one.id], one.id = true, nil end
+  for id, tasks in pairs(open_shared()) do
+    if open_states[id] then
+      table.move(tasks, 1, #tasks, #list + 1, list)
+    elseif math_type(id) then
+      shared:delete(id)
+    end
+  end
+  return json.array(list)
+end
+
 -- snapshot() -> the text. Raises while the site loads.
 function status.snapshot()
   local look, pid, resident = core.look(), process()
+  local tasks = waiting(look.states)
   local all = {
     version = core.version, site = arg[0], pid = pid, resident_bytes = resident, now = core.now(), stats = stats(),
     first_us = latency.FIRST_US, routes = routes(), threads = json.array(look.threads), states = json.array(look.states),
-    topics = listed(core.topics(), "topic", "subscribers"), dicts = dicts(),
+    topics = listed(core.topics(), "topic", "subscribers"), dicts = dicts(), waiting = tasks,
   }
-  local waiting = look.tasks:gsub("%[(.-)%]\n", "%1,"):gsub(",$", "")
-  return sub(json.encode(all), 1, -2) .. ',"waiting":[' .. waiting .. "]}"
+  return json.encode(all)
 end
 
 -- ---- app:status -----------------------------------------------------------------------------------------------------
-
-local shared -- the dict with the last snapshot, the number of the last error, and the JSON of the last errors
 
 -- The last snapshot, or a new one if that is older than PERIOD; and the number of the last error.
 local function recent()
@@ -154,7 +179,7 @@ function status.handlers(path, given, ...)
     usage.check(auth, "function", 'app:status: auth must be middleware such as require "luaserve.basic_auth" { ... }, or false')
   end
   require("luaserve.latency").want()
-  shared = shared or require("luaserve.dict").open(NAME)
+  open_shared()
 
   local function guarded(handler)
     if auth ~= nil then return handler end

@@ -1,12 +1,12 @@
 /* look.c - core.look and core.errors: what the server does now, for the status page and `luaserve top`.
  *
- *     core.look() --> looks + 1 --> each state is posted a step --> `look` below: what its tasks wait for
+ *     core.look() --> looks + 1 --> each state is posted a step --> look_state: what its tasks wait for --> status.answer
  *                               \--> the watchdog asks stalled threads --> ls_look_place: the line that runs
  *
- * A look returns the answers to the looks before, because a state that computes answers late or never; a caller looks
- * once a second. The answers are JSON, so that they pass from one state to another as bytes.
+ * A look finds the answers to the looks before, because a state that computes answers late or never; a caller looks
+ * once a second. A dict has the answers (lua/luaserve/status.lua).
  *
- * Threads: an answer is written by the thread of its state, a place by its thread; both are read under the mutex. */
+ * Threads: a place is written by its thread, and read under the mutex. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,16 +28,9 @@ typedef struct place { /* of a thread */
     char what[LS_REQUEST_NAME_BYTES], line[LINE_BYTES];
 } place;
 
-typedef struct answer { /* of a state */
-    ls_node node;       /* in the list, if there is a text */
-    size_t len;
-    char *text; /* an array in JSON */
-} answer;
-
 typedef struct look_common {
     ls_mutex mutex; /* guards the rest */
-    ls_node answers;
-    place *places; /* one for each thread, made by the first look; NULL: none */
+    place *places;  /* one for each thread, made by the first look; NULL: none */
     ls_worker_look workers[THREADS_MAX];
 } look_common;
 
@@ -74,11 +67,9 @@ static bool push_task(lua_State *L, const ls_task *task)
 static int answer_main(lua_State *L)
 {
     ls_state *state = lua_touserdata(L, 1);
-    answer *own = ls_state_data(state, LS_SLOT_look);
-    look_common *common = common_of(state);
     lua_Integer count = 0;
-    size_t len = 2;
-    ls_push_function(L, "luaserve.json", "encode");
+    ls_push_function(L, "luaserve.status", "answer");
+    (void)ls_push_integer(L, (lua_Integer)(intptr_t)state);
     lua_createtable(L, TASKS_MAX, 0);
     LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
         if (!task->waiting || count == TASKS_MAX) continue;
@@ -87,36 +78,13 @@ static int answer_main(lua_State *L)
         else
             lua_pop(L, 1);
     }
-    if (count == 0) lua_pop(L, 2);
-    if (count > 0) lua_call(L, 1, 1);
-    const char *text = count > 0 ? lua_tolstring(L, -1, &len) : "[]";
-    char *copy = malloc(len + 1);
-    if (copy == NULL) return 0;
-    memcpy(copy, text, len + 1);
-    ls_mutex_lock(&common->mutex);
-    if (own->text == NULL) ls_list_push(&common->answers, &own->node);
-    free(own->text);
-    own->text = copy;
-    own->len = len;
-    ls_mutex_unlock(&common->mutex);
+    lua_call(L, 2, 0);
     return 0;
 }
 
 static void look_state(ls_thread_ctx *ctx, ls_state *state)
 {
     (void)ls_state_protected(state, ctx, answer_main, state);
-}
-
-static void look_free(ls_state *state)
-{
-    answer *own = ls_state_data(state, LS_SLOT_look);
-    look_common *common = common_of(state);
-    if (own->text == NULL) return;
-    ls_mutex_lock(&common->mutex);
-    ls_list_remove(&own->node);
-    ls_mutex_unlock(&common->mutex);
-    free(own->text);
-    own->text = NULL;
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -150,6 +118,7 @@ static void post_steps(ls_generation *generation, void *user)
 }
 
 typedef struct state_row {
+    const ls_state *id; /* not to be read: it may end */
     unsigned state, running[LS_SCOPES];
     size_t bytes;
     bool previous;
@@ -167,7 +136,8 @@ static void collect_states(ls_generation *generation, void *user)
         ls_state *state = atomic_load(&generation->states[n]);
         if (state == NULL || atomic_load(&state->closed)) continue;
         state_row *row = &rows->at[rows->count++];
-        *row = (state_row){.state = n + 1,
+        *row = (state_row){.id = state,
+                           .state = n + 1,
                            .bytes = atomic_load_explicit(&state->bytes_live, memory_order_relaxed),
                            .previous = ls_generation_retired(generation) != 0};
         ls_state_add_running(state, row->running);
@@ -192,6 +162,7 @@ static void push_states(lua_State *L, ls_runtime *runtime)
     for (unsigned n = 0; n < rows->count; n++) {
         const state_row *row = &rows->at[n];
         lua_createtable(L, 0, 8);
+        ls_set_integer(L, "id", (lua_Integer)(intptr_t)row->id);
         ls_set_integer(L, "state", row->state);
         ls_set_integer(L, "bytes", (lua_Integer)row->bytes);
         ls_set_integer(L, "requests", row->running[LS_SCOPE_REQUEST]);
@@ -239,32 +210,8 @@ static void push_threads(lua_State *L, ls_runtime *runtime, look_common *common)
     lua_pop(L, 1);
 }
 
-/* The answers, one text; its userdata stays on the stack below the table. */
-static void push_tasks(lua_State *L, look_common *common)
-{
-    size_t room = 0, used;
-    char *text = NULL;
-    for (;;) { /* until the room suffices */
-        used = 0;
-        ls_mutex_lock(&common->mutex);
-        LS_LIST_EACH (const answer, a, &common->answers, node) {
-            if (a->len <= 2) continue;
-            if (used + a->len + 1 <= room) memcpy(text + used, a->text, a->len);
-            if (used + a->len + 1 <= room) text[used + a->len] = '\n';
-            used += a->len + 1;
-        }
-        ls_mutex_unlock(&common->mutex);
-        if (used <= room) break;
-        room = used + used / 4;
-        text = lua_newuserdatauv(L, room, 0);
-        lua_insert(L, -2);
-    }
-    lua_pushlstring(L, text != NULL ? text : "", used);
-    lua_setfield(L, -2, "tasks");
-}
-
-/* core.look() -> { threads =, states = lists, tasks = text }
- * What runs and waits now. A line of `tasks` is an array in JSON. */
+/* core.look() -> { threads =, states = lists }
+ * What runs now. `id` of a state is the one of its answers. */
 static int core_look(lua_State *L)
 {
     const ls_state *state = ls_state_of(L);
@@ -283,7 +230,6 @@ static int core_look(lua_State *L)
     lua_newtable(L);
     push_states(L, runtime);
     push_threads(L, runtime, common);
-    push_tasks(L, common);
     return 1;
 }
 
@@ -319,7 +265,6 @@ static int common_open(void *own)
 {
     look_common *common = own;
     ls_mutex_open(&common->mutex);
-    ls_node_init(&common->answers);
     return LS_OK;
 }
 
@@ -332,9 +277,4 @@ static void common_close(void *own)
 
 static const luaL_Reg functions[] = {{"look", core_look}, {"errors", core_errors}, {NULL, NULL}};
 static const ls_module_common common = {.bytes = sizeof(look_common), .open = common_open, .close = common_close};
-const ls_module ls_look_module = {.name = "look",
-                                  .bytes = sizeof(answer),
-                                  .functions = functions,
-                                  .look = look_state,
-                                  .free = look_free,
-                                  .common = &common};
+const ls_module ls_look_module = {.name = "look", .functions = functions, .look = look_state, .common = &common};
