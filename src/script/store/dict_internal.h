@@ -119,6 +119,14 @@ bool ls_dict_make_room(ls_dict *dict, size_t bytes);
 bool ls_dict_shard_check(const ls_dict_shard *shard, uint64_t *bytes);
 bool ls_dict_check(const ls_dict *dict);
 
+/* The values of a list for a file or another process: each is a type, a length and the bytes. A block from malloc(3) that
+ * begins with `before` other bytes; *len is that of all. NULL: out of memory. */
+char *ls_dict_list_code(const ls_dict_list *list, size_t before, size_t *len);
+/* Take the first value out of the code. LS_OK, or LS_EIO: damaged. */
+int ls_dict_value_of_code(const char **code, size_t *len, ls_dict_value *out);
+/* Append the values to the list of the key. LS_EIO, or the code of ls_dict_push. */
+int ls_dict_push_code(ls_dict *dict, const ls_dict_key *key, const char *code, size_t len);
+
 size_t ls_dict_key_bytes(size_t key_len); /* what an entry counts beside its value */
 size_t ls_dict_value_bytes(const ls_dict_value *value);
 

@@ -1,5 +1,6 @@
 /* dict_list.c - the lists of a dict: values in a ring, whose room doubles. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "script/store/dict_internal.h"
@@ -192,4 +193,63 @@ int ls_dict_range(ls_dict *dict, const ls_dict_key *key, int64_t first, int64_t 
     *values = found;
     *count = to - from;
     return LS_OK;
+}
+
+/* ---- values as bytes ----------------------------------------------------------------------------------------- */
+
+static const char *bytes_of(const ls_dict_value *value, size_t *len)
+{
+    *len = sizeof value->as;
+    return value->type == LS_DICT_VALUE ? ls_value_code(value->as.value, len) : (const char *)&value->as;
+}
+
+char *ls_dict_list_code(const ls_dict_list *list, size_t before, size_t *len)
+{
+    size_t bytes;
+    *len = before;
+    for (size_t n = 0; n < list->count; n++) {
+        (void)bytes_of(value_at(list, n), &bytes);
+        *len += 1 + sizeof bytes + bytes;
+    }
+    char *code = malloc(*len), *to = code + before;
+    for (size_t n = 0; code != NULL && n < list->count; n++) {
+        const char *from = bytes_of(value_at(list, n), &bytes);
+        *to++ = (char)value_at(list, n)->type;
+        to = (char *)memcpy(to, &bytes, sizeof bytes) + sizeof bytes;
+        to = (char *)memcpy(to, from, bytes) + bytes;
+    }
+    return code;
+}
+
+int ls_dict_value_of_code(const char **code, size_t *len, ls_dict_value *out)
+{
+    size_t bytes;
+    if (*len < 1 + sizeof bytes) return LS_EIO;
+    ls_dict_value value = {.type = (uint8_t) * *code};
+    memcpy(&bytes, *code + 1, sizeof bytes);
+    const char *at = *code + 1 + sizeof bytes;
+    *len -= 1 + sizeof bytes;
+    if (bytes > *len || value.type == LS_DICT_NIL || value.type > LS_DICT_VALUE) return LS_EIO;
+    if (value.type == LS_DICT_VALUE) {
+        if ((value.as.value = ls_value_of_code(at, bytes)) == NULL) return LS_EIO;
+    } else {
+        if (bytes != sizeof value.as) return LS_EIO;
+        memcpy(&value.as, at, bytes);
+    }
+    *code = at + bytes;
+    *len -= bytes;
+    *out = value;
+    return LS_OK;
+}
+
+int ls_dict_push_code(ls_dict *dict, const ls_dict_key *key, const char *code, size_t len)
+{
+    int err = LS_OK;
+    while (len > 0 && err == LS_OK) {
+        ls_dict_value value;
+        size_t count;
+        err = ls_dict_value_of_code(&code, &len, &value);
+        if (err == LS_OK) err = ls_dict_push(dict, key, &value, 1, false, &count);
+    }
+    return err;
 }

@@ -97,60 +97,6 @@ static int bind_value(sqlite3_stmt *stmt, int at, const change *c)
     }
 }
 
-/* The values of a list: each is a type, its length and its bytes. */
-static char *list_of(const ls_dict_list *list, size_t *out_len)
-{
-    size_t len = 1;
-    for (int pass = 0;; pass++) {
-        char *out = pass == 0 ? NULL : malloc(len), *to = out != NULL ? out + 1 : NULL;
-        if (pass == 1 && out == NULL) return NULL;
-        if (out != NULL) out[0] = MARK_LIST;
-        for (size_t n = 0; n < list->count; n++) {
-            const ls_dict_value *value = &list->values[(list->head + n) & (list->room - 1)];
-            const char *bytes = (const char *)&value->as;
-            size_t bytes_len = sizeof value->as;
-            if (value->type == LS_DICT_VALUE) bytes = ls_value_code(value->as.value, &bytes_len);
-            if (out == NULL) {
-                len += 1 + sizeof bytes_len + bytes_len;
-                continue;
-            }
-            *to = (char)value->type;
-            memcpy(to + 1, &bytes_len, sizeof bytes_len);
-            memcpy(to + 1 + sizeof bytes_len, bytes, bytes_len);
-            to += 1 + sizeof bytes_len + bytes_len;
-        }
-        if (out == NULL) continue;
-        *out_len = len;
-        return out;
-    }
-}
-
-/* LS_OK, LS_EIO: damaged, or the code of ls_dict_push. */
-static int load_list(ls_dict *dict, const ls_dict_key *key, const char *at, size_t left)
-{
-    int err = LS_OK;
-    while (left > 0 && err == LS_OK) {
-        ls_dict_value value = {.type = LS_DICT_NIL};
-        size_t len, length;
-        if (left < 1 + sizeof len) return LS_EIO;
-        value.type = (uint8_t)*at;
-        memcpy(&len, at + 1, sizeof len);
-        at += 1 + sizeof len;
-        left -= 1 + sizeof len;
-        if (len > left || value.type == LS_DICT_NIL || value.type > LS_DICT_VALUE) return LS_EIO;
-        if (value.type == LS_DICT_VALUE) {
-            if ((value.as.value = ls_value_of_code(at, len)) == NULL) return LS_EIO;
-        } else {
-            if (len != sizeof value.as) return LS_EIO;
-            memcpy(&value.as, at, len);
-        }
-        err = ls_dict_push(dict, key, &value, 1, false, &length);
-        at += len;
-        left -= len;
-    }
-    return err;
-}
-
 static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, uint64_t ttl_ms)
 {
     ls_dict_value value = {.type = LS_DICT_VALUE};
@@ -171,7 +117,7 @@ static int load_value(ls_dict *dict, const ls_dict_key *key, sqlite3_stmt *row, 
     default:
         if (len == 0) return LS_EIO;
         if (bytes[0] == MARK_LIST) {
-            const int err = load_list(dict, key, bytes + 1, len - 1);
+            const int err = ls_dict_push_code(dict, key, bytes + 1, len - 1);
             if (err == LS_OK && ttl_ms > 0) (void)ls_dict_expire(dict, key, ttl_ms);
             return err;
         }
@@ -581,9 +527,13 @@ static change *change_of(ls_dict_store *store, const ls_dict_entry *entry, uint6
     if (entry->removed) return c;
     c->value = entry->value;
     if (c->value.type == LS_DICT_VALUE) (void)ls_value_hold(c->value.as.value);
-    if (c->value.type == LS_DICT_LIST && (c->list = list_of(c->value.as.list, &c->list_len)) == NULL) {
-        free(c);
-        return NULL;
+    if (c->value.type == LS_DICT_LIST) {
+        c->list = ls_dict_list_code(c->value.as.list, 1, &c->list_len);
+        if (c->list == NULL) {
+            free(c);
+            return NULL;
+        }
+        c->list[0] = MARK_LIST;
     }
     if (entry->expires_ms != 0)
         c->expires_ms = wall_ms() + (entry->expires_ms > now_ms ? entry->expires_ms - now_ms : 0);
