@@ -13,8 +13,8 @@
  * processes. While no other thread reads the environment. */
 void ls_sd_open(void);
 
-/* Send "READY=1" or another assignment of sd_notify(3), "" for none, and STATUS= with the rest, a printf(3) format. It
- * has no effect without a socket. A manager that does not read delays it by a second at most. Any thread. */
+/* Send "READY=1" or another assignment of sd_notify(3), "" for none, and STATUS= with the rest, a printf(3) format, of
+ * which some 1,000 bytes are sent. It has no effect without a socket. A manager that does not read delays it by a second at most. Any thread. */
 LS_PRINTF(2, 3) void ls_sd_tell(const char *state, const char *format, ...);
 void ls_sd_tell_reloading(void); /* RELOADING=1, with the time */
 
@@ -25,9 +25,10 @@ void ls_sd_remove(const char *name);
 
 /* The process is the main one of the service from now on. */
 void ls_sd_tell_main(long process);
-/* What ls_sd_open has taken, for a process that replaces this one. Returns the number of variables, as NAME=value. */
-enum { LS_SD_VARIABLE_BYTES = 160 };
-unsigned ls_sd_variables(char lines[3][LS_SD_VARIABLE_BYTES]);
+/* What ls_sd_open has taken, for a process that replaces this one: sets out[] to texts NAME=value, which stay. Returns
+ * their number. */
+enum { LS_SD_VARIABLES = 3 };
+unsigned ls_sd_variables(char *out[LS_SD_VARIABLES]);
 
 /* WatchdogSec=: the manager ends a process that has not called ls_sd_feed for so long. 0: it has no watchdog. */
 uint64_t ls_sd_watchdog_ms(void);

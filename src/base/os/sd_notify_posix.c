@@ -17,12 +17,19 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 
+enum {
+    /* Of a datagram. Only a status can be longer, and is truncated: the name of a descriptor has at most 255 bytes. */
+    TEXT_BYTES = 1024,
+    VARIABLE_BYTES = 160 /* a path of sun_path fits */
+};
+
 /* Global, like the environment. Length 0: no socket. */
 static struct sockaddr_un to = {.sun_family = AF_UNIX};
 static socklen_t to_bytes;
 static _Atomic int store_left; /* descriptors that the manager would keep yet */
 static int store_max;
 static uint64_t watchdog_ms;
+static char variables[LS_SD_VARIABLES][VARIABLE_BYTES];
 
 /* Take the number out of a variable and the environment; 0: another text. */
 static uint64_t take_number(const char *name)
@@ -41,6 +48,7 @@ void ls_sd_open(void)
         memcpy(to.sun_path, path, len);
         if (path[0] == '@') to.sun_path[0] = '\0'; /* abstract: unix(7) */
         to_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
+        (void)snprintf(variables[0], VARIABLE_BYTES, "NOTIFY_SOCKET=%s", path);
     }
     (void)unsetenv("NOTIFY_SOCKET");
     const uint64_t process = take_number("WATCHDOG_PID"), usec = take_number("WATCHDOG_USEC");
@@ -48,6 +56,8 @@ void ls_sd_open(void)
     const uint64_t store = take_number("FDSTORE");
     store_max = to_bytes > 0 ? (int)(store < INT_MAX ? store : INT_MAX) : 0;
     atomic_store(&store_left, store_max);
+    (void)snprintf(variables[1], VARIABLE_BYTES, "FDSTORE=%d", store_max);
+    (void)snprintf(variables[2], VARIABLE_BYTES, "WATCHDOG_USEC=%" PRIu64, watchdog_ms * 1000);
 }
 
 /* An error has no place to be reported, and no effect on the clients. `passed`: a descriptor that goes with it; -1:
@@ -55,7 +65,7 @@ void ls_sd_open(void)
 LS_PRINTF(2, 3)
 static bool send_text(int passed, const char *format, ...)
 {
-    char text[1100];
+    char text[TEXT_BYTES];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
@@ -83,7 +93,7 @@ static bool send_text(int passed, const char *format, ...)
 
 void ls_sd_tell(const char *state, const char *format, ...)
 {
-    char text[1024];
+    char text[TEXT_BYTES];
     if (to_bytes == 0) return;
     int from = snprintf(text, sizeof text, "%s%sSTATUS=", state, state[0] != '\0' ? "\n" : "");
     va_list args;
@@ -122,15 +132,10 @@ void ls_sd_tell_main(long process)
     (void)send_text(-1, "MAINPID=%ld", process);
 }
 
-unsigned ls_sd_variables(char lines[3][LS_SD_VARIABLE_BYTES])
+unsigned ls_sd_variables(char *out[LS_SD_VARIABLES])
 {
-    if (to_bytes == 0) return 0;
-    const size_t from = offsetof(struct sockaddr_un, sun_path);
-    (void)snprintf(lines[0], LS_SD_VARIABLE_BYTES, "NOTIFY_SOCKET=%s%.*s", to.sun_path[0] == '\0' ? "@" : "",
-                   (int)(to_bytes - from) - (to.sun_path[0] == '\0'), to.sun_path + (to.sun_path[0] == '\0'));
-    (void)snprintf(lines[1], LS_SD_VARIABLE_BYTES, "FDSTORE=%d", store_max);
-    (void)snprintf(lines[2], LS_SD_VARIABLE_BYTES, "WATCHDOG_USEC=%" PRIu64, watchdog_ms * 1000);
-    return 3;
+    for (unsigned n = 0; n < LS_SD_VARIABLES; n++) out[n] = variables[n];
+    return to_bytes > 0 ? LS_SD_VARIABLES : 0;
 }
 
 uint64_t ls_sd_watchdog_ms(void)

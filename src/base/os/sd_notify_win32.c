@@ -26,7 +26,7 @@ void ls_sd_tell_main(long process)
 {
 }
 
-unsigned ls_sd_variables(char lines[3][LS_SD_VARIABLE_BYTES])
+unsigned ls_sd_variables(char *out[LS_SD_VARIABLES])
 {
     return 0;
 }

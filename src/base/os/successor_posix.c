@@ -19,15 +19,7 @@
 #include "base/err.h"
 #include "base/os/sd_notify.h"
 
-enum {
-    FIRST = 3,
-    LINE_BYTES_MAX = 1 << 21,
-    WORDS_MAX = 1 << 16,
-    END_MS = 2000,
-    OWN_MAX = 8,
-    OWN_FDS = 2,
-    STACK_BYTES = 1 << 16
-};
+enum { FIRST = 3, LINE_BYTES_MAX = 1 << 21, WORDS_MAX = 1 << 16, END_MS = 2000, OWN_MAX = 8, STACK_BYTES = 1 << 16 };
 
 extern char **environ;
 
@@ -61,23 +53,24 @@ static char **environment(char *const own[OWN_MAX])
     return all;
 }
 
-/* Descriptors of this process at numbers that the new process does not use, so that its order can be made one by one.
- * Returns an errno. */
-static int duplicate(const intptr_t *sockets, unsigned count, const int *own, int *high)
+/* Replace descriptors of this process by duplicates at numbers that the new process does not use, so that its order can be
+ * made one by one. Returns an errno. */
+static int duplicate(int *fds, unsigned count)
 {
-    for (unsigned n = 0; n < count + OWN_FDS; n++) {
-        const int fd = n < count ? (int)sockets[n] : own[n - count];
-        if ((high[n] = fcntl(fd, F_DUPFD_CLOEXEC, FIRST + (int)count + OWN_FDS)) >= 0) continue;
-        const int err = errno;
-        while (n > 0) (void)close(high[--n]);
-        return err;
+    for (unsigned n = 0; n < count; n++) {
+        const int high = fcntl(fds[n], F_DUPFD_CLOEXEC, FIRST + (int)count), err = errno;
+        if (high < 0) {
+            while (n > 0) (void)close(fds[--n]);
+            return err;
+        }
+        fds[n] = high;
     }
     return 0;
 }
 
 typedef struct starting {
     char *const *argv, *const *env;
-    const int *high;
+    const int *fds;
     unsigned count;
     int err; /* of execvpe */
 } starting;
@@ -90,9 +83,9 @@ static int start(void *arg)
     sigset_t none;
     for (int n = 1; n < NSIG; n++) /* no handler of this process runs in the other one */
         if (sigaction(n, NULL, &action) == 0 && action.sa_handler != SIG_IGN) (void)signal(n, SIG_DFL);
-    for (unsigned n = 0; n < s->count + OWN_FDS; n++)
-        if (dup2(s->high[n], FIRST + (int)n) < 0) goto fail;
-    (void)close_range(FIRST + s->count + OWN_FDS, ~0u, 0);
+    for (unsigned n = 0; n < s->count; n++)
+        if (dup2(s->fds[n], FIRST + (int)n) < 0) goto fail;
+    (void)close_range(FIRST + s->count, ~0u, 0);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)execvpe(s->argv[0], s->argv, s->env);
@@ -102,7 +95,9 @@ fail:
 }
 
 /* Returns an errno. With `sibling` the parent of this process is that of the new one: systemd ends a main process that
- * is not its child without waiting for its drain. */
+ * is not its child without waiting for its drain. That needs clone(2) with CLONE_PARENT, which neither posix_spawn(3) nor
+ * vfork(2) has; the rest is what posix_spawn does: the child runs on a stack of its own in the memory of this process, whose
+ * calling thread waits (CLONE_VM, CLONE_VFORK), and no signal handler runs in it. */
 static int spawn(starting *s, bool sibling, int *pid)
 {
     char *stack = malloc(STACK_BYTES);
@@ -121,15 +116,15 @@ static int spawn(starting *s, bool sibling, int *pid)
 int ls_successor_start(const intptr_t *sockets, unsigned count, const char *names, ls_successor *out, char *why,
                        size_t why_bytes)
 {
-    int ends[2], own_fds[OWN_FDS], err = ENOMEM;
-    char *text = NULL, number[32], channel[40], sd[3][LS_SD_VARIABLE_BYTES], *own[OWN_MAX] = {number, NULL, channel};
-    int *high = calloc((size_t)count + OWN_FDS, sizeof *high);
+    const unsigned total = count + 2; /* the channel and the memory after the sockets */
+    int ends[2], err = ENOMEM, *fds = calloc(total, sizeof *fds);
+    char *text = NULL, number[32], channel[40], *own[OWN_MAX] = {number, NULL, channel};
     char **argv = command_line(&text), **env = NULL;
     (void)snprintf(number, sizeof number, "LISTEN_FDS=%u", count);
     (void)snprintf(channel, sizeof channel, "LUASERVE_UPGRADE=%u,%u", FIRST + count, FIRST + count + 1);
-    const unsigned told = ls_sd_variables(sd);
-    for (unsigned n = 0; n < told; n++) own[3 + n] = sd[n];
-    if (high == NULL || argv == NULL || asprintf(&own[1], "LISTEN_FDNAMES=%s", names) < 0 ||
+    const bool is_service = ls_sd_variables(own + 3) > 0;
+    if (!is_service) own[3] = NULL;
+    if (fds == NULL || argv == NULL || asprintf(&own[1], "LISTEN_FDNAMES=%s", names) < 0 ||
         (env = environment(own)) == NULL)
         goto end;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
@@ -138,13 +133,14 @@ int ls_successor_start(const intptr_t *sockets, unsigned count, const char *name
     }
     out->channel = ends[0];
     out->memory = memfd_create("luaserve", MFD_CLOEXEC);
-    own_fds[0] = ends[1];
-    own_fds[1] = out->memory;
-    err = out->memory < 0 ? errno : duplicate(sockets, count, own_fds, high);
+    for (unsigned n = 0; n < count; n++) fds[n] = (int)sockets[n];
+    fds[count] = ends[1];
+    fds[count + 1] = out->memory;
+    err = out->memory < 0 ? errno : duplicate(fds, total);
     if (err == 0) {
-        starting s = {argv, env, high, count, 0};
-        err = spawn(&s, told > 0, &out->pid);
-        for (unsigned n = 0; n < count + OWN_FDS; n++) (void)close(high[n]);
+        starting s = {argv, env, fds, total, 0};
+        err = spawn(&s, is_service, &out->pid);
+        for (unsigned n = 0; n < total; n++) (void)close(fds[n]);
     }
     (void)close(ends[1]);
     if (err != 0) ls_successor_leave(out);
@@ -156,7 +152,7 @@ end:
     free(own[1]);
     free(argv);
     free(text);
-    free(high);
+    free(fds);
     return err != 0 ? ls_err_from_errno(err) : LS_OK;
 }
 

@@ -31,7 +31,7 @@ FILE *ls_successor_memory(ls_successor *s, const char *mode)
 
 bool ls_predecessor_open(ls_successor *out)
 {
-    out->channel = -1;
+    *out = (ls_successor){.channel = -1, .memory = -1};
     return false;
 }
 
