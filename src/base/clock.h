@@ -14,6 +14,15 @@ int64_t ls_clock_wall_s(void);     /* seconds since 1970-01-01 UTC, cheap */
 int64_t ls_clock_wall_us(void);    /* microseconds since 1970-01-01 UTC */
 void ls_clock_sleep_ms(uint32_t ms);
 
+typedef struct ls_date {
+    unsigned year, month, day, hour, minute, second; /* month and day from 1 on */
+    unsigned weekday;                                /* 0: Sunday */
+} ls_date;
+extern const char ls_month_names[37]; /* three letters for each month */
+
+/* The date and the time of day of a wall time, in UTC. Times outside of the years 0 to 9999 are clamped. */
+ls_date ls_clock_date(int64_t wall_s);
+
 uint64_t ls_clock_moved_ns(void); /* of this process; 0 unless a test has moved it */
 void ls_clock_move(uint64_t ns);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "codec/http_chars.h"
 
 enum { LENGTH_DIGITS_MAX = 19 };
@@ -186,40 +187,17 @@ static void put_digits(char *out, unsigned value, unsigned digits)
     }
 }
 
-/* The calculation counts days from 0000-03-01, so that the leap day is the last day of a year. An era is the period of
- * the calendar: 400 years, 146,097 days. Times outside the years 0 to 9999, which the format cannot express, are
- * clamped. */
-static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-
 void ls_http_date(int64_t wall_s, char out[LS_HTTP_DATE_BYTES])
 {
-    static const char weekdays[] = "ThuFriSatSunMonTueWed"; /* 1970-01-01 was a Thursday */
-    const int64_t first = -62167219200, last = 253402300799;
-    int64_t days, era;
-    unsigned second, day_of_era, year_of_era, day_of_year, march_month, day, month, year;
-    if (wall_s < first) wall_s = first;
-    if (wall_s > last) wall_s = last;
-
-    days = wall_s / 86400 - (wall_s % 86400 < 0);
-    second = (unsigned)(wall_s - days * 86400);
-    days += 719468; /* from 0000-03-01 to 1970-01-01 */
-    era = (days >= 0 ? days : days - 146096) / 146097;
-    day_of_era = (unsigned)(days - era * 146097);
-    year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    march_month = (5 * day_of_year + 2) / 153; /* 153 days: five months of 31, 30, 31, 30, 31 days */
-    day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    month = march_month < 10 ? march_month + 3 : march_month - 9;
-    year = (unsigned)((int64_t)year_of_era + era * 400 + (month <= 2));
-
+    const ls_date date = ls_clock_date(wall_s);
     memcpy(out, "Thu, 01 Jan 1970 00:00:00 GMT", LS_HTTP_DATE_BYTES);
-    memcpy(out, weekdays + 3 * (((days - 719468) % 7 + 7) % 7), 3);
-    put_digits(out + 5, day, 2);
-    memcpy(out + 8, months + 3 * (month - 1), 3);
-    put_digits(out + 12, year, 4);
-    put_digits(out + 17, second / 3600, 2);
-    put_digits(out + 20, second / 60 % 60, 2);
-    put_digits(out + 23, second % 60, 2);
+    memcpy(out, "SunMonTueWedThuFriSat" + (size_t)3 * date.weekday, 3);
+    put_digits(out + 5, date.day, 2);
+    memcpy(out + 8, ls_month_names + (size_t)3 * (date.month - 1), 3);
+    put_digits(out + 12, date.year, 4);
+    put_digits(out + 17, date.hour, 2);
+    put_digits(out + 20, date.minute, 2);
+    put_digits(out + 23, date.second, 2);
 }
 
 /* The text that is left to parse. */
@@ -255,7 +233,7 @@ static bool date_month(date_text *text, unsigned *out)
 {
     if (text->end - text->at < 3) return false;
     for (unsigned n = 0; n < 12; n++) {
-        if (memcmp(text->at, months + 3 * n, 3) != 0) continue;
+        if (memcmp(text->at, ls_month_names + 3 * n, 3) != 0) continue;
         text->at += 3;
         *out = n + 1;
         return true;
@@ -273,7 +251,7 @@ static bool date_time(date_text *text, unsigned *out)
     return hour < 24 && minute < 60 && second <= 60;
 }
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar; the inverse of the calculation in ls_http_date. */
+/* Days from 1970-01-01 to a date of the Gregorian calendar; the inverse of the calculation of ls_clock_date. */
 static int64_t days_from_date(int64_t year, unsigned month, unsigned day)
 {
     const int64_t y = month > 2 ? year : year - 1;
@@ -288,15 +266,6 @@ static bool is_day(unsigned year, unsigned month, unsigned day)
     static const unsigned char days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     return day >= 1 && day <= days[month - 1] && (month != 2 || day < 29 || leap);
-}
-
-static unsigned year_of(int64_t wall_s)
-{
-    char date[LS_HTTP_DATE_BYTES];
-    unsigned year = 0;
-    ls_http_date(wall_s, date);
-    for (unsigned i = 12; i < 16; i++) year = year * 10 + (unsigned)(date[i] - '0');
-    return year;
 }
 
 bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *out)
@@ -329,7 +298,7 @@ bool ls_http_date_parse(const char *bytes, size_t len, int64_t now_s, int64_t *o
     }
     if (!good || text.at != text.end) return false;
     if (two_digits) {
-        const unsigned latest = year_of(now_s) + 50;
+        const unsigned latest = ls_clock_date(now_s).year + 50;
         year += latest - latest % 100;
         if (year > latest) year -= 100;
     }

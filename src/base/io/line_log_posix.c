@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/io/line_log.h"
 
@@ -52,13 +53,12 @@ void ls_line_file_close(ls_line_file *file)
 /* The first line as a message of RFC 3164 to the facility local7 with the severity info, as nginx sends it. */
 static ssize_t send_line(const ls_line_file *file, const char *lines, size_t len)
 {
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     char message[LS_LINE_LOG_LINE_MAX + 64];
     const time_t now = time(NULL);
     struct tm t = {0};
     (void)localtime_r(&now, &t);
     const int head =
-        snprintf(message, 64, "<190>%.3s %2d %02d:%02d:%02d luaserve[%d]: ", months + (ptrdiff_t)3 * t.tm_mon,
+        snprintf(message, 64, "<190>%.3s %2d %02d:%02d:%02d luaserve[%d]: ", ls_month_names + (ptrdiff_t)3 * t.tm_mon,
                  t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec, (int)getpid());
     memcpy(message + head, lines, len);
     const ssize_t n = send(file->fd, message, (size_t)head + len, MSG_NOSIGNAL);

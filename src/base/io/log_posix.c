@@ -1,34 +1,15 @@
-/* log_posix.c - the stderr sink: the time and the level in front of the line; for the journal, which knows the time,
- * the priority of sd-daemon(3) in front of each line. */
+/* log_posix.c - lines for the journal, which knows the time: the priority of sd-daemon(3) is in front of each. */
 #define _POSIX_C_SOURCE 200809L
-#include <time.h>
-
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io/log_stderr.h"
 #include "base/io/output.h"
 
 enum { LINE_BYTES = 17 * 1024 };
-
-static size_t write_head(char *out, size_t room, enum ls_log_level level)
-{
-    const int64_t us = ls_clock_wall_us();
-    const time_t s = (time_t)(us / 1000000);
-    struct tm t = {0};
-    char date[24] = "";
-    if (gmtime_r(&s, &t) != NULL) (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &t);
-    const int ms = (int)(us / 1000 % 1000);
-    const int n = ls_log_is_json() ? snprintf(out, room, "{\"time\":\"%s.%03dZ\",", date, ms)
-                                   : snprintf(out, room, "%s.%03dZ %s ", date, ms, ls_log_level_name(level));
-    return (size_t)n;
-}
 
 /* Whether standard error is the stream of the journal that the variable names: systemd.exec(5). --log and a program
  * may replace the descriptor at any time. */
@@ -67,17 +48,10 @@ static size_t write_entries(char *out, size_t room, int level, const char *text,
     return used;
 }
 
-void ls_log_stderr(int level, const char *line, size_t len, void *user)
+bool ls_log_journal(int level, const char *line, size_t len)
 {
-    char out[LINE_BYTES]; /* head, text, newline */
-    if (is_journal() && !ls_log_is_json()) {
-        ls_output_write(LS_OUTPUT_STDERR, out, write_entries(out, sizeof out, level, line, len), false);
-        return;
-    }
-    size_t n = write_head(out, sizeof out, (enum ls_log_level)level);
-    if (len > sizeof out - n - 1) len = sizeof out - n - 1; /* never true: log.c truncates at 16 KiB */
-    memcpy(out + n, line, len);
-    n += len;
-    out[n++] = '\n';
-    ls_output_write(LS_OUTPUT_STDERR, out, n, false);
+    char out[LINE_BYTES];
+    if (!is_journal()) return false;
+    ls_output_write(LS_OUTPUT_STDERR, out, write_entries(out, sizeof out, level, line, len), false);
+    return true;
 }

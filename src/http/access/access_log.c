@@ -196,12 +196,11 @@ static void put_time(out *o, int64_t wall_us, bool iso)
     static LS_THREAD_LOCAL int64_t second;
     static LS_THREAD_LOCAL char local[32], utc[32];
     if (wall_us / 1000000 != second) {
-        char http[LS_HTTP_DATE_BYTES]; /* Sun, 29 Nov 2026 15:28:39 GMT */
-        unsigned month = 0;
-        ls_http_date(second = wall_us / 1000000, http);
-        while (memcmp("JanFebMarAprMayJunJulAugSepOctNovDec" + (size_t)3 * month, http + 8, 3) != 0) month++;
-        (void)snprintf(local, sizeof local, "%.2s/%.3s/%.4s:%.8s +0000", http + 5, http + 8, http + 12, http + 17);
-        (void)snprintf(utc, sizeof utc, "%.4s-%02u-%.2sT%.8s", http + 12, month + 1, http + 5, http + 17);
+        const ls_date d = ls_clock_date(second = wall_us / 1000000);
+        (void)snprintf(local, sizeof local, "%02u/%.3s/%04u:%02u:%02u:%02u +0000", d.day,
+                       ls_month_names + (size_t)3 * (d.month - 1), d.year, d.hour, d.minute, d.second);
+        (void)snprintf(utc, sizeof utc, "%04u-%02u-%02uT%02u:%02u:%02u", d.year, d.month, d.day, d.hour, d.minute,
+                       d.second);
     }
     put_string(o, iso ? utc : local);
     if (!iso) return;
