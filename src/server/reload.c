@@ -16,18 +16,25 @@ enum {
     INIT_WARN_MS = 10000, /* after this time a running ls.init is logged */
 };
 
-ls_site_options ls_server_site_options(const ls_server *server)
+int ls_server_open_site(ls_server *server, ls_site **out, char *message, size_t message_bytes)
 {
     const ls_server_options *options = &server->options;
-    return (ls_site_options){.path = options->site,
-                             .control = options->control != NULL && !options->check,
-                             .source = options->source,
-                             .source_bytes = options->source_bytes,
-                             .open = options->open,
-                             .open_user = options->user,
-                             .argc = options->argc,
-                             .argv = options->argv,
-                             .listen_on = options->listen_on};
+    const ls_site_options site = {.path = options->site,
+                                  .control = options->control != NULL && !options->check,
+                                  .source = options->source,
+                                  .source_bytes = options->source_bytes,
+                                  .open = options->open,
+                                  .open_user = options->user,
+                                  .argc = options->argc,
+                                  .argv = options->argv,
+                                  .listen_on = options->listen_on};
+    const int err = ls_site_open(server->runtime, &site, out, message, message_bytes);
+    if (err < 0 || options->idle || ls_site_has_work(*out)) return err;
+    ls_site_close(*out);
+    *out = NULL;
+    return ls_server_explain(LS_ESCRIPT, message, message_bytes,
+                             "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
+                             options->site);
 }
 
 /* ---- the new generation ------------------------------------------------------------------------------------- */
@@ -60,15 +67,8 @@ static ls_site_settings keep_fixed(const ls_site_settings *now, const ls_site_se
 
 static int load_site(ls_server *server, char *message, size_t message_bytes)
 {
-    const ls_site_options options = ls_server_site_options(server);
-    int err = ls_site_open(server->runtime, &options, &server->next_site, message, message_bytes);
+    int err = ls_server_open_site(server, &server->next_site, message, message_bytes);
     if (err < 0) return err;
-    if (!ls_site_has_work(server->next_site)) {
-        err = ls_server_explain(LS_ESCRIPT, message, message_bytes,
-                                "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
-                                server->options.site);
-        goto fail_site;
-    }
     const ls_site_settings wanted =
         ls_server_merge_settings(&server->options, ls_site_settings_get(server->next_site));
     server->next_settings = keep_fixed(&server->settings, &wanted);
@@ -268,14 +268,14 @@ static void swap_source(ls_server *server, source_text *with)
     *with = old;
 }
 
-/* source: NULL, or the text from which the site is loaded now and, with LS_OK, from now on; it receives the text that
- * is not used any more. */
 void ls_server_reopen_logs(ls_server *server)
 {
     if (server->options.reopen_logs != NULL) server->options.reopen_logs(server->options.user);
     ls_access_reopen(server->runtime);
 }
 
+/* source: NULL, or the text from which the site is loaded now and, with LS_OK, from now on; it receives the text that
+ * is not used any more. */
 static int reload_now(ls_server *server, source_text *source, char *message, size_t message_bytes)
 {
     const uint64_t from_ns = ls_clock_ns();

@@ -293,15 +293,7 @@ static int open_endpoints(ls_server *server, char *message, size_t message_bytes
 
 static int load_site(ls_server *server, char *message, size_t message_bytes)
 {
-    const ls_site_options options = ls_server_site_options(server);
-    int err = ls_site_open(server->runtime, &options, &server->site, message, message_bytes);
-    if (err < 0 || server->options.idle || ls_site_has_work(server->site)) return err;
-    err = ls_server_explain(LS_ESCRIPT, message, message_bytes,
-                            "%s defines no listener, timer or job: nothing to do; add ls.listen(8080, app)",
-                            server->options.site);
-    ls_site_close(server->site);
-    server->site = NULL;
-    return err;
+    return ls_server_open_site(server, &server->site, message, message_bytes);
 }
 
 /* In dev mode a site that does not load is loaded again after a change. */
@@ -337,20 +329,36 @@ static int open_site(ls_server *server, char *message, size_t message_bytes)
     return ls_server_load(server, load_states, message, message_bytes);
 }
 
-/* The header of the program may have fewer fields: those of `full` are zero then. */
+/* What open_server has made before the site. */
+static void free_server(ls_server *server)
+{
+    ls_posts_close(&server->posts);
+    ls_cond_close(&server->load_ended);
+    ls_cond_close(&server->changed);
+    ls_mutex_close(&server->lists);
+    ls_mutex_close(&server->status_mutex);
+    ls_mutex_close(&server->mutex);
+    ls_server_free_options(&server->options);
+    ls_mutex_close(&server->errors.mutex);
+    free(server);
+}
+
 /* Returns an error after it has freed the server. */
 static int open_server(ls_server *server, const ls_server_options *options, char *message, size_t message_bytes)
 {
     int err;
+    ls_mutex_open(&server->mutex);
+    ls_mutex_open(&server->lists);
+    ls_mutex_open(&server->status_mutex);
+    ls_cond_open(&server->changed);
+    ls_cond_open(&server->load_ended);
+    ls_posts_open(&server->posts, deliver_post, server);
     if (options->notify && !options->check) ls_sd_open();
     server->upgrade.other = (ls_successor){.channel = -1, .memory = -1};
     const bool manages = options->notify && !options->check,
                replaces = manages && ls_predecessor_open(&server->upgrade.other);
     if (options->notify && !replaces) ls_sd_tell("", "loads %s", options->site);
-    if (manages && (err = ls_inherited_open(replaces, message, message_bytes)) < 0) {
-        free(server);
-        return err;
-    }
+    if (manages && (err = ls_inherited_open(replaces, message, message_bytes)) < 0) goto fail;
     server->opened_ns = ls_clock_ns();
     server->generation = 1;
     ls_node_init(&server->endpoints);
@@ -359,18 +367,12 @@ static int open_server(ls_server *server, const ls_server_options *options, char
     ls_node_init(&server->reload_waits);
     ls_node_init(&server->status_waits);
     server->status_to = (ls_log_target){.sink = ls_server_add_status, .user = server, .level = LS_LOG_DEBUG};
-    if ((err = ls_server_copy_options(options, &server->options)) < 0) goto fail_options;
-    ls_mutex_open(&server->mutex);
-    ls_mutex_open(&server->lists);
-    ls_mutex_open(&server->status_mutex);
-    ls_cond_open(&server->changed);
-    ls_cond_open(&server->load_ended);
-    ls_posts_open(&server->posts, deliver_post, server);
+    if ((err = ls_server_copy_options(options, &server->options)) < 0) goto fail;
     const ls_signals_options signals = {.on_stop = stop_from_signal, .on_other = other_signal, .user = server};
     if (options->signals && !options->check && (err = ls_signals_open(&signals, &server->signals)) < 0) {
         ls_server_explain(err, message, message_bytes, "signals: %s",
                           err == LS_EBUSY ? "another server of this process handles them" : ls_err_text(err));
-        goto fail_posts;
+        goto fail;
     }
     server->host = (ls_site_host){.server = server,
                                   .check = options->check != 0,
@@ -396,17 +398,8 @@ fail_site:
     ls_upgrade_fail(&server->upgrade, message);
     ls_server_close(server);
     return err;
-fail_posts:
-    ls_posts_close(&server->posts);
-    ls_cond_close(&server->load_ended);
-    ls_cond_close(&server->changed);
-    ls_mutex_close(&server->lists);
-    ls_mutex_close(&server->status_mutex);
-    ls_mutex_close(&server->mutex);
-fail_options:
-    ls_server_free_options(&server->options);
-    ls_mutex_close(&server->errors.mutex);
-    free(server);
+fail:
+    free_server(server);
     return err;
 }
 
@@ -499,15 +492,7 @@ static void close_server(ls_server *server)
     close_endpoints(server, true);
     if (server->pools != NULL) ls_pools_close(server->pools);
     if (server->conn_limit_open) ls_conn_limit_close(&server->conn_limit);
-    ls_posts_close(&server->posts);
-    ls_cond_close(&server->load_ended);
-    ls_cond_close(&server->changed);
-    ls_mutex_close(&server->lists);
-    ls_mutex_close(&server->status_mutex);
-    ls_mutex_close(&server->mutex);
-    ls_server_free_options(&server->options);
-    ls_mutex_close(&server->errors.mutex);
-    free(server);
+    free_server(server);
 }
 
 void ls_server_close(ls_server *server)

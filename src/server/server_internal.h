@@ -177,7 +177,8 @@ int ls_server_load(ls_server *server, ls_server_load_fn *what, char *message, si
 /* Run the functions of ls.init of a site that has loaded, and wait for their end. LS_OK; LS_ESCRIPT: a function has
  * raised, with a message; LS_ECANCELED: the server stops, and they may still run. The caller holds the mutex. */
 int ls_server_init_site(ls_server *server, ls_site *site, char *message, size_t message_bytes);
-ls_site_options ls_server_site_options(const ls_server *server);
+/* Open the site of the options: one that has nothing to do is an error, but of an idle server. */
+int ls_server_open_site(ls_server *server, ls_site **out, char *message, size_t message_bytes);
 
 /* Any thread. `wait`: NULL, or it receives the result. */
 void ls_server_ask_reload(void *server, ls_reload_wait *wait);
