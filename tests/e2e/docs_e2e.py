@@ -157,6 +157,8 @@ def same_lines(expected, actual):
 class Command:
     """A command of a console block, running in a process group of its own."""
 
+    printed_within = WAIT  # seconds from when it is ready
+
     def __init__(self, run, line, text, expected):
         self.line, self.expected, self.run = line, trimmed(expected), run
         self.serves = SERVES.search(text)
@@ -192,7 +194,7 @@ class Command:
         while (status := self.ended()) is None:
             if not ready and self.stays:
                 ready = not self.serves or os.path.exists(self.run.started) or "listening on" in self.output()
-                deadline = time.monotonic() + WAIT if ready else deadline
+                deadline = time.monotonic() + self.printed_within if ready else deadline
             if ready and self.as_expected(more=True):
                 self.stayed = True
                 return None
