@@ -9,14 +9,10 @@ import http.server
 import json
 import math
 import re
-import shutil
-import subprocess
-import tempfile
 import threading
 import unittest
 
-from harness import WAIT
-from harness.browser import CHROMIUM, FLAGS, needs_browser
+from harness import browser
 from harness.stress_report import Tree, inner_json, report, run_of
 
 # Hosts that the browser contacts on its own, with any page; no page of the tests names one of them.
@@ -53,7 +49,7 @@ class Server(http.server.ThreadingHTTPServer):
         pass  # the browser has ended
 
 
-@needs_browser
+@browser.needs_browser
 class Browser(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -62,23 +58,21 @@ class Browser(unittest.TestCase):
         threading.Thread(target=cls.server.serve_forever, daemon=True).start()
         cls.addClassCleanup(cls.server.server_close)
         cls.addClassCleanup(cls.server.shutdown)
-        cls.profile = tempfile.mkdtemp(prefix="luaserve-chromium-")
-        cls.addClassCleanup(shutil.rmtree, cls.profile, ignore_errors=True)
+        cls.browser = browser.Browser(("--proxy-server=http://127.0.0.1:%d" % cls.server.server_port,
+                                       "--proxy-bypass-list=<-loopback>"))
+        cls.addClassCleanup(cls.browser.close)
 
-    def load(self, page, width=1100, more=(), also=None):
+    def load(self, page, width=1100, also=None):
         """The document after its scripts have run, and the URLs that the browser requested."""
         self.server.pages = {"http://report.test/": page.encode(), **{k: v.encode() for k, v in (also or {}).items()}}
         with self.server.lock:
             self.server.requested.clear()
-        done = subprocess.run(
-            [CHROMIUM, *FLAGS, "--user-data-dir=" + self.profile, "--window-size=%d,1000" % width,
-             "--proxy-server=http://127.0.0.1:%d" % self.server.server_port, "--proxy-bypass-list=<-loopback>",
-             *more, "--dump-dom", "http://report.test/"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=WAIT * 6, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = self.browser.page("http://report.test/", width, 1000)
+        text = shown.run("document.documentElement.outerHTML")
+        shown.close()
         with self.server.lock:
             requested = [url for url in self.server.requested if not OF_ITS_OWN.search(url)]
-        return Tree(done.stdout.decode("utf-8")).root, requested
+        return Tree(text).root, requested
 
     # -- figures ------------------------------------------------------------------------------------------------------
 
@@ -276,5 +270,5 @@ class Browser(unittest.TestCase):
         _, requested = self.load(page)
         self.assertEqual(requested, ["http://report.test/"])  # the page's Content-Security-Policy blocks both
         page = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page)
-        _, requested = self.load(page, more=["--virtual-time-budget=2000"])
+        _, requested = self.load(page)
         self.assertIn("http://elsewhere.test/a.png", requested)
