@@ -16,9 +16,8 @@ import time
 from harness import (E2E, LUASERVE, WAIT, WINDOWS, Conn, app_site, free_port, needs_terminal, not_on_windows, pty,
                      read_text, scratch, write_text)
 from harness.browser import Browser, needs_browser
+from harness.dev import DEV, with_handlers
 from harness.websocket import CLOSE, WebSocket, close_payload, frame, handshake
-
-DEV = (LUASERVE, "dev")
 
 LOCAL = ("Host", "localhost")
 HTML = (("Accept", "text/html,*/*"), LOCAL)
@@ -768,17 +767,8 @@ ls.tcp({ host = "127.0.0.1", port = 0 }, function(sock) for line in sock:lines()
         self.assertEqual(server.logged("warn|error"), [])
 
 
-def races_site(text):
-    """A site in which "GET path" and the indented lines behind it are a handler; one without a result at its end responds 204."""
-    def handler(match):
-        path, body = match.groups()
-        result = "" if re.findall(r"\n  (?!end|else)(\w+)", body)[-1] == "return" else "  return 204\n"
-        return 'app:get("%s", function(req, res)%s%send)\n' % (path, body, result)
-    return app_site(re.sub(r"(?m)^GET (\S+)(\n(?:  .*\n)+)", handler, text))
-
-
 # A warning is expected at each line with a comment "WARN <text>", and at no other.
-RACES = races_site(r"""
+RACES = app_site(with_handlers(r"""
 local d, jobs, gate = ls.dict("d"), ls.channel("jobs", { capacity = 1 }), ls.semaphore("gate", 1)
 local small = ls.dict("small", { size = "4k" })
 local users, queues, ids, kept = ls.dict("users"), ls.dict("queues"), ls.dict("ids"), ls.dict("kept", { file = "kept.db" })
@@ -1119,11 +1109,11 @@ GET /used
   other.send(small:incr("text"))
   jobs:receive(0.01)
   return tostring(ok) .. #list .. #text
-""")
+"""))
 
 
 # The same, by tasks that are no requests: they run when the test connects, and again and again.
-BESIDE = races_site(r"""
+BESIDE = app_site(with_handlers(r"""
 local d, hits, own, old, gate = ls.dict("d"), ls.dict("hits"), ls.dict("own"), ls.dict("old"), ls.semaphore("gate", 1)
 local done, jobs, taken, moved = ls.dict("done"), ls.channel("jobs"), ls.dict("taken"), ls.dict("moved")
 local db = ls.sqlite(":memory:")
@@ -1327,7 +1317,7 @@ GET /limit/shown
   end
   d:incr("views")
   return "a <" .. n
-""")
+"""))
 
 
 class Races(E2E):

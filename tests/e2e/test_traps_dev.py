@@ -509,10 +509,8 @@ end) return 204 end)
 app:get("/tx", function() again(function() db:transaction(function(tx)
   tx:exec("update move set n = 1") -- WARN tx:exec in the function of dict:update
 end) end) return 204 end)
-app:get("/push", function()
+GET /push
   d:update("n", function(n) mail:push { n = n } return n end) -- WARN queue:push in the function of dict:update
-  return 204
-end)
 app:get("/dict", function() again(function(n)
   log:rpush("all", n or 0) -- WARN dict:rpush in the function of dict:update
   log.last = n -- WARN dict\\[key\\] = value in the function of dict:update
@@ -527,15 +525,13 @@ app:get("/tell", function() again(function(n)
   r = ls.fetch("http://127.0.0.1:1/")
   assert(ls.file.write("log", "x", { append = true })) -- WARN ls.file.write in the function of dict:update
 end) return 204 end)
-app:get("/right", function()
+GET /right
   pcall(d.update, d, "n", function() error("no") end)
   local _, n = d:update("n", function(n) return (n or 0) + 1, n end)
   db:exec("insert into move(n) values (?)", n)
   mail:push { n = n }
   log:incr("n")
-  ls.publish("moves", "x")
-  return 204
-end)""", ["/sql", "/tx", "/push", "/dict", "/tell", "/right"])
+  ls.publish("moves", "x")""")
 
     def test_effects_before_the_commit(self):
         """A queue of another file cannot see the transaction: its jobs began before the commit, and stayed after a rollback."""
@@ -551,15 +547,13 @@ app:get("/wrong", function() return db:transaction(function(tx)
   local job = ls.spawn(function() end) -- WARN ls.spawn in a transaction
   return 204
 end) end)
-app:get("/right", function()
+GET /right
   local ok, why = pcall(db.transaction, db, function(tx) here:push(1) end)
   assert(why:find("site.lua:16: ls.queue: this task is inside of db:transaction: use the argument of its function, such as tx:exec, or "
     .. "{ tx = tx } of queue:push", 1, true), why)
   db:transaction(function(tx) here:push(1, { tx = tx }) end)
   other:push(1)
-  ls.publish("orders", "1")
-  return 204
-end)""", ["/wrong", "/right"])
+  ls.publish("orders", "1")""")
 
     def test_wrong_calls_have_the_messages_that_they_have_without_dev(self):
         site = """
@@ -709,26 +703,23 @@ end)""", ["POST /wrong?id=1", "POST /right?id=2", "POST /schema", "/tx", "/zero"
 ls.subscribe("jobs/*", print) -- WARN subscribes to "jobs/\\*", and a topic is no pattern: .* publish to "jobs" as well
 ls.subscribe("jobs", print)
 ls.on_presence("room *", print) -- WARN subscribes to "room \\*", and a topic is no pattern
-app:get("/", function(_, res)
+GET /
   local sse = res:sse()
   sse:subscribe("jobs.*") -- WARN subscribes to "jobs\\.\\*"
   sse:subscribe("jobs.1")
-  sse:close()
-end)""", ["/"])
+  sse:close()""")
 
     def test_an_id_from_a_path_is_text(self):
         self.check_lines("""
 local mail = ls.queue("mail")
 ls.init(function() mail:push(1, { id = "7" }) end)
-app:get("/", function()
+GET /
   local number = mail:push(1)
   local text = tostring(number)
   assert(not mail:get(text)) -- WARN queue:get finds no job with this text as its id, and one with this number: .* math.tointeger
   assert(not mail:retry(text)) -- WARN queue:retry finds no job
   assert(not mail:remove(text)) -- WARN queue:remove finds no job
-  assert(mail:get(number) and mail:get("7") and not mail:get("x") and not mail:get("999999"))
-  return 204
-end)""", ["/"])
+  assert(mail:get(number) and mail:get("7") and not mail:get("x") and not mail:get("999999"))""")
 
     def test_jobs_that_each_state_pushes(self):
         self.check_lines("""
@@ -739,7 +730,7 @@ ls.on("start", function()
   if door:add("first", true) then mail:push("two") end
 end)
 ls.init(function() mail:push("three") end)
-app:get("/", function() mail:push("four") return 204 end)""", ["/"])
+app:get("/", function() mail:push("four") return 204 end)""")
 
     def test_one_state_where_only_a_wait_lets_another_request_in(self):
         server = self.dev("""
