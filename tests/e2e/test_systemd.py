@@ -269,7 +269,7 @@ wait $loop
 step sockets systemctl show -p NFileDescriptorStore,NRestarts luaserve@two
 until before=$(systemctl show -p MainPID --value luaserve@two) && [ -e /proc/$before ]; do sleep 0.1; done # systemd has read MAINPID
 kill -STOP $before
-until systemctl is-active luaserve@two | grep -qx active && [ $before != "$(systemctl show -p MainPID --value luaserve@two)" ]; do sleep 0.1; done
+until [ "$(systemctl show -p NRestarts --value luaserve@two)" = 1 ] && systemctl is-active -q luaserve@two; do sleep 0.1; done
 step hangs sh -c 'systemctl show -p NRestarts luaserve@two; curl -sS http://127.0.0.1:18402/'
 step again sh -c 'systemctl stop luaserve@two; systemctl start luaserve@two; curl -sS http://127.0.0.1:18402/'
 curl -s -o /shared/slow -w '%{http_code}' http://127.0.0.1:18401/slow >/shared/status &
