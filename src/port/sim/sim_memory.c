@@ -1,9 +1,8 @@
 /* sim_memory.c - malloc and mmap at the same addresses in each run: Lua seeds its hashes with addresses, and programs
  * order by them. See sim.h.
  *
- * Blocks of up to LARGEST bytes come from lists by size, a power of two or one and a half of it, which reuse the latest
- * first; larger ones have pages of their own. Each block has its size in front. Freed memory is filled, so that a use
- * of it shows. */
+ * Blocks come from lists by size, a power of two or one and a half of it, which reuse the latest first. Each block has
+ * its size in front. Freed memory is filled, so that a use of it shows. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -15,10 +14,9 @@
 
 #include "port/sim/sim.h"
 
-enum { CLASSES = 80, HEAD_BYTES = 16, LARGEST = 256 << 10, FREED = 0xdb };
-enum { PAGE_BYTES = 4096, LARGE_PAGE_BYTES = 2 << 20 };
-static const uintptr_t blocks_first = UINT64_C(0x200000000000), pages_first = UINT64_C(0x210000000000);
-static const size_t blocks_bytes = UINT64_C(1) << 32, pages_bytes = UINT64_C(1) << 40;
+enum { CLASSES = 80, HEAD_BYTES = 16, FREED = 0xdb, PAGE_BYTES = 4096, LARGE_PAGE_BYTES = 2 << 20 };
+static const uintptr_t first = UINT64_C(0x200000000000);
+static const size_t most_bytes = UINT64_C(1) << 40;
 
 typedef struct head {       /* before each block */
     uint64_t size;          /* that can be used */
@@ -31,82 +29,29 @@ typedef struct free_block {
 } free_block;
 
 static struct {
-    size_t block_bytes, page_bytes; /* used so far, of each of the two */
+    size_t used_bytes;
     free_block *lists[CLASSES];
     unsigned blocks;  /* that are in use */
     atomic_flag busy; /* a thread of the system that ends may free beside the one that has the turn */
 } arena;
 
-static bool map_at(uintptr_t at, size_t bytes)
+/* The next part of the memory, zeros. Its pages are large ones: those of a run would be thousands of page faults. */
+static uintptr_t take(size_t bytes, size_t alignment)
 {
+    const size_t at = (arena.used_bytes + alignment - 1) / alignment * alignment;
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-    return ls_sim_syscall(SYS_mmap, (long)at, (long)bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == (long)at;
-}
-
-static uintptr_t take_pages(size_t bytes)
-{
-    const uintptr_t at = pages_first + arena.page_bytes;
-    bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    if (arena.page_bytes + bytes > pages_bytes || !map_at(at, bytes)) return 0;
-    arena.page_bytes += bytes;
-    return at;
-}
-
-/* The next part of the memory for blocks. Its pages are large ones: those of a run would be thousands of page faults. */
-static uintptr_t take_bytes(size_t bytes)
-{
-    const uintptr_t at = blocks_first + arena.block_bytes;
-    if (arena.block_bytes == 0 && !map_at(at, blocks_bytes)) return 0;
-    if (arena.block_bytes == 0)
-        (void)ls_sim_syscall(SYS_madvise, (long)at, (long)blocks_bytes, MADV_HUGEPAGE, 0, 0, 0);
-    if (arena.block_bytes + bytes > blocks_bytes) return 0;
-    arena.block_bytes += bytes;
-    return at;
+    if (arena.used_bytes == 0) {
+        (void)ls_sim_syscall(SYS_mmap, (long)first, (long)most_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+        (void)ls_sim_syscall(SYS_madvise, (long)first, (long)most_bytes, MADV_HUGEPAGE, 0, 0, 0);
+    }
+    if (bytes > most_bytes - at) return 0;
+    arena.used_bytes = at + bytes;
+    return first + at;
 }
 
 void ls_sim_memory_begin(void)
 {
-    arena.block_bytes = (arena.block_bytes + LARGE_PAGE_BYTES - 1) / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
-}
-
-/* Sizes 16, 24, 32, 48, 64, 96 ... */
-static unsigned class_of(size_t size, size_t *rounded)
-{
-    unsigned class = 0;
-    size_t power = 16;
-    for (;; power *= 2, class += 2) {
-        if (size <= power) {
-            *rounded = power;
-            return class;
-        }
-        if (size <= power + power / 2) {
-            *rounded = power + power / 2;
-            return class + 1;
-        }
-    }
-}
-
-static void *allocate(size_t size)
-{
-    size_t rounded;
-    if (size > pages_bytes / 4) return NULL;
-    const unsigned class = class_of(size, &rounded);
-    const size_t bytes = (rounded + HEAD_BYTES + 15) / 16 * 16;
-    void *result = NULL;
-    while (atomic_flag_test_and_set(&arena.busy)) {}
-    if (arena.lists[class] != NULL) {
-        result = arena.lists[class];
-        arena.lists[class] = arena.lists[class]->next;
-    } else {
-        const uintptr_t at = bytes > LARGEST ? take_pages(bytes) : take_bytes(bytes);
-        if (at != 0) {
-            *(head *)at = (head){.size = rounded, .class = class};
-            result = (void *)(at + HEAD_BYTES);
-        }
-    }
-    arena.blocks += result != NULL;
-    atomic_flag_clear(&arena.busy);
-    return result;
+    (void)take(0, LARGE_PAGE_BYTES);
 }
 
 unsigned ls_sim_blocks(void)
@@ -121,7 +66,21 @@ static head *head_of(const void *block)
 
 void *malloc(size_t size)
 {
-    void *const block = allocate(size);
+    size_t rounded = 16; /* then 24, 32, 48, 64, 96 ... */
+    unsigned class = 0;
+    for (; rounded < size && rounded < most_bytes; class ++)
+        rounded = class % 2 == 0 ? rounded / 2 * 3 : rounded / 3 * 4;
+    while (atomic_flag_test_and_set(&arena.busy)) {}
+    free_block *block = arena.lists[class];
+    const uintptr_t at = block == NULL ? take(rounded + HEAD_BYTES, HEAD_BYTES) : 0;
+    if (block != NULL) {
+        arena.lists[class] = block->next;
+    } else if (at != 0) {
+        *(head *)at = (head){.size = rounded, .class = class};
+        block = (free_block *)(at + HEAD_BYTES);
+    }
+    arena.blocks += block != NULL;
+    atomic_flag_clear(&arena.busy);
     if (block == NULL) errno = ENOMEM;
     return block;
 }
@@ -177,7 +136,7 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
 {
     if (at == NULL && fd < 0 && (flags & MAP_ANONYMOUS) && (flags & MAP_PRIVATE)) {
         while (atomic_flag_test_and_set(&arena.busy)) {}
-        at = (void *)take_pages(bytes);
+        at = (void *)take(bytes, PAGE_BYTES);
         atomic_flag_clear(&arena.busy);
         if (at != NULL && protection == PROT_NONE) (void)mprotect(at, bytes, protection);
         return at != NULL ? at : (void *)(intptr_t)ls_sim_failed(ENOMEM);
