@@ -104,36 +104,38 @@ static inode *inode_of(int fd)
     return file != NULL ? opened_of(file)->of : NULL;
 }
 
+/* The beginning of a call with it. */
+static inode *begin(int fd, bool changes)
+{
+    ls_sim_disk_call(changes);
+    return inode_of(fd);
+}
+
 ssize_t pread(int fd, void *to, size_t len, off_t at)
 {
     if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_pread64, fd, (long)to, (long)len, at, 0, 0));
-    ls_sim_disk_call(false);
-    const inode *const f = inode_of(fd);
+    const inode *const f = begin(fd, false);
     return f != NULL ? read_at(f, to, len, (uint64_t)at) : -1;
 }
 
 ssize_t pwrite(int fd, const void *from, size_t len, off_t at)
 {
     if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_pwrite64, fd, (long)from, (long)len, at, 0, 0));
-    ls_sim_disk_call(true);
-    inode *const f = inode_of(fd);
+    inode *const f = begin(fd, true);
     return f != NULL ? write_at(f, from, len, (uint64_t)at) : -1;
 }
 
 int ftruncate(int fd, off_t size)
 {
     if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_ftruncate, fd, size, 0, 0, 0, 0));
-    ls_sim_disk_call(true);
-    inode *const f = inode_of(fd);
-    if (f == NULL) return -1;
-    return ls_sim_disk_truncate(f, (uint64_t)size);
+    inode *const f = begin(fd, true);
+    return f != NULL ? ls_sim_disk_truncate(f, (uint64_t)size) : -1;
 }
 
 int fsync(int fd)
 {
     if (!ls_sim_fd_is(fd)) return (int)ls_sim_result(ls_sim_syscall(SYS_fsync, fd, 0, 0, 0, 0, 0));
-    ls_sim_disk_call(true);
-    inode *const f = inode_of(fd);
+    inode *const f = begin(fd, true);
     if (f == NULL) return -1;
     ls_sim_disk_sync(f);
     ls_sim_disk_call(true);
@@ -194,6 +196,16 @@ static int look_up(const char *path, char out[LS_SIM_PATH_BYTES], inode **of)
     return ls_sim_failed(parent != NULL ? ENOTDIR : ENOENT);
 }
 
+/* The inode of the path, which must exist; NULL: an error. */
+static inode *find(const char *path, bool changes, char out[LS_SIM_PATH_BYTES])
+{
+    inode *f;
+    ls_sim_disk_call(changes);
+    if (look_up(path, out, &f) < 0) return NULL;
+    if (f == NULL) errno = ENOENT;
+    return f;
+}
+
 int ls_sim_disk_open(const char *path, int flags, unsigned mode)
 {
     char at[LS_SIM_PATH_BYTES];
@@ -236,14 +248,11 @@ int open(const char *path, int flags, ...)
 static int stat_of(const char *path, struct stat *out, int flags)
 {
     char at[LS_SIM_PATH_BYTES];
-    inode *f;
     if (!ls_sim_path_is(path))
         return (int)ls_sim_result(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
-    ls_sim_disk_call(false);
-    if (look_up(path, at, &f) < 0) return -1;
-    if (f == NULL) return ls_sim_failed(ENOENT);
-    fill(f, out);
-    return 0;
+    const inode *const f = find(path, false, at);
+    if (f != NULL) fill(f, out);
+    return f != NULL ? 0 : -1;
 }
 
 int stat(const char *restrict path, struct stat *restrict out)
@@ -258,22 +267,19 @@ int lstat(const char *restrict path, struct stat *restrict out)
 
 char *realpath(const char *restrict path, char *restrict out)
 {
-    struct stat st;
     char at[LS_SIM_PATH_BYTES];
     if (!ls_sim_path_is(path)) return LS_SIM_REAL(realpath)(path, out);
-    if (stat(path, &st) < 0 || plain(path, at) < 0) return NULL;
+    if (find(path, false, at) == NULL) return NULL;
     return out != NULL ? strcpy(out, at) : strdup(at);
 }
 
 int unlink(const char *path)
 {
     char at[LS_SIM_PATH_BYTES];
-    inode *f;
     if (!ls_sim_path_is(path))
         return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
-    ls_sim_disk_call(true);
-    if (look_up(path, at, &f) < 0) return -1;
-    if (f == NULL) return ls_sim_failed(ENOENT);
+    const inode *const f = find(path, true, at);
+    if (f == NULL) return -1;
     ls_sim_step("disk remove", ls_sim_disk_number(f), 0);
     ls_sim_disk_name(at, NULL);
     return 0;
@@ -282,13 +288,12 @@ int unlink(const char *path)
 int rename(const char *from, const char *to)
 {
     char at[LS_SIM_PATH_BYTES], new_at[LS_SIM_PATH_BYTES];
-    inode *f, *old;
+    inode *old;
     if (!ls_sim_path_is(from) && !ls_sim_path_is(to))
         return (int)ls_sim_result(ls_sim_syscall(SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to, 0, 0));
     if (!ls_sim_path_is(from) || !ls_sim_path_is(to)) return ls_sim_failed(EXDEV);
-    ls_sim_disk_call(true);
-    if (look_up(from, at, &f) < 0 || look_up(to, new_at, &old) < 0) return -1;
-    if (f == NULL) return ls_sim_failed(ENOENT);
+    const inode *const f = find(from, true, at);
+    if (f == NULL || look_up(to, new_at, &old) < 0) return -1;
     ls_sim_step("disk rename", ls_sim_disk_number(f), 0);
     if (old != f) ls_sim_disk_rename(at, new_at);
     return 0;

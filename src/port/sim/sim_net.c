@@ -22,7 +22,8 @@ typedef ls_sim_addr addr;
 
 typedef struct ls_sim_datagram {
     struct ls_sim_datagram *next;
-    addr from;
+    sock *sender;
+    addr from, to;
     size_t len;
     char bytes[];
 } datagram;
@@ -388,32 +389,26 @@ static unsigned sock_poll(ls_sim_file *file)
 
 /* ---- datagrams -------------------------------------------------------------------------------------------------- */
 
-typedef struct flight {
-    addr to;
-    sock *sender;
-    datagram *d;
-} flight;
-
 static void datagram_arrives(void *arg, uint64_t unused)
 {
-    flight *const f = arg;
+    datagram *const d = arg;
+    sock *const sender = d->sender;
     (void)unused;
-    sock *s = f->sender->family == AF_UNIX && f->to.len == 0 ? f->sender->other : find(SOCK_DGRAM, false, &f->to);
-    if (s != NULL && s->state == CONNECTED && s->family != AF_UNIX && !is_same_host(&s->remote, &f->d->from)) s = NULL;
+    sock *s = sender->family == AF_UNIX && d->to.len == 0 ? sender->other : find(SOCK_DGRAM, false, &d->to);
+    if (s != NULL && s->state == CONNECTED && s->family != AF_UNIX && !is_same_host(&s->remote, &d->from)) s = NULL;
     if (s != NULL && !s->is_closed && s->datagram_count < DATAGRAMS_MAX) {
-        *s->datagrams_last = f->d;
-        s->datagrams_last = &f->d->next;
+        *s->datagrams_last = d;
+        s->datagrams_last = &d->next;
         s->datagram_count++;
         ls_sim_changed(&s->file, EPOLLIN);
     } else {
-        if (s == NULL && f->sender->state == CONNECTED && !f->sender->is_closed) {
-            f->sender->error = ECONNREFUSED; /* ICMP */
-            ls_sim_changed(&f->sender->file, EPOLLERR | EPOLLIN | EPOLLOUT);
+        if (s == NULL && sender->state == CONNECTED && !sender->is_closed) {
+            sender->error = ECONNREFUSED; /* ICMP */
+            ls_sim_changed(&sender->file, EPOLLERR | EPOLLIN | EPOLLOUT);
         }
-        free(f->d);
+        free(d);
     }
-    ls_sim_socket_drop(f->sender);
-    free(f);
+    ls_sim_socket_drop(sender);
 }
 
 /* One end of a pair waits for the other one (unix(7)); datagrams of the network are dropped instead. */
@@ -441,11 +436,8 @@ static ssize_t datagram_send(sock *s, const struct msghdr *m)
     if (has_to && m->msg_namelen < sizeof(struct sockaddr_in)) return ls_sim_failed(EINVAL);
     for (size_t i = 0; i < m->msg_iovlen; i++) len += m->msg_iov[i].iov_len;
     if (len > 65507) return ls_sim_failed(EMSGSIZE);
-    if (is_full_pair(s)) {
-        s->found_no_room = true;
-        return ls_sim_failed(EAGAIN);
-    }
-    if (s->family != AF_UNIX && s->found_no_room) return ls_sim_failed(EAGAIN);
+    if (is_full_pair(s)) s->found_no_room = true;
+    if (is_full_pair(s) || (s->family != AF_UNIX && s->found_no_room)) return ls_sim_failed(EAGAIN);
     if (!s->is_bound && s->family != AF_UNIX) bind_free_port(s);
     if (s->family != AF_UNIX && ls_sim_chance(ls_sim_faults_now.datagram_late)) {
         s->found_no_room = true;
@@ -456,24 +448,22 @@ static ssize_t datagram_send(sock *s, const struct msghdr *m)
     if (ls_sim_chance(ls_sim_faults_now.datagram_lost)) return (ssize_t)len;
     for (int copies = ls_sim_chance(ls_sim_faults_now.datagram_doubled) ? 2 : 1; copies > 0; copies--) {
         datagram *const d = malloc(sizeof *d + len);
-        flight *const f = calloc(1, sizeof *f);
         char *at = d->bytes;
-        *d = (datagram){.from = s->local, .len = len};
+        *d = (datagram){.sender = s, .from = s->local, .to = s->remote, .len = len};
         if (s->family == AF_UNIX && !s->is_bound) d->from.len = 0;
-        f->to = has_to ? addr_of(m->msg_name, m->msg_namelen) : s->remote;
-        if (is_any(&d->from) && f->to.family == d->from.family) { /* it leaves from the address of the route */
-            d->from = f->to;
+        if (has_to) d->to = addr_of(m->msg_name, m->msg_namelen);
+        if (is_any(&d->from) && d->to.family == d->from.family) { /* it leaves from the address of the route */
+            d->from = d->to;
             *port_of(&d->from) = *port_of(&s->local);
         }
         for (size_t i = 0; i < m->msg_iovlen; at += m->msg_iov[i++].iov_len)
             memcpy(at, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);
-        f->d = d;
-        (f->sender = s)->refs++;
+        s->refs++;
         const uint64_t latency_ns = ls_sim_latency_ns();
         if (latency_ns == 0)
-            datagram_arrives(f, 0);
+            datagram_arrives(d, 0);
         else
-            ls_sim_at(ls_sim_now_ns() + latency_ns, datagram_arrives, f, 0);
+            ls_sim_at(ls_sim_now_ns() + latency_ns, datagram_arrives, d, 0);
     }
     return (ssize_t)len;
 }
@@ -604,11 +594,10 @@ ssize_t sendfile(int to, int from, off_t *offset, size_t count)
     ls_sim_call();
     sock *const s = sock_of(to);
     if (s == NULL) return -1;
-    if (s->state == CONNECTED && s->other != NULL && ls_sim_stream_room(s) == 0) {
-        s->found_no_room = true;
-        return ls_sim_failed(EAGAIN);
-    }
-    if (s->state == CONNECTED && s->other != NULL && ls_sim_stream_room(s) < count) count = ls_sim_stream_room(s);
+    const size_t room = s->state == CONNECTED && s->other != NULL ? ls_sim_stream_room(s) : PART;
+    if (room == 0) s->found_no_room = true;
+    if (room == 0) return ls_sim_failed(EAGAIN);
+    if (count > room) count = room;
     const ssize_t n = pread(from, part, count < PART ? count : PART, *offset);
     if (n <= 0) return n;
     const ssize_t sent =
