@@ -77,7 +77,7 @@ static struct {
     bool is_done, is_idle, wants_reload, is_faulty;
     ls_server *server; /* that is tested; NULL: not open */
     unsigned reloads;
-    bool prints_log;
+    const options *options;
     const char *expected[EXPECTED_MAX];      /* texts of lines of the log that are no failure */
     unsigned expected_count, foreign_blocks; /* of OpenSSL, which keeps some until the process ends */
     result *out;
@@ -176,8 +176,8 @@ static int sim_fail(lua_State *L)
 static void crash(void)
 {
     result *const r = now.out;
-    r->hash = r->hash * 31 + ls_sim_hash();
-    r->calls += ls_sim_calls();
+    r->hash = r->hash * 31 + ls_sim_total.hash;
+    r->calls += ls_sim_total.calls;
     r->now_ns = ls_sim_now_ns();
     r->lives++;
     fflush(NULL);
@@ -349,7 +349,7 @@ static int define_sim(lua_State *L, void *side)
 static void log_line(int level, const char *line, size_t bytes, void *side)
 {
     ls_sim_step("log", level, (int64_t)bytes);
-    if (now.prints_log || getenv("LUASERVE_SIM_LOG") != NULL)
+    if (now.options->prints_log || getenv("LUASERVE_SIM_LOG") != NULL)
         fprintf(stderr, "%10.6f %s %.*s\n", (double)ls_sim_now_ns() / 1e9 - 1, (const char *)side, (int)bytes, line);
     if (level < LEVEL_ERROR) return;
     for (unsigned i = 0; i < now.expected_count; i++) {
@@ -412,15 +412,14 @@ static void stop_side(ls_server *server, const char *side)
     if (how < 0 && (how != LS_ETIMEDOUT || now.is_idle)) ls_sim_fail("%s ended: %s", side, ls_error_text(how));
 }
 
-static void run(const options *o, const char *world, uint64_t seed, result *out)
+static void run(const options *o, result *out)
 {
     char path[MESSAGE_BYTES];
-    const uint64_t start_ns = (ls_sim_begin(seed ^ (uint64_t)out->lives << 48), ls_sim_now_ns());
-    const unsigned fds = ls_sim_fds_open(), blocks = ls_sim_blocks();
+    const uint64_t start_ns = (ls_sim_begin(o->seed ^ (uint64_t)out->lives << 48), ls_sim_now_ns());
+    const unsigned fds = ls_sim_total.fds, blocks = ls_sim_total.blocks;
     if (out->lives > 0) ls_sim_move_to(out->now_ns + RESTART_NS);
     ls_sim_disk_begin(now.kept->disk, out->lives + 1);
-    (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, world);
-    now.prints_log = o->prints_log;
+    (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, o->world);
     out->faults_used |= draw_faults(o->faults);
     (void)CRYPTO_set_mem_functions(foreign_malloc, foreign_realloc, foreign_free);
     const unsigned threads = 1 + (unsigned)ls_sim_below(3);
@@ -455,26 +454,20 @@ static void run(const options *o, const char *world, uint64_t seed, result *out)
     ls_server_close(clients);
     if (!first) stop_side(server, "server");
     ls_server_close(server); /* after the clients, which look at its figures */
-    if (ls_sim_fds_open() != fds) ls_sim_fail("%u descriptors are left open", ls_sim_fds_open() - fds);
-    if (ls_sim_threads() != 1) ls_sim_fail("%u threads are left", ls_sim_threads() - 1);
-    out->hash = out->hash * 31 + ls_sim_hash();
-    out->calls += ls_sim_calls();
+    if (ls_sim_total.fds != fds) ls_sim_fail("%u descriptors are left open", ls_sim_total.fds - fds);
+    if (ls_sim_total.threads != 1) ls_sim_fail("%u threads are left", ls_sim_total.threads - 1);
+    out->hash = out->hash * 31 + ls_sim_total.hash;
+    out->calls += ls_sim_total.calls;
     out->now_ns = ls_sim_now_ns() - start_ns;
     for (uint64_t ns; (ns = ls_sim_next_event()) != UINT64_MAX; ls_sim_run_events()) ls_sim_move_to(ns);
-    const unsigned left = ls_sim_blocks() - blocks - now.expected_count - now.foreign_blocks;
+    const unsigned left = ls_sim_total.blocks - blocks - now.expected_count - now.foreign_blocks;
     if (left > BLOCKS_KEPT) ls_sim_fail("%u blocks of memory are left", left - BLOCKS_KEPT);
     out->is_complete = true;
 }
 
-static struct {
-    const options *o;
-    const char *world;
-    uint64_t seed;
-} to_run;
-
 static void run_and_exit(void)
 {
-    run(to_run.o, to_run.world, to_run.seed, now.out);
+    run(now.options, now.out);
     fflush(NULL);
     _exit(0);
 }
@@ -492,7 +485,7 @@ static _Noreturn void run_on_stack(void)
 }
 
 /* Start a run in a process of its own. */
-static pid_t start_run(const options *o, const char *world, uint64_t seed)
+static pid_t start_run(const options *o)
 {
     fflush(NULL);
     const pid_t child = fork();
@@ -501,26 +494,12 @@ static pid_t start_run(const options *o, const char *world, uint64_t seed)
     /* Of the processor's time, and for a turn that no thread has. */
     (void)setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = REAL_SECONDS_MAX}}, NULL);
     (void)setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {.tv_sec = 10 * REAL_SECONDS_MAX}}, NULL);
-    to_run.o = o;
-    to_run.world = world;
-    to_run.seed = seed;
+    now.options = o;
     run_on_stack();
 }
 
 /* true: it ended well. Else says how it ended. */
-static bool ended_well(int status, const options *o, const char *world, uint64_t seed, const result *r)
-{
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && r->is_complete) return true;
-    if (o->is_quiet) return false;
-    if (WIFSIGNALED(status))
-        fprintf(stderr, "ended by signal %d%s\n", WTERMSIG(status),
-                WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
-    fprintf(stderr, "FAILED: sim --world %s --seed %llu --seconds %llu%s%s\n", world, (unsigned long long)seed,
-            (unsigned long long)o->seconds, o->faults != NULL ? " --faults " : "", o->faults != NULL ? o->faults : "");
-    return false;
-}
-
-static bool run_one(const options *o, const char *world, uint64_t seed, result *out)
+static bool run_one(const options *o, result *out)
 {
     int status = 0;
     now.out = out;
@@ -529,17 +508,24 @@ static bool run_one(const options *o, const char *world, uint64_t seed, result *
                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     *out = (result){0};
     do {
-        const pid_t child = start_run(o, world, seed);
+        const pid_t child = start_run(o);
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
     } while (WIFEXITED(status) && WEXITSTATUS(status) == CRASHED && out->lives < LIVES_MAX);
     (void)munmap(now.kept, kept_bytes);
-    return ended_well(status, o, world, seed, out);
+    const bool is_right = WIFEXITED(status) && WEXITSTATUS(status) == 0 && out->is_complete;
+    if (is_right || o->is_quiet) return is_right;
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "ended by signal %d%s\n", WTERMSIG(status),
+                WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
+    fprintf(stderr, "FAILED: sim --world %s --seed %llu --seconds %llu%s%s\n", o->world, (unsigned long long)o->seed,
+            (unsigned long long)o->seconds, o->faults != NULL ? " --faults " : "", o->faults != NULL ? o->faults : "");
+    return false;
 }
 
 /* ---- many runs -------------------------------------------------------------------------------------------------- */
 
 /* Look for a shorter history that fails: fewer seconds, then fewer kinds of faults. Its failure may be another one. */
-static void shrink(options o, const char *world, uint64_t seed, result *r)
+static void shrink(options o, result *r)
 {
     static char list[256];
     uint32_t used = r->faults_used;
@@ -547,7 +533,7 @@ static void shrink(options o, const char *world, uint64_t seed, result *r)
     while (o.seconds > 1) {
         options shorter = o;
         shorter.seconds = o.seconds / 2;
-        if (run_one(&shorter, world, seed, r)) break;
+        if (run_one(&shorter, r)) break;
         o = shorter;
     }
     for (int i = 0; i < FAULTS; i++) {
@@ -559,14 +545,14 @@ static void shrink(options o, const char *world, uint64_t seed, result *r)
                                faults[k].name);
         options fewer = o;
         fewer.faults = tried[0] != '\0' ? tried : "none";
-        if (run_one(&fewer, world, seed, r)) continue;
+        if (run_one(&fewer, r)) continue;
         used &= ~(1u << i);
         memcpy(list, fewer.faults, strlen(fewer.faults) + 1);
         o.faults = list;
     }
     fprintf(stderr, "\nthe shortest history found:\n");
     o.is_quiet = false;
-    (void)run_one(&o, world, seed, r);
+    (void)run_one(&o, r);
 }
 
 static double real_seconds(void)
@@ -594,22 +580,24 @@ static int run_all(const options *o)
     uint64_t done = 0, failed = 0, simulated_ns = 0, calls = 0;
     for (uint64_t i = 0; o->batch_seconds > 0 ? real_seconds() - started < (double)o->batch_seconds : i < o->runs;
          i++) {
-        const char *const at = worlds.gl_pathv[(o->seed + i) % worlds.gl_pathc] + strlen(o->folder) + 1;
-        char world[MESSAGE_BYTES];
-        (void)snprintf(world, sizeof world, "%.*s", (int)(strlen(at) - strlen(".lua")), at);
-        if (o->world != NULL) (void)snprintf(world, sizeof world, "%s", o->world);
-        const uint64_t seed = o->seed + i;
-        bool is_right = run_one(o, world, seed, &results[0]);
+        options one = *o;
+        one.seed += i;
+        if (o->world == NULL) {
+            const char *const at = worlds.gl_pathv[one.seed % worlds.gl_pathc] + strlen(o->folder) + 1;
+            (void)snprintf(path, sizeof path, "%.*s", (int)(strlen(at) - strlen(".lua")), at);
+            one.world = path;
+        }
+        bool is_right = run_one(&one, &results[0]);
         if (is_right && o->twice) {
-            is_right = run_one(o, world, seed, &results[1]);
+            is_right = run_one(&one, &results[1]);
             if (is_right && (results[0].hash != results[1].hash || results[0].calls != results[1].calls)) {
                 fprintf(stderr, "FAILED: two runs of the seed %llu of %s differ: %llu and %llu calls\n",
-                        (unsigned long long)seed, world, (unsigned long long)results[0].calls,
+                        (unsigned long long)one.seed, one.world, (unsigned long long)results[0].calls,
                         (unsigned long long)results[1].calls);
                 is_right = false;
             }
         }
-        if (!is_right && o->shrinks) shrink(*o, world, seed, &results[0]);
+        if (!is_right && o->shrinks) shrink(one, &results[0]);
         done++;
         failed += !is_right;
         simulated_ns += results[0].now_ns;

@@ -57,8 +57,13 @@ void ls_sim_begin(uint64_t seed);
 uint64_t ls_sim_now_ns(void);             /* since the beginning */
 uint64_t ls_sim_below(uint64_t bound);    /* a number from the seed, below `bound`, which is > 0 */
 bool ls_sim_chance(uint32_t per_million); /* false, without a draw, for 0 */
-uint64_t ls_sim_hash(void);               /* of the history so far */
-uint64_t ls_sim_calls(void);              /* answered so far */
+
+typedef struct ls_sim_figures {
+    uint64_t hash, calls;          /* of the history so far; answered so far */
+    unsigned threads, fds, blocks; /* that have not ended; that are open; of malloc, that are in use */
+} ls_sim_figures;
+
+extern ls_sim_figures ls_sim_total;
 
 /* A step of the history: part of its hash, and with `names` a word, a line of the trace (LUASERVE_SIM_TRACE). */
 void ls_sim_step(const char *name, int64_t a, int64_t b);
@@ -93,10 +98,8 @@ void ls_sim_compute(uint64_t ns);
 unsigned ls_sim_thread_number(void); /* of the calling thread, from 1 */
 unsigned ls_sim_number_of(pthread_t thread);
 uint64_t ls_sim_cpu_ns(unsigned number); /* that this thread has computed */
-unsigned ls_sim_threads(void);           /* that have not ended */
 void ls_sim_threads_open(void);
 
-unsigned ls_sim_blocks(void); /* of malloc, that are in use */
 void ls_sim_memory_begin(void);
 
 /* ---- descriptors ------------------------------------------------------------------------------------------------ */
@@ -126,7 +129,6 @@ struct ls_sim_file {
 int ls_sim_fd_open(ls_sim_file *file, const ls_sim_kind *kind, bool waits);
 ls_sim_file *ls_sim_file_of(int fd, const ls_sim_kind *kind); /* NULL: not of this kind (NULL: of any); errno is set */
 bool ls_sim_fd_is(int fd);
-unsigned ls_sim_fds_open(void); /* their number */
 
 /* The state of the file has changed: `events` of EPOLL* may hold now. Wakes those who wait for the file. */
 void ls_sim_changed(ls_sim_file *file, unsigned events);

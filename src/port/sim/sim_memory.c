@@ -31,7 +31,6 @@ typedef struct free_block {
 static struct {
     size_t used_bytes;
     free_block *lists[CLASSES];
-    unsigned blocks;  /* that are in use */
     atomic_flag busy; /* a thread of the system that ends may free beside the one that has the turn */
 } arena;
 
@@ -54,11 +53,6 @@ void ls_sim_memory_begin(void)
     (void)take(0, LARGE_PAGE_BYTES);
 }
 
-unsigned ls_sim_blocks(void)
-{
-    return arena.blocks;
-}
-
 static head *head_of(const void *block)
 {
     return (head *)((uintptr_t)block - HEAD_BYTES);
@@ -79,7 +73,7 @@ void *malloc(size_t size)
         *(head *)at = (head){.size = rounded, .class = class};
         block = (free_block *)(at + HEAD_BYTES);
     }
-    arena.blocks += block != NULL;
+    ls_sim_total.blocks += block != NULL;
     atomic_flag_clear(&arena.busy);
     if (block == NULL) errno = ENOMEM;
     return block;
@@ -95,7 +89,7 @@ void free(void *block)
     memset(f, FREED, h->size < PAGE_BYTES ? h->size : PAGE_BYTES);
     f->next = arena.lists[h->class];
     arena.lists[h->class] = f;
-    arena.blocks--;
+    ls_sim_total.blocks--;
     atomic_flag_clear(&arena.busy);
 }
 

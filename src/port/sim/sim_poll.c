@@ -28,8 +28,8 @@
 static struct {
     ls_sim_file *files[LS_SIM_FDS_MAX];
     uint64_t files_opened;
-    unsigned open, lowest; /* none below `lowest` is free */
-    unsigned fds_max;      /* RLIMIT_NOFILE; 0: the most there are */
+    unsigned lowest;  /* none below `lowest` is free */
+    unsigned fds_max; /* RLIMIT_NOFILE; 0: the most there are */
 } table;
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ bool ls_sim_fd_is(int fd)
 static int put_file(unsigned at, ls_sim_file *file)
 {
     table.files[at] = file;
-    table.open++;
+    ls_sim_total.fds++;
     file->refs++;
     return LS_SIM_FD_FIRST + (int)at;
 }
@@ -66,11 +66,6 @@ ls_sim_file *ls_sim_file_of(int fd, const ls_sim_kind *kind)
     if (file != NULL && (kind == NULL || file->kind == kind)) return file;
     errno = file == NULL ? EBADF : ENOTSOCK;
     return NULL;
-}
-
-unsigned ls_sim_fds_open(void)
-{
-    return table.open;
 }
 
 /* ---- epoll ------------------------------------------------------------------------------------------------------ */
@@ -366,7 +361,7 @@ int close(int fd)
     const unsigned at = (unsigned)(fd - LS_SIM_FD_FIRST);
     ls_sim_step("close", fd, file->refs);
     table.files[at] = NULL;
-    table.open--;
+    ls_sim_total.fds--;
     if (at < table.lowest) table.lowest = at;
     if (--file->refs > 0) return 0;
     while (file->watches != NULL) unlink_watch(file->watches);

@@ -229,13 +229,6 @@ unsigned ls_sim_thread_number(void)
     return self != NULL ? self->number : 0;
 }
 
-unsigned ls_sim_threads(void)
-{
-    unsigned count = 0;
-    for (sim_thread *t = threads; t < threads + THREADS_MAX; t++) count += t->state == RUNS || t->state == WAITS;
-    return count;
-}
-
 /* ---- start and end ---------------------------------------------------------------------------------------------- */
 
 static sim_thread *new_thread(void)
@@ -245,6 +238,7 @@ static sim_thread *new_thread(void)
     if (t == threads + THREADS_MAX) ls_sim_fail("more than %d threads", THREADS_MAX);
     if (t == threads_end) threads_end++;
     *t = (sim_thread){.state = RUNS, .number = ++last_number};
+    ls_sim_total.threads++;
     return t;
 }
 
@@ -261,6 +255,7 @@ static void run_thread(void) /* on the first thread of the system */
     t->result = t->fn(t->arg);
     ls_sim_step("thread ends", t->number, 0);
     t->state = ENDED;
+    ls_sim_total.threads--;
     ls_sim_wake_all(t);
     ending = t;
     give_turn(t, pick());
@@ -285,13 +280,11 @@ int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void 
     t->fn = fn;
     t->arg = arg;
     const int error = LS_SIM_REAL(pthread_create)(&t->real, attr, lend, t);
-    if (error != 0)
-        t->state = FREE;
-    else
-        await_step(t, 1);
+    if (error != 0) ls_sim_fail("the system has no thread: error %d", error);
+    await_step(t, 1);
     *out = t->real;
-    ls_sim_step("thread starts", t->number, error);
-    return error;
+    ls_sim_step("thread starts", t->number, 0);
+    return 0;
 }
 
 static sim_thread *thread_of(pthread_t real)

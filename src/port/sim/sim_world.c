@@ -22,6 +22,7 @@ static const int64_t wall_first_us = 1767225600000000; /* 2026-01-01 */
 static const uint64_t start_ns = UINT64_C(1000000000); /* a monotonic clock of 0 means "never" in many programs */
 
 ls_sim_faults ls_sim_faults_now;
+ls_sim_figures ls_sim_total;
 
 typedef struct event {
     uint64_t ns, order;
@@ -41,7 +42,7 @@ static struct {
     uint64_t seed, draws, random; /* two generators: bytes for programs do not change what happens */
     uint64_t now_ns;
     int64_t wall_jump_us;
-    uint64_t hash, calls, steps;
+    uint64_t steps;
     event *events; /* a binary heap: the earliest first, and of the same time in their order */
     size_t event_count, event_room;
     uint64_t event_order;
@@ -86,8 +87,8 @@ ssize_t getrandom(void *to, size_t len, unsigned flags)
 
 static void mix(uint64_t value)
 {
-    world.hash = (world.hash ^ value) * UINT64_C(0x100000001b3);
-    world.hash ^= world.hash >> 29;
+    ls_sim_total.hash = (ls_sim_total.hash ^ value) * UINT64_C(0x100000001b3);
+    ls_sim_total.hash ^= ls_sim_total.hash >> 29;
 }
 
 static void print_step(FILE *to, const step *s)
@@ -127,16 +128,6 @@ _Noreturn void ls_sim_fail(const char *format, ...)
     fputc('\n', stderr);
     fflush(NULL);
     _exit(3);
-}
-
-uint64_t ls_sim_hash(void)
-{
-    return world.hash;
-}
-
-uint64_t ls_sim_calls(void)
-{
-    return world.calls;
 }
 
 void ls_sim_begin(uint64_t seed)
@@ -210,7 +201,7 @@ uint64_t ls_sim_now_ns(void)
 void ls_sim_move_to(uint64_t ns)
 {
     if (ns > world.now_ns) world.now_ns = ns;
-    world.calls++;
+    ls_sim_total.calls++;
 }
 
 static int64_t wall_us(void)
