@@ -14,7 +14,7 @@ if sim.side == "server" then
   local gate, turns = ls.semaphore("gate", PERMITS), ls.dict "turns"
 
   local function take(what, value)
-    if sim.count(what .. " " .. value) > 1 then sim.fail(what .. " " .. value .. " was taken twice") end
+    world.once(what .. " " .. value)
     if sim.count("sent " .. value, 0) == 0 then sim.fail("a value that was not sent: " .. value) end
     sim.count("taken " .. what)
   end

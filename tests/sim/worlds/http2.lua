@@ -11,35 +11,19 @@ if sim.side == "server" then
   ls.config { drain_timeout = 60, states = 3 }
   sim.expect "on purpose"
   local app = ls.app()
-  local function add(kind, fn)
-    app:any("/" .. kind .. "/:name/:bytes", world.handler(function(req, res)
-      local name = req.params.name
-      if sim.count("run " .. name) > 1 then sim.fail("the handler of " .. name .. " ran twice") end
-      return fn(world.text(name, math.tointeger(req.params.bytes)), req, res)
-    end))
-  end
-  local function write(text, _, res)
-    local at = 1
-    while at <= #text do
-      local size = sim.random(20000)
-      if not res:write(text:sub(at, at + size - 1)) then return end
-      at = at + size
-      if world.chance(3) then res:flush() end
-      if world.chance(4) then world.pause(0.2) end
-    end
-    return true
-  end
+  local function add(kind, fn) world.route(app, "any", "/" .. kind .. "/:id/:bytes", fn) end
+  local function write(text, _, res) return world.write(res, text, 20000) end
   local function read(text, req, res)
     local at = 1
     for piece in req:chunks() do
       piece = tostring(piece)
-      if text:sub(at, at + #piece - 1) ~= piece then sim.fail(req.params.name .. ": another body") end
+      if text:sub(at, at + #piece - 1) ~= piece then sim.fail(req.params.id .. ": another body") end
       at = at + #piece
       if res and not res:write(piece) then return end
       if world.chance(8) then world.pause(0.1) end
       if not res and world.chance(3) then return text end -- it leaves the rest
     end
-    if at <= #text then sim.fail(("%s: the body has %d of %d bytes"):format(req.params.name, at - 1, #text)) end
+    if at <= #text then sim.fail(("%s: the body has %d of %d bytes"):format(req.params.id, at - 1, #text)) end
     if not res then return text end
   end
   add("text", function(text) return text end)
@@ -49,12 +33,12 @@ if sim.side == "server" then
   add("trailer", function(text, req, res) res:trailer("X-End", "1") write(text, req, res) end)
   add("fail", function(...) if write(...) then world.pause(0.3) error "on purpose" end end)
   add("echo", function(text, req)
-    if req:body() ~= text then sim.fail(req.params.name .. ": another body") end
+    if req:body() ~= text then sim.fail(req.params.id .. ": another body") end
     return text
   end)
   add("events", function(text, req, res) -- together they are more than the queue takes
-    res:sse({ max_queue = "4k", keepalive = false }):subscribe(req.params.name)
-    for _ = 1, 20 do ls.publish(req.params.name, text) ls.sleep(0.05) end
+    res:sse({ max_queue = "4k", keepalive = false }):subscribe(req.params.id)
+    for _ = 1, 20 do ls.publish(req.params.id, text) ls.sleep(0.05) end
   end)
   add("pieces", read)
   add("some", function(text, req) return read(text, req) end)
@@ -164,6 +148,6 @@ end, function()
   beside "beside"
   many "many"
   for _, name in ipairs(never) do
-    if sim.count("run " .. name, 0) > 0 then sim.fail(name .. " has run, though it was refused") end
+    if sim.count("the handler of request " .. name, 0) > 0 then sim.fail(name .. " has run, though it was refused") end
   end
 end, { rounds = 8 })

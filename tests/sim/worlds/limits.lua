@@ -12,23 +12,22 @@ if sim.side == "server" then
   sim.expect "waited for longer than timeout"
   local app = ls.app()
   local function add(method, path, fn)
-    app[method](app, path, world.handler(function(req, res)
-      local id = req.params.id
-      if sim.count("run " .. id) > 1 then sim.fail("the handler of request " .. id .. " ran twice") end
+    world.route(app, method, path, function(text, req, res, id, bytes)
       local _ <close> = setmetatable({}, { __close = function() sim.count("ended " .. id) end })
-      return fn(id, math.tointeger(req.params.bytes), req, res)
-    end))
+      return fn(text, req, res, id, bytes)
+    end)
   end
-  add("get", "/text/:id/:bytes", world.text)
-  add("post", "/text/:id/:bytes", world.text) -- it does not read the body
-  add("post", "/echo/:id/:bytes", function(_, _, req) return req:body() end)
+  local function text_of(text) return text end
+  add("get", "/text/:id/:bytes", text_of)
+  add("post", "/text/:id/:bytes", text_of) -- it does not read the body
+  add("post", "/echo/:id/:bytes", function(_, req) return req:body() end)
   app:post("/wait/:id/:ms", function(req) -- none of its code runs behind its time
     local id, ms = req.params.id, math.tointeger(req.params.ms)
     if #req:body() ~= 10 then sim.fail("another body of " .. id) end
     ls.sleep(ms / 1000)
     return world.text(id, ms)
   end)
-  add("get", "/flood/:id/:bytes", function(id, bytes, _, res)
+  add("get", "/flood/:id/:bytes", function(_, _, res, id, bytes)
     for _ = 1, bytes, 10000 do if not res:write(world.text(id, 10000)) then return end end
   end)
   local options = { idle_timeout = IDLE, head_timeout = HEAD, body_grace = GRACE, min_body_rate = 1000, send_timeout = SEND,
@@ -91,9 +90,8 @@ local function ends(sock, id, begun, seconds, wanted)
   if status == wanted and wanted then sock:receive(1) end
   local took = sim.now() - begun
   if took > seconds + (strict and 1 or 3) then sim.fail(("%s has ended after %.2f s"):format(id, took)) end
-  if is_exact() and (took < seconds - 0.3 or status ~= wanted) then
-    sim.fail(("%s has ended after %.2f s with the status %s"):format(id, took, status))
-  end
+  local is_wrong = is_exact() and (took < seconds - 0.3 or status ~= wanted)
+  world.fail_if(is_wrong, "%s has ended after %.2f s with the status %s", id, took, status)
 end
 
 local kinds = {}
@@ -136,15 +134,14 @@ function kinds.wait(sock, id)
   if ms < TIMEOUT * 1000 then return answered(sock, id, ms) end
   local status = response(sock)
   local took = sim.now() - begun
-  if status == 200 or took > TIMEOUT + 6 or (is_exact() and (status ~= 503 or took < TIMEOUT)) then
-    sim.fail(("a handler has waited for %.2f s: %s"):format(took, status))
-  end
+  local is_wrong = status == 200 or took > TIMEOUT + 6 or (is_exact() and (status ~= 503 or took < TIMEOUT))
+  world.fail_if(is_wrong, "a handler has waited for %.2f s: %s", took, status)
 end
 
 function kinds.flood(sock, id)
   if not send(sock, head(id, "GET /flood", 1000000)) then return end
   ls.sleep(SEND + TIMEOUT + 4)
-  if sim.count("run " .. id, 0) ~= sim.count("ended " .. id, 0) then sim.fail("the handler of " .. id .. " waits, though nothing can be sent") end
+  if sim.count("the handler of request " .. id, 0) ~= sim.count("ended " .. id, 0) then sim.fail("the handler of " .. id .. " waits, though nothing can be sent") end
   sock:abort()
 end
 
@@ -219,16 +216,12 @@ end, function()
   strict = true
   proxied("end", true)
   for n, kind in ipairs(names) do meet(kind, "end." .. n) end
-  local jobs = {}
-  for n = 1, 12 do
-    jobs[n] = ls.spawn(function()
-      local sock <close> = connect()
-      send(sock, head("end.many." .. n, "GET /text", 10))
-      answered(sock, "end.many." .. n, 10)
-      ls.sleep(0.5)
-    end)
-  end
-  for _, job in ipairs(jobs) do job:wait() end
+  world.all(12, function(n)
+    local sock <close> = connect()
+    send(sock, head("end.many." .. n, "GET /text", 10))
+    answered(sock, "end.many." .. n, 10)
+    ls.sleep(0.5)
+  end)
   for round = 1, 3 do -- the numbers of an address come back
     local socks = {}
     for n = 1, 3 do

@@ -9,36 +9,25 @@ local PORT = 8080
 
 if sim.side == "server" then
   local app = ls.app()
-  local function of(fn)
-    return world.handler(function(req, res)
-      local id = req.params.id
-      if sim.count("run " .. id) > 1 then sim.fail("the handler of request " .. id .. " ran twice") end
+  local function add(method, kind, fn)
+    world.route(app, method, "/" .. kind .. "/:id/:bytes", function(text, req, res, id)
       res:header("X-Id", id)
-      return fn(id, math.tointeger(req.params.bytes), req, res)
+      return fn(text, req, res, id)
     end)
   end
-  app:get("/text/:id/:bytes", of(world.text))
-  app:get("/same/:id/:bytes", of(function(id) return 304, nil, { ETag = '"' .. id .. '"' } end))
-  app:post("/echo/:id/:bytes", of(function(id, bytes, req)
-    local body = req:body()
-    if body ~= world.text(id, bytes) then sim.fail("request " .. id .. " has a body of " .. #body .. " of " .. bytes .. " bytes") end
-    return body
-  end))
-  app:get("/stream/:id/:bytes", of(function(id, bytes, _, res)
-    local text, at = world.text(id, bytes), 1
-    while at <= bytes do
-      local size = sim.random(9000)
-      if not res:write(text:sub(at, at + size - 1)) then return end
-      at = at + size
-      if world.chance(4) then world.pause(0.3) end
-    end
-  end))
-  app:get("/wait/:id/:bytes", of(function(id, bytes, _, res)
-    if not res:write(world.text(id, bytes)) or not res:write(world.text(id, 3900)) then return end
+  add("get", "text", function(text) return text end)
+  add("get", "same", function(_, _, _, id) return 304, nil, { ETag = '"' .. id .. '"' } end)
+  add("post", "echo", function(text, req, _, id)
+    world.fail_if(req:body() ~= text, "request %s has another body", id)
+    return text
+  end)
+  add("get", "stream", function(text, _, res) world.write(res, text, 9000) end)
+  add("get", "wait", function(text, _, res, id)
+    if not res:write(text) or not res:write(world.text(id, 3900)) then return end
     sim.count("waits " .. id)
     local _ <close> = setmetatable({}, { __close = function() sim.count("waits " .. id, -1) end })
     ls.channel("never"):receive(100)
-  end))
+  end)
   ls.listen(PORT, app, { send_timeout = 4, write_ahead = "4k" })
   return
 end
@@ -175,6 +164,6 @@ world.run(6, function(client, number)
 end, function()
   for i = 1, 3 do
     local answered, asked = connection("end." .. i, false)
-    if answered ~= asked or asked == 0 then sim.fail(("without faults %d of %d requests were answered"):format(answered, asked)) end
+    world.fail_if(answered ~= asked or asked == 0, "without faults %d of %d requests were answered", answered, asked)
   end
 end, { reloads = 20 })

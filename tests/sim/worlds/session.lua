@@ -35,15 +35,11 @@ end
 
 -- The body and the answer; nil: there is no answer, or it is 503.
 local function request(v, method, path, token, cookie)
-  local answer, message = world.within(20, path, ls.fetch, "http://127.0.0.1:8080/" .. v.kind .. path, {
-    method = method, timeout = 20, jar = not cookie and v.jar or nil, headers = { ["X-CSRF-Token"] = token, Cookie = cookie },
-  })
-  if not answer and not sim.faulty then sim.fail(path .. " has no answer: " .. message) end
-  if not answer or answer.status == 503 then
-    v.unknown = v.unknown + 1
-    return nil
-  end
-  return answer.status == 200 and answer:body() or answer.status, answer
+  local body, answer = world.fetch("/" .. v.kind .. path, { method = method, jar = not cookie and v.jar or nil,
+    headers = { ["X-CSRF-Token"] = token, Cookie = cookie } }, false, 403)
+  if answer == 403 then return 403 end
+  if not body then v.unknown = v.unknown + 1 end
+  return body, answer
 end
 
 local function must_be(v, what, is, wanted)
@@ -90,8 +86,7 @@ local function visit(user)
       if foreign then must_be(v, "a request with another token", request(v, "POST", "/count", foreign), 403) end
     elseif kind == 2 then
       v.ahead = v.ahead + 3
-      local jobs = { ls.spawn(count, v), ls.spawn(count, v), ls.spawn(count, v) }
-      for _, job in ipairs(jobs) do job:wait() end
+      world.all(3, function() count(v) end)
       count_alone(v) -- the last one wins, and any of them may be it
     else
       count_alone(v)
@@ -109,7 +104,5 @@ world.run(5, function(client, number)
   visit(client .. "." .. number)
   if world.chance(4) then world.pause(1) end
 end, function()
-  for i = 1, 4 do
-    if not visit("end." .. i) then sim.fail "a visit without faults failed" end
-  end
+  for i = 1, 4 do world.fail_if(not visit("end." .. i), "a visit without faults failed") end
 end, { reloads = 10, rounds = 12 })

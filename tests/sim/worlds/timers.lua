@@ -11,20 +11,16 @@ if sim.side == "server" then
   local PERIOD = 0.2
   local state, site = sim.count "states", nil -- site: its number, in its first state
 
-  local function only_once(what)
-    if sim.count(what) > 1 then sim.fail(what .. " happened twice") end
-  end
-
   ls.init(function(reload)
     site = info:incr "site"
     if reload ~= (site > 1) then sim.fail "ls.init is wrong about a reload" end
-    only_once("init of the site of state " .. state)
+    world.once("init of the site of state " .. state)
     if world.chance(3) then ls.sleep(0.1) end
     if info:get "site" ~= site then sim.fail "two sites are in ls.init at a time" end
   end)
-  ls.on("start", function() only_once("start of state " .. state) end)
+  ls.on("start", function() world.once("start of state " .. state) end)
   ls.on("drain", function()
-    only_once("drain of state " .. state)
+    world.once("drain of state " .. state)
     if sim.count("start of state " .. state, 0) == 0 and sim.count("stops", 0) == 0 then sim.fail "a state drains that has not started" end
   end)
 
@@ -41,12 +37,12 @@ if sim.side == "server" then
     last_tick[#last_tick + 1] = now
     sim.count "ticks"
   end)
-  ls.after(0.1, function() only_once("timer of the top of site " .. site) end)
+  ls.after(0.1, function() world.once("timer of the top of site " .. site) end)
 
   app:post("/after/:id", world.handler(function(req)
     local id, begun, wait = req.params.id, sim.now(), sim.random(3000) / 1000
     local timer = ls.after(wait, function()
-      only_once("timer " .. id)
+      world.once("timer " .. id)
       if sim.now() < begun + wait - 0.002 then sim.fail("timer " .. id .. " is early") end
       if sim.count("cancelled " .. id, 0) > 0 then sim.fail("timer " .. id .. " was cancelled") end
       sim.count("fired " .. (id:match "^end" or ""))
@@ -63,7 +59,7 @@ if sim.side == "server" then
     local job = ls.spawn(world.handler(function()
       if world.chance(3) then sim.compute(sim.random(50) / 1000) end
       ls.sleep(sim.random(1500) / 1000)
-      only_once("job " .. id)
+      world.once("job " .. id)
       return id
     end))
     if world.chance(2) and job:wait() ~= id then sim.fail("job " .. id .. " has another result") end
@@ -73,22 +69,15 @@ if sim.side == "server" then
   return
 end
 
-local function get(path, method) -- a GET may be sent again, a POST not
-  local answer = world.within(20, path, ls.fetch, "http://127.0.0.1:8080" .. path, { method = method, timeout = 20 })
-  if answer and answer.status == 200 then return answer:body() end
-  if answer and answer.status ~= 503 then sim.fail(path .. " has the status " .. answer.status) end
-  if not answer and not sim.faulty then sim.fail(path .. " has no answer") end
-end
+local function post(path) return world.fetch(path, { method = "POST" }) end -- a GET may be sent again, a POST not
 
 world.run(4, function(client, number)
   local id = client .. "." .. number
-  local answer = get((world.chance(2) and "/after/" or "/job/") .. id, "POST")
-  if answer and answer ~= id then sim.fail "the answer of another request" end
+  local answer = post((world.chance(2) and "/after/" or "/job/") .. id)
+  world.fail_if(answer and answer ~= id, "the answer of another request")
   world.pause(0.3)
 end, function()
-  for i = 1, 10 do
-    if get("/after/end." .. i, "POST") ~= "end." .. i then sim.fail "a request failed without faults" end
-  end
+  for i = 1, 10 do world.fail_if(post("/after/end." .. i) ~= "end." .. i, "a request failed without faults") end
   local ticks = sim.count("ticks", 0)
   ls.sleep(3.5)
   ticks = sim.count("ticks", 0) - ticks

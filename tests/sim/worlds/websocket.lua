@@ -100,18 +100,15 @@ end, function()
     if not ws then sim.fail "no connection without faults" end
     connections[i] = { ws = ws, seen = seen }
   end
-  local jobs = {}
-  for i, c in ipairs(connections) do
-    jobs[i] = ls.spawn(function()
-      if not receive(c.ws, c.seen, 3) or c.seen.count ~= messages then
-        sim.fail(("subscriber %d got %d of %d messages, and %s"):format(i, c.seen.count, messages, c.ws.code))
-      end
-      c.ws:close()
-    end)
-  end
+  local job = ls.spawn(world.all, #connections, function(i)
+    local c = connections[i]
+    local is_right = receive(c.ws, c.seen, 3) and c.seen.count == messages
+    world.fail_if(not is_right, "subscriber %d got %d of %d messages, and %s", i, c.seen.count, messages, c.ws.code)
+    c.ws:close()
+  end)
   for i = 1, messages do
     send(connections[1].ws, "end." .. i)
     ls.sleep(0.5)
   end
-  for _, job in ipairs(jobs) do job:wait() end
+  job:wait()
 end, { reloads = 8 })

@@ -162,7 +162,7 @@ function H2:finish(never)
   self.sock:abort()
   for _, job in ipairs(self.jobs) do job:wait() end
   for _, s in ipairs(self.streams) do
-    local runs, above = sim.count("run " .. s.name, 0), self.last and s.id > self.last
+    local runs, above = sim.count("the handler of request " .. s.name, 0), self.last and s.id > self.last
     if s.how == "whole" and s.status and runs ~= 1 then sim.fail(s.name .. " was answered, and ran " .. runs .. " times") end
     if s.reset == REFUSED or above then never[#never + 1] = s.name end
     if not s.how and not above and self.last and self.how == "ECLOSED" then

@@ -12,6 +12,13 @@ local ROUNDS_UNTIL = sim.random(sim.random(20)) -- the simulated second at which
 local pending = {}         -- the calls of M.within that have not returned
 local ended = false
 
+-- The world fails if this is so; the format has the arguments.
+function M.fail_if(is_so, format, ...)
+  if is_so then sim.fail(format:format(...)) end
+end
+
+function M.once(what) M.fail_if(sim.count(what) > 1, "%s happened twice", what) end
+
 function M.chance(one_of) return sim.random(one_of) == 1 end
 function M.pause(seconds) ls.sleep(sim.random(math.ceil(seconds * 1000)) / 1000) end
 
@@ -21,9 +28,7 @@ function M.text(id, bytes)
   return (part:rep(bytes // #part + 1)):sub(1, bytes)
 end
 
-local function check(call)
-  if sim.now() > call.until_s then sim.fail(call.what .. " lasts longer than its limit") end
-end
+local function check(call) M.fail_if(sim.now() > call.until_s, "%s lasts longer than its limit", call.what) end
 
 -- The results of fn(...), which must end within these seconds.
 function M.within(seconds, what, fn, ...)
@@ -34,6 +39,47 @@ function M.within(seconds, what, fn, ...)
     pending[call] = nil
     return ...
   end)(fn(...))
+end
+
+-- The body of what the server answers to a request (`o` is of ls.fetch), with the answer. nil: there is no answer, which without
+-- faults is a failure unless it `may_fail`, or it is 503, or the status `also` (its number).
+function M.fetch(path, o, may_fail, also)
+  o.timeout = o.timeout or 20
+  local answer, message = M.within(o.timeout, path, ls.fetch, "http://127.0.0.1:8080" .. path, o)
+  M.fail_if(not answer and not sim.faulty and not may_fail, "%s has no answer: %s", path, message)
+  if not answer or answer.status == 503 then return nil, message or answer:body() end
+  if answer.status == also then return nil, also end
+  M.fail_if(answer.status ~= 200, "%s has the status %d", path, answer.status)
+  return answer:body(), answer
+end
+
+-- Calls fn(1) to fn(count), at a time, and waits until all have ended.
+function M.all(count, fn)
+  local jobs = {}
+  for n = 1, count do jobs[n] = ls.spawn(fn, n) end
+  for _, job in ipairs(jobs) do job:wait() end
+end
+
+-- Writes the text in parts of any size up to this, with pauses; nil: the client has left.
+function M.write(res, text, most)
+  local at = 1
+  while at <= #text do
+    local size = sim.random(most)
+    if not res:write(text:sub(at, at + size - 1)) then return end
+    at = at + size
+    if M.chance(3) then res:flush() end
+    if M.chance(4) then M.pause(0.25) end
+  end
+  return true
+end
+
+-- A handler for /.../:id/:bytes that is counted, and runs once for an id: fn(its text, req, res, id, bytes).
+function M.route(app, method, path, fn)
+  app[method](app, path, M.handler(function(req, res)
+    local id, bytes = req.params.id, math.tointeger(req.params.bytes)
+    M.once("the handler of request " .. id)
+    return fn(M.text(id, bytes), req, res, id, bytes)
+  end))
 end
 
 -- A handler that is counted.
@@ -56,9 +102,7 @@ local function settle(before)
   for _, name in ipairs(GAUGES) do
     local until_s, pause = sim.now() + (SECONDS[name] or SLACK), 0.25
     while (sim.stats()[name] or 0) > (before[name] or 0) do
-      if sim.now() > until_s then
-        sim.fail(("nobody uses the server, and %s is %d, not %d"):format(name, sim.stats()[name], before[name] or 0))
-      end
+      M.fail_if(sim.now() > until_s, "nobody uses the server, and %s is %d, not %d", name, sim.stats()[name], before[name] or 0)
       pause = 2 * pause -- nothing happens meanwhile, also in the watchdog
       ls.sleep(math.min(pause, until_s - sim.now() + 0.01))
     end
