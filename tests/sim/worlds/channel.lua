@@ -74,14 +74,10 @@ end
 
 sim.expect "POST /gate" -- its error
 
-local turns = {}
-
 local function post(path, timeout)
   local answer, message = world.within(timeout, path, ls.fetch, "http://127.0.0.1:8080" .. path, { method = "POST", timeout = timeout })
   if not answer then return nil, message end
-  if answer.status ~= 200 and answer.status ~= 204 and answer.status ~= 503 and answer.status ~= 500 then
-    sim.fail(path .. " has the status " .. answer.status)
-  end
+  world.fail_if(not ("200 204 500 503"):find(answer.status), "%s has the status %d", path, answer.status)
   return answer.status, answer:body()
 end
 
@@ -96,8 +92,7 @@ world.run(8, function(client, number)
     post("/poll/" .. (world.chance(3) and 500 or sim.random(2000) / 1000), timeout) -- no old site waits for the end of 500 s
   else
     local status, turn = post("/gate", timeout)
-    if status == 200 and turns[turn] then sim.fail("two had the turn " .. turn) end
-    if status == 200 then turns[turn] = true end
+    if status == 200 then world.once("turn " .. turn) end
   end
   if world.chance(3) then world.pause(0.5) end
 end, function()
@@ -110,6 +105,6 @@ end, function()
   if left ~= "0 0 0" then sim.fail("left in the channels, and permits that are held: " .. left) end
   for _, what in ipairs { "job", "poll" } do
     local sent, taken = sim.count("sent " .. what, 0), sim.count("taken " .. what, 0)
-    if sent ~= taken then sim.fail(("%d values were sent to %s, and %d taken"):format(sent, what, taken)) end
+    world.fail_if(sent ~= taken, "%d values were sent to %s, and %d taken", sent, what, taken)
   end
 end, { reloads = 60, gauges = { ["running.site"] = 100 } }) -- a consumer for each state

@@ -3,7 +3,7 @@
 -- writer is its last one; a sum that was answered is given once, and the next one is larger; lists keep the order of each
 -- writer, lose nothing and double nothing; dicts without `sync` lose the end of their changes and nothing else.
 local ls, sim, lives = require "luaserve", sim, require "lib.lives"
-local at, text_of = "127.0.0.1:8081", lives.text_of
+local text_of = lives.text_of
 sim.expect "cannot be written to its file"
 sim.expect "changes of"
 
@@ -13,28 +13,22 @@ if sim.side == "server" then
   local texts, counts, lists = ls.dict("texts", strict), ls.dict("counts", strict), ls.dict("lists", strict)
   local first, second = ls.dict("first", loose), ls.dict("second", loose)
 
-  local function post(path, fn) -- fn returns what is written, or nil and a reason
-    app:post(path, function(req)
-      local body, failure = ls.try(fn, req.params.key, req.params.id)
-      if not body then return 503, tostring(failure and failure.message or failure) end
-      return tostring(body)
-    end)
-  end
-  post("/text/:key/:id", function(key, id)
-    local ok, reason = texts:set(id, text_of(id))
+  local function post(path, fn) lives.post(app, path, fn) end
+  post("/text/:key/:id", function(p)
+    local ok, reason = texts:set(p.id, text_of(p.id))
     if not ok then return nil, reason end
-    return texts:set("last " .. key, id)
+    return texts:set("last " .. p.key, p.id)
   end)
-  post("/incr/:key", function(key) return counts:incr(key) end)
-  post("/push/:key/:id", function(key, id) return lists:rpush(key, id) end)
-  post("/pop/:key", function(key)
-    local id, reason = lists:lpop(key)
+  post("/incr/:key", function(p) return counts:incr(p.key) end)
+  post("/push/:key/:id", function(p) return lists:rpush(p.key, p.id) end)
+  post("/pop/:key", function(p)
+    local id, reason = lists:lpop(p.key)
     if reason then return nil, reason end
     return id or "none"
   end)
-  post("/loose/:key/:id", function(key, id)
-    assert(first:set(key, id))
-    return second:set(key, id)
+  post("/loose/:key/:id", function(p)
+    assert(first:set(p.key, p.id))
+    return second:set(p.key, p.id)
   end)
   app:get("/all", function()
     local all = { texts = {}, counts = {}, lists = {}, first = {}, second = {} }
@@ -43,10 +37,10 @@ if sim.side == "server" then
     end
     return ls.json.encode(all)
   end)
-  return ls.listen(at, app)
+  return lives.listen(app)
 end
 
-local function post(path) return lives.ask("POST", "http://" .. at .. path) end
+local function post(path) return lives.ask("POST", path) end
 local function is_noted(kind, key) return sim.noted(kind .. " " .. key) end
 local function note(kind, key, value) sim.note(kind .. " " .. key, value or "") end
 
@@ -75,7 +69,7 @@ local function judge_lists(lists)
 end
 
 local function judge_all() -- while no request runs
-  local res = lives.look("http://" .. at .. "/all")
+  local res = lives.look "/all"
   for _, entry in ipairs(sim.noted_all "text ") do
     local id = entry[1]:sub(6)
     if res.texts[id] == nil then sim.fail("the text " .. id .. " was stored, and is lost") end
@@ -116,13 +110,7 @@ lives.run(5, 30, {
   end,
   function()
     local key = "c" .. sim.random(2)
-    local before = tonumber(sim.noted("sum " .. key) or 0)
-    local sum = math.tointeger(tonumber(post("/incr/" .. key)))
-    if not sum then return end
-    if is_noted("given", key .. "=" .. sum) then sim.fail(key .. ": the sum " .. sum .. " was given twice") end
-    if sum <= before then sim.fail(key .. ": the sum " .. sum .. " after " .. before) end
-    note("given", key .. "=" .. sum)
-    if sum > tonumber(sim.noted("sum " .. key) or 0) then note("sum", key, tostring(sum)) end
+    lives.rise(key, "/incr/" .. key)
   end,
   function(_, id)
     local key = sim.random(2) == 1 and "kept" or "queue"

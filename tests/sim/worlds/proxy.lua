@@ -87,25 +87,17 @@ for port = 9001, 9002 do
 end
 
 local function request(id, bytes_max)
-  local kind = sim.random(3)
-  local path
-  if kind == 1 then
-    path = "/post/" .. id .. "/" .. sim.random(sim.random(bytes_max))
-  elseif kind == 2 then
-    path = "/get/" .. id .. "/" .. sim.random(sim.random(bytes_max))
-  else
-    local n = sim.random(12)
-    path = "/kept/" .. n .. "/" .. n * n * (bytes_max // 400 + 10)
-  end
-  local text = world.text(path, math.tointeger(path:match "%d+$"))
+  local kind = ({ "post", "get", "kept" })[sim.random(3)]
+  local bytes, n = sim.random(sim.random(bytes_max)), sim.random(12)
+  if kind == "kept" then id, bytes = n, n * n * (bytes_max // 400 + 10) end
+  local path = ("/%s/%s/%d"):format(kind, id, bytes)
+  local text = world.text(path, bytes)
   local begun = sim.now()
   local answer, message = world.within(20, path, ls.fetch, "http://127.0.0.1:8080" .. path,
-    { method = kind == 1 and "POST" or "GET", body = kind == 1 and text or nil, timeout = 20 })
+    { method = kind == "post" and "POST" or "GET", body = kind == "post" and text or nil, timeout = 20 })
   if not answer then return false, message end
-  if answer.status ~= 200 then
-    if answer.status < 502 or answer.status > 504 then sim.fail(path .. " has the status " .. answer.status) end
-    return false, path .. ": " .. answer.status
-  end
+  world.fail_if(not ("200 502 503 504"):find(answer.status), "%s has the status %d", path, answer.status)
+  if answer.status ~= 200 then return false, path .. ": " .. answer.status end
   local body = answer:body()
   if answer.headers["x-path"] ~= path then sim.fail("the response to " .. path .. " is that of " .. answer.headers["x-path"]) end
   if body ~= text then sim.fail(("the response to %s has %d of %d bytes, or others"):format(path, #body, #text)) end
@@ -122,7 +114,7 @@ end, function()
   ls.sleep(8) -- the servers' own pauses end, and none is avoided any more
   for i = 1, 10 do
     local path, why = request("end-" .. i, 1000) -- short: kept connections may be slow ones
-    if not path then sim.fail("a request failed without faults: " .. why) end
+    world.fail_if(not path, "a request failed without faults: %s", why)
   end
   for path, body in pairs { ["/steady/end/9"] = false, ["/late/end/250000"] = world.text("/late/end/250000", 250000) } do
     local answer, message = ls.fetch("http://127.0.0.1:8080" .. path, { method = body and "POST" or "GET", body = body or nil, timeout = 120 })
@@ -130,8 +122,6 @@ end, function()
   end
   local begun = sim.now()
   local answer = assert(ls.fetch "http://127.0.0.1:8080/silent/end/1")
-  local elapsed = sim.now() - begun
-  if answer.status ~= 504 or math.abs(elapsed - TIMEOUT) > 0.5 then
-    sim.fail(("a silent server: %d after %.3f s"):format(answer.status, elapsed))
-  end
+  local is_right = answer.status == 504 and math.abs(sim.now() - begun - TIMEOUT) <= 0.5
+  world.fail_if(not is_right, "a silent server: %d after %.3f s", answer.status, sim.now() - begun)
 end, { reloads = 15, seconds = 90 })

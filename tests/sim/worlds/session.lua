@@ -57,9 +57,8 @@ local function count(v)
   must_be(v, "the user of a session", user or result, v.user)
   n = math.tointeger(n)
   local unknown = v.unknown
-  if n < v.n + 1 - (v.kind == "dict" and unknown or 0) or n > v.n + 1 + v.ahead + unknown then
-    sim.fail(("%s: the counter of %s is %d after %d + %d, %d unknown"):format(v.kind, user, n, v.n, v.ahead, unknown))
-  end
+  local is_wrong = n < v.n + 1 - (v.kind == "dict" and unknown or 0) or n > v.n + 1 + v.ahead + unknown
+  world.fail_if(is_wrong, "%s: the counter of %s is %d after %d + %d, %d unknown", v.kind, user, n, v.n, v.ahead, unknown)
   return n
 end
 

@@ -4,7 +4,7 @@
 -- accounts never changes, for readers neither; a number that was answered is given once, and the next one is larger; a
 -- backup that was answered is there, whole, with all that was answered before it.
 local ls, sim, lives = require "luaserve", sim, require "lib.lives"
-local at, accounts, cents, text_of = "127.0.0.1:8082", 5, 100, lives.text_of
+local accounts, cents, text_of = 5, 100, lives.text_of
 
 if sim.side == "server" then
   lives.load(60)
@@ -15,14 +15,9 @@ if sim.side == "server" then
     "create table account(name integer primary key, cents integer check (cents >= 0))",
     ("insert into account select value, %d from json_each('[1,2,3,4,5]')"):format(cents),
   }
-  local function post(path, fn) -- fn returns what is written, or nil and a reason
-    app:post(path, function(req)
-      local body, failure = ls.try(fn, req.params.id, req.params.from, req.params.to)
-      if body == nil then return failure and failure.code == "EINVAL" and "no" or 503 end
-      return tostring(body)
-    end)
-  end
-  post("/pair/:id", function(id)
+  local function post(path, fn) lives.post(app, path, fn) end
+  post("/pair/:id", function(p)
+    local id = p.id
     return db:transaction(function(tx)
       tx:exec("insert into one values(?, ?)", id, text_of(id))
       if sim.random(4) == 1 then ls.sleep(sim.random(30) / 1000) end
@@ -30,12 +25,12 @@ if sim.side == "server" then
       if sim.random(10) == 1 then return false end
     end)
   end)
-  post("/single/:id", function(id) return db:exec("insert into single values(?, ?)", id, text_of(id)).changes end)
+  post("/single/:id", function(p) return db:exec("insert into single values(?, ?)", p.id, text_of(p.id)).changes end)
   post("/number", function() return db:one("update number set n = n + 1 returning n").n end)
-  post("/move/:from/:to", function(_, from, to)
+  post("/move/:from/:to", function(p)
     return db:transaction(function(tx)
-      tx:exec("update account set cents = cents - 30 where name = ?", tonumber(from))
-      return tx:exec("update account set cents = cents + 30 where name = ?", tonumber(to)).changes
+      tx:exec("update account set cents = cents - 30 where name = ?", tonumber(p.from))
+      return tx:exec("update account set cents = cents + 30 where name = ?", tonumber(p.to)).changes
     end)
   end)
   post("/checkpoint", function() return #db:query "pragma wal_checkpoint(truncate)" end)
@@ -64,13 +59,11 @@ if sim.side == "server" then
     if not found and (failure.message:find "malformed" or failure.message:find "not a database") then sim.fail(req.params.name .. ": " .. failure.message) end
     return found or 503
   end)
-  return ls.listen(at, app)
+  return lives.listen(app)
 end
 
-local function ask(method, path) return lives.ask(method, "http://" .. at .. path) end
-
 local function judge(name, bound) -- bound: the notes since which what is answered may be absent
-  local found = lives.look("http://" .. at .. "/all/" .. name)
+  local found = lives.look("/all/" .. name)
   if found.whole ~= "ok" then sim.fail(name .. " is damaged: " .. found.whole) end
   for _, kind in ipairs { "one", "two", "single" } do
     for id, text in pairs(found[kind]) do
@@ -89,33 +82,25 @@ end
 
 local function judge_all()
   local n = judge("site", math.huge)
-  if n < tonumber(sim.noted "number" or 0) then sim.fail("the number " .. sim.noted "number" .. " was given, and now it is " .. n) end
+  if n < tonumber(sim.noted "sum number" or 0) then sim.fail("the number " .. sim.noted "sum number" .. " was given, and now it is " .. n) end
   if sim.noted "backup" then judge("copy", tonumber(sim.noted "backup")) end
 end
 
 lives.run(4, 30, {
-  function() ask("POST", "/checkpoint") end,
+  function() lives.ask("POST", "/checkpoint") end,
   function(_, id)
     sim.note("writing " .. id, "")
-    local body = ask("POST", "/pair/" .. id)
+    local body = lives.ask("POST", "/pair/" .. id)
     if body then sim.note("wrote " .. id, body == "true" and "one" or "undone") end
   end,
   function(_, id)
     sim.note("writing " .. id, "")
-    if ask("POST", "/single/" .. id) then sim.note("wrote " .. id, "single") end
+    if lives.ask("POST", "/single/" .. id) then sim.note("wrote " .. id, "single") end
   end,
+  function() lives.rise("number", "/number") end,
   function()
-    local before = tonumber(sim.noted "number" or 0)
-    local n = tonumber(ask("POST", "/number"))
-    if not n then return end
-    if sim.noted("given " .. n) then sim.fail("the number " .. n .. " was given twice") end
-    if n <= before then sim.fail("the number " .. n .. " after " .. before) end
-    sim.note("given " .. n, "")
-    if n > tonumber(sim.noted "number" or 0) then sim.note("number", tostring(n)) end
-  end,
-  function()
-    ask("POST", "/move/" .. sim.random(accounts) .. "/" .. sim.random(accounts))
-    local body = ask("GET", "/sum")
+    lives.ask("POST", "/move/" .. sim.random(accounts) .. "/" .. sim.random(accounts))
+    local body = lives.ask("GET", "/sum")
     local now = body and ls.json.decode(body)
     if now and (now.sum ~= accounts * cents or now.n ~= accounts) then sim.fail("the sum of all accounts is " .. now.sum) end
   end,
@@ -123,7 +108,7 @@ lives.run(4, 30, {
     local wrote = #sim.noted_all "wrote "
     if sim.noted("backing up " .. sim.life) == "yes" or not id:find ":1%." then return end
     sim.note("backing up " .. sim.life, "yes")
-    if not ask("POST", "/backup") then return end
+    if not lives.ask("POST", "/backup") then return end
     sim.note("backup", tostring(wrote))
     sim.note("backing up " .. sim.life, "no")
   end,

@@ -62,17 +62,17 @@ local function talk(name, how)
   end)
   local n, count, code = 0, nil, nil
   for line in sock:lines() do
-    if count then sim.fail "a line came after the end" end
+    world.fail_if(count, "a line came after the end")
     count, code = line:match "^end (%d+) (%u+)$"
     if not count then
       n = n + 1
-      if not lines[n] or line ~= n .. " " .. lines[n] then sim.fail(("answer %d of %s is another one"):format(n, name)) end
-    elseif math.tointeger(count) ~= n then
-      sim.fail(("%s got %d answers of %s"):format(name, n, count))
-    elseif sim.count("stops", 0) == 0 and (code == "ECLOSED" or code == "ETRUNCATED") and n ~= #lines then
-      sim.fail(("%s: the server saw the end after %d of %d lines"):format(name, n, #lines))
-    elseif code ~= how and code ~= "ETIMEDOUT" and code ~= "ERESET" and sim.count("stops", 0) == 0 then
-      sim.fail(("the stream of %s ended with %s, not %s"):format(name, code, how))
+      world.fail_if(not lines[n] or line ~= n .. " " .. lines[n], "answer %d of %s is another one", n, name)
+    else
+      local is_early = (code == "ECLOSED" or code == "ETRUNCATED") and n ~= #lines
+      local is_wrong = code ~= how and code ~= "ETIMEDOUT" and code ~= "ERESET"
+      world.fail_if(math.tointeger(count) ~= n, "%s got %d answers of %s", name, n, count)
+      world.fail_if(is_early and sim.count("stops", 0) == 0, "%s: the server saw the end after %d of %d lines", name, n, #lines)
+      world.fail_if(is_wrong and sim.count("stops", 0) == 0, "the stream of %s ended with %s, not %s", name, code, how)
     end
   end
   if code == nil then sock:abort() end
@@ -84,15 +84,13 @@ world.run(6, function(client, number)
   if world.chance(6) then return flood(client .. "." .. number) end
   local how = ends[sim.random(#ends)]
   local code, n, count = world.within(25, "a talk", talk, client .. "." .. number, how)
-  if not sim.faulty and how ~= "abort" and (code ~= how or n ~= count) then
-    sim.fail(("%d of %d lines were answered, then %s, not %s"):format(n or 0, count or 0, code, how))
-  end
+  local is_wrong = not sim.faulty and how ~= "abort" and (code ~= how or n ~= count)
+  world.fail_if(is_wrong, "%s of %s lines were answered, then %s, not %s", n, count, code, how)
   if world.chance(5) then world.pause(1) end
 end, function()
   for i = 1, 5 do
     local code, n, count = talk("end." .. i, ends[i])
-    if code ~= ends[i] or n ~= count then
-      sim.fail(("without faults %d of %d lines were answered, then %s, not %s"):format(n or 0, count or 0, code, ends[i]))
-    end
+    local is_wrong = code ~= ends[i] or n ~= count
+    world.fail_if(is_wrong, "without faults %s of %s lines were answered, then %s, not %s", n, count, code, ends[i])
   end
 end, { reloads = 15 })

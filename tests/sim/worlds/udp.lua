@@ -7,16 +7,12 @@ local world = require "lib.world"
 if sim.side == "server" then
   ls.udp("127.0.0.1:7000", world.handler(function(data, peer, info)
     local id, bytes, how = data:match "^(%S+) (%d+) (%a+) "
-    if info or not bytes or data ~= ("%s %s %s %s"):format(id, bytes, how, world.text(id, math.tointeger(bytes))) then
-      sim.fail("a datagram is not whole: " .. data:sub(1, 80))
-    end
+    local is_whole = bytes and data == ("%s %s %s %s"):format(id, bytes, how, world.text(id, math.tointeger(bytes)))
+    world.fail_if(info or not is_whole, "a datagram is not whole: %s", data:sub(1, 80))
     if sim.count("handled " .. id) > 2 then sim.fail("the datagram " .. id .. " was handled three times") end
     if how == "nothing" then return end
     if how == "later" then
-      ls.spawn(function()
-        world.pause(0.5)
-        peer:send(data)
-      end)
+      ls.spawn(function() world.pause(0.5) peer:send(data) end)
       return
     end
     if how == "compute" then sim.compute(0.01) end
@@ -65,6 +61,6 @@ end, function()
   local wanted, got, answers = talk("end", 20)
   if wanted == 0 or got < wanted then sim.fail(("%d of %d questions were answered without faults"):format(got, wanted)) end
   for id, n in pairs(answers) do
-    if n > 1 or sim.count("handled " .. id, 0) > 1 then sim.fail("question " .. id .. " has two answers without faults") end
+    world.fail_if(n > 1 or sim.count("handled " .. id, 0) > 1, "question %s has two answers without faults", id)
   end
 end, { reloads = 20 })
