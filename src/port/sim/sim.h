@@ -109,7 +109,6 @@ enum { LS_SIM_FD_FIRST = 2000, LS_SIM_FDS_MAX = 60000 }; /* lower ones are the s
 typedef struct ls_sim_file ls_sim_file;
 
 typedef struct ls_sim_kind { /* of a descriptor; NULL: EINVAL, and nothing to close */
-    const char *name;
     unsigned (*poll)(ls_sim_file *file); /* EPOLL* that hold now */
     ssize_t (*read)(ls_sim_file *file, void *to, size_t len);
     ssize_t (*write)(ls_sim_file *file, const void *from, size_t len);

@@ -86,7 +86,7 @@ static void disk_stat(ls_sim_file *file, struct stat *out)
     fill(opened_of(file)->of, out);
 }
 
-static const ls_sim_kind disk_kind = {.name = "file", .write = disk_write, .close = disk_close, .stat = disk_stat};
+static const ls_sim_kind disk_kind = {.write = disk_write, .close = disk_close, .stat = disk_stat};
 
 static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
 {
@@ -94,7 +94,7 @@ static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
     return getrandom(to, len, 0);
 }
 
-static const ls_sim_kind random_kind = {.name = "random", .read = random_read};
+static const ls_sim_kind random_kind = {.read = random_read};
 
 /* The inode of a descriptor below /sim; NULL: not one. */
 static inode *inode_of(int fd)

@@ -584,8 +584,7 @@ static ssize_t sock_write(ls_sim_file *file, const void *from, size_t len)
     return ls_sim_stream_send(s, &vector, 1);
 }
 
-static const ls_sim_kind sock_kind = {
-    .name = "socket", .poll = sock_poll, .read = sock_read, .write = sock_write, .close = sock_close};
+static const ls_sim_kind sock_kind = {.poll = sock_poll, .read = sock_read, .write = sock_write, .close = sock_close};
 
 ssize_t sendfile(int to, int from, off_t *offset, size_t count)
 {

@@ -209,7 +209,7 @@ static void epoll_close(ls_sim_file *file)
     free(set);
 }
 
-static const ls_sim_kind epoll_kind = {.name = "epoll", .close = epoll_close};
+static const ls_sim_kind epoll_kind = {.close = epoll_close};
 
 /* ---- eventfd and timerfd: a counter ----------------------------------------------------------------------------- */
 
@@ -235,44 +235,31 @@ static ssize_t counter_write(ls_sim_file *file, const void *from, size_t len)
     return sizeof add;
 }
 
-static void counter_drop(counter *c)
-{
-    if (--c->refs == 0) free(c);
-}
-
 static void counter_close(ls_sim_file *file)
 {
     counter *const c = (counter *)(void *)file;
     c->setting++;
-    counter_drop(c);
+    if (--c->refs == 0) free(c);
 }
 
-static const ls_sim_kind event_kind = {
-    .name = "eventfd", .poll = counter_poll, .write = counter_write, .close = counter_close};
-static const ls_sim_kind timer_kind = {.name = "timerfd", .poll = counter_poll, .close = counter_close};
-
-static int open_counter(const ls_sim_kind *kind, unsigned value)
-{
-    ls_sim_call();
-    counter *const c = calloc(1, sizeof *c);
-    c->value = value;
-    c->refs = 1;
-    const int fd = ls_sim_fd_open(&c->file, kind, false);
-    if (fd < 0) free(c);
-    return fd;
-}
+static const ls_sim_kind counter_kind = {.poll = counter_poll, .write = counter_write, .close = counter_close};
 
 int eventfd(unsigned value, int flags)
 {
     (void)flags;
-    return open_counter(&event_kind, value);
+    ls_sim_call();
+    counter *const c = calloc(1, sizeof *c);
+    c->value = value;
+    c->refs = 1;
+    const int fd = ls_sim_fd_open(&c->file, &counter_kind, false);
+    if (fd < 0) free(c);
+    return fd;
 }
 
 int timerfd_create(clockid_t clock, int flags)
 {
     (void)clock;
-    (void)flags;
-    return open_counter(&timer_kind, 0);
+    return eventfd(0, flags);
 }
 
 static void timer_fired(void *arg, uint64_t setting)
@@ -282,14 +269,14 @@ static void timer_fired(void *arg, uint64_t setting)
         c->value++;
         ls_sim_changed(&c->file, EPOLLIN);
     }
-    counter_drop(c);
+    if (--c->refs == 0) free(c);
 }
 
 int timerfd_settime(int fd, int flags, const struct itimerspec *wanted, struct itimerspec *before)
 {
     (void)before;
     ls_sim_call();
-    counter *const c = (counter *)(void *)ls_sim_file_of(fd, &timer_kind);
+    counter *const c = (counter *)(void *)ls_sim_file_of(fd, &counter_kind);
     if (c == NULL) return -1;
     uint64_t ns = (uint64_t)wanted->it_value.tv_sec * 1000000000 + (uint64_t)wanted->it_value.tv_nsec;
     c->value = 0;
@@ -301,7 +288,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *wanted, struct i
     return 0;
 }
 
-static const ls_sim_kind system_kind = {.name = "system"};
+static const ls_sim_kind system_kind = {};
 
 /* ---- calls of all files ----------------------------------------------------------------------------------------- */
 

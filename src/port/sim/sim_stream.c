@@ -17,6 +17,8 @@
 
 enum { QUEUE_FEWEST = 4096, QUEUE_DOUBLINGS = 7, PIECES_MAX = 4, SLOW_BYTES_PER_S = 2000, MOST_UNSENT = 3 };
 static const uint64_t second_ns = 1000000000;
+/* What travels to an end of a connection; other numbers: so many bytes. */
+static const uint64_t reset = UINT64_MAX, end = UINT64_MAX - 1, room = UINT64_MAX - 2;
 
 typedef ls_sim_socket sock;
 
@@ -49,19 +51,21 @@ void ls_sim_calm(void)
     for (sock *s = ls_sim_sockets; s != NULL; s = s->next) s->bytes_per_s = 0;
 }
 
-/* Let fn(to, n) happen when what is sent now arrives, after all that was sent before. */
-static void travel(sock *to, void (*fn)(void *arg, uint64_t n), uint64_t n, uint64_t bytes)
+static void arrives(void *to, uint64_t what);
+
+/* What is sent now arrives after all that was sent before. */
+static void travel(sock *to, uint64_t what)
 {
     to->refs++;
     if (to->latency_ns == 0 && to->latest_ns <= ls_sim_now_ns()) {
-        fn(to, n);
+        arrives(to, what);
         return;
     }
     uint64_t ns = ls_sim_now_ns() + to->latency_ns + ls_sim_below(to->latency_ns / 4 + 1);
     if (ns < to->latest_ns) ns = to->latest_ns;
-    if (to->bytes_per_s > 0) ns += bytes * second_ns / to->bytes_per_s;
+    if (to->bytes_per_s > 0 && what < room) ns += what * second_ns / to->bytes_per_s;
     to->latest_ns = ns;
-    ls_sim_at(ns, fn, to, n);
+    ls_sim_at(ns, arrives, to, what);
 }
 
 void ls_sim_stream_part(sock *s)
@@ -72,51 +76,33 @@ void ls_sim_stream_part(sock *s)
     ls_sim_socket_drop(other);
 }
 
-static void reset_arrives(void *arg, uint64_t unused)
+static void arrives(void *to, uint64_t what)
 {
-    sock *const s = arg;
-    (void)unused;
-    if (s->state == CONNECTED && !s->is_closed) {
-        s->state = BROKEN;
-        s->error = s->has_received_end && s->has_sent_end ? 0 : s->has_received_end ? EPIPE : ECONNRESET;
-        s->coming = 0;
-        ls_sim_step("reset arrives", (int64_t)s->readable, 0);
-        ls_sim_changed(&s->file, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-    }
-    if (s->other != NULL && s->other->is_closed) ls_sim_stream_part(s->other); /* no end follows */
-    ls_sim_stream_part(s);
-    ls_sim_socket_drop(s);
-}
-
-static void end_arrives(void *arg, uint64_t unused)
-{
-    sock *const s = arg;
-    (void)unused;
-    s->has_received_end = true;
-    if (s->state == CONNECTED && !s->is_closed)
-        ls_sim_changed(&s->file, EPOLLIN | EPOLLRDHUP | (s->has_sent_end ? EPOLLHUP : 0));
-    if (s->is_closed) ls_sim_stream_part(s);
-    ls_sim_socket_drop(s);
-}
-
-static void bytes_arrive(void *arg, uint64_t n)
-{
-    sock *const s = arg;
-    if (s->is_closed) {
-        if (s->other != NULL) travel(s->other, reset_arrives, 0, 0);
-    } else if (s->state == CONNECTED) {
-        s->coming -= n;
-        s->readable += n;
+    sock *const s = to;
+    const bool is_open = s->state == CONNECTED && !s->is_closed;
+    if (what == reset) {
+        if (is_open) {
+            s->state = BROKEN;
+            s->error = s->has_received_end && s->has_sent_end ? 0 : s->has_received_end ? EPIPE : ECONNRESET;
+            s->coming = 0;
+            ls_sim_step("reset arrives", (int64_t)s->readable, 0);
+            ls_sim_changed(&s->file, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+        }
+        if (s->other != NULL && s->other->is_closed) ls_sim_stream_part(s->other); /* no end follows */
+        ls_sim_stream_part(s);
+    } else if (what == end) {
+        s->has_received_end = true;
+        if (is_open) ls_sim_changed(&s->file, EPOLLIN | EPOLLRDHUP | (s->has_sent_end ? EPOLLHUP : 0));
+        if (s->is_closed) ls_sim_stream_part(s);
+    } else if (what == room) {
+        if (is_open) ls_sim_changed(&s->file, EPOLLOUT);
+    } else if (is_open) {
+        s->coming -= what;
+        s->readable += what;
         ls_sim_changed(&s->file, EPOLLIN);
+    } else if (s->is_closed && s->other != NULL) {
+        travel(s->other, reset);
     }
-    ls_sim_socket_drop(s);
-}
-
-static void room_arrives(void *arg, uint64_t unused)
-{
-    sock *const s = arg;
-    (void)unused;
-    if (s->state == CONNECTED && !s->is_closed) ls_sim_changed(&s->file, EPOLLOUT);
     ls_sim_socket_drop(s);
 }
 
@@ -149,11 +135,11 @@ static void send_pieces(sock *s, size_t len)
         if (ls_sim_chance(ls_sim_faults_now.reset)) {
             ls_sim_step("reset", (int64_t)len, 0);
             to->coming -= to->is_closed ? 0 : len; /* these bytes never arrive */
-            travel(to, reset_arrives, 0, 0);
-            travel(s, reset_arrives, 0, 0);
+            travel(to, reset);
+            travel(s, reset);
             return;
         }
-        travel(to, bytes_arrive, piece, piece);
+        travel(to, piece);
         len -= piece;
     }
 }
@@ -201,7 +187,7 @@ ssize_t ls_sim_stream_receive(sock *s, const struct iovec *vector, size_t count,
     s->readable -= taken;
     if (s->other != NULL && s->other->found_no_room && ls_sim_stream_has_room(s->other)) {
         s->other->found_no_room = false;
-        travel(s->other, room_arrives, 0, 0);
+        travel(s->other, room);
     }
     return (ssize_t)taken;
 }
@@ -210,11 +196,11 @@ void ls_sim_stream_end(sock *s)
 {
     if (s->has_sent_end || s->state != CONNECTED) return;
     s->has_sent_end = true;
-    if (s->other != NULL) travel(s->other, end_arrives, 0, 0);
+    if (s->other != NULL) travel(s->other, end);
 }
 
 void ls_sim_stream_reset(sock *s)
 {
-    if (s->other != NULL) travel(s->other, reset_arrives, 0, 0);
+    if (s->other != NULL) travel(s->other, reset);
     ls_sim_stream_part(s);
 }
