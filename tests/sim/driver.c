@@ -48,7 +48,8 @@ static void *const kept_address = (void *)UINT64_C(0x180000000000);
 
 typedef struct options {
     uint64_t seed, runs, seconds, batch_seconds;
-    const char *world, *faults, *folder;
+    const char *world, *folder;
+    uint32_t faults; /* to draw from: a bit for each row of `faults` */
     bool twice, shrinks, prints_log, is_quiet,
         quits; /* quits: a run whose time is over has ended well, without its end */
 } options;
@@ -114,17 +115,20 @@ static const fault faults[] = {
 #undef F
 enum { FAULTS = sizeof faults / sizeof faults[0] };
 
-static bool is_in(const char *list, const char *name)
+static uint32_t faults_of(const char *list)
 {
-    const size_t len = strlen(name);
-    for (const char *at = list; (at = strstr(at, name)) != NULL; at += len)
-        if ((at == list || at[-1] == ',') && (at[len] == ',' || at[len] == '\0')) return true;
-    return false;
+    uint32_t found = 0;
+    for (int i = 0; i < FAULTS; i++) {
+        const size_t len = strlen(faults[i].name);
+        for (const char *at = list; (at = strstr(at, faults[i].name)) != NULL; at += len)
+            if ((at == list || at[-1] == ',') && (at[len] == ',' || at[len] == '\0')) found |= 1u << i;
+    }
+    return found;
 }
 
 /* Half of the faults, drawn from the seed, at a rate that is drawn as well: worlds with few kinds of faults find what a
- * world with all of them hides. One run in eight has only harmless ones. `list`: only these. */
-static uint32_t draw_faults(const char *list)
+ * world with all of them hides. One run in eight has only harmless ones. */
+static uint32_t draw_faults(uint32_t only)
 {
     uint32_t used = 0;
     const bool only_harmless = ls_sim_below(8) == 0;
@@ -134,7 +138,7 @@ static uint32_t draw_faults(const char *list)
         const bool drawn = ls_sim_below(2) == 1;
         const uint32_t rate = f->most > 0 ? 1 + (uint32_t)ls_sim_below(f->most) : 0;
         const uint32_t size = f->size_most > 0 ? 1 + (uint32_t)ls_sim_below(1 + ls_sim_below(f->size_most)) : 0;
-        if (!drawn || (only_harmless && !f->is_harmless) || (list != NULL && !is_in(list, f->name))) continue;
+        if (!drawn || (only_harmless && !f->is_harmless) || !(only & 1u << i)) continue;
         if (f->rate != NULL) *f->rate = rate;
         if (f->size != NULL) *f->size = size;
         used |= 1u << i;
@@ -517,8 +521,12 @@ static bool run_one(const options *o, result *out)
     if (WIFSIGNALED(status))
         fprintf(stderr, "ended by signal %d%s\n", WTERMSIG(status),
                 WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
-    fprintf(stderr, "FAILED: sim --world %s --seed %llu --seconds %llu%s%s\n", o->world, (unsigned long long)o->seed,
-            (unsigned long long)o->seconds, o->faults != NULL ? " --faults " : "", o->faults != NULL ? o->faults : "");
+    fprintf(stderr, "FAILED: sim --world %s --seed %llu --seconds %llu", o->world, (unsigned long long)o->seed,
+            (unsigned long long)o->seconds);
+    if (o->faults != UINT32_MAX) fprintf(stderr, " --faults none");
+    for (int i = 0; i < FAULTS && o->faults != UINT32_MAX; i++)
+        if (o->faults & 1u << i) fprintf(stderr, ",%s", faults[i].name);
+    fputc('\n', stderr);
     return false;
 }
 
@@ -527,8 +535,7 @@ static bool run_one(const options *o, result *out)
 /* Look for a shorter history that fails: fewer seconds, then fewer kinds of faults. Its failure may be another one. */
 static void shrink(options o, result *r)
 {
-    static char list[256];
-    uint32_t used = r->faults_used;
+    o.faults &= r->faults_used;
     o.quits = o.is_quiet = true; /* a world judges its end only if it has come to it */
     while (o.seconds > 1) {
         options shorter = o;
@@ -537,18 +544,9 @@ static void shrink(options o, result *r)
         o = shorter;
     }
     for (int i = 0; i < FAULTS; i++) {
-        char tried[sizeof list] = "";
-        if (!(used & 1u << i)) continue;
-        for (int k = 0; k < FAULTS; k++)
-            if (k != i && (used & 1u << k))
-                (void)snprintf(tried + strlen(tried), sizeof tried - strlen(tried), "%s%s", tried[0] ? "," : "",
-                               faults[k].name);
         options fewer = o;
-        fewer.faults = tried[0] != '\0' ? tried : "none";
-        if (run_one(&fewer, r)) continue;
-        used &= ~(1u << i);
-        memcpy(list, fewer.faults, strlen(fewer.faults) + 1);
-        o.faults = list;
+        fewer.faults &= ~(1u << i);
+        if (fewer.faults != o.faults && !run_one(&fewer, r)) o = fewer;
     }
     fprintf(stderr, "\nthe shortest history found:\n");
     o.is_quiet = false;
@@ -647,7 +645,7 @@ int main(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    options o = {.seed = 1, .runs = 1, .seconds = 300, .folder = TEST_TREE "/tests/sim/worlds"};
+    options o = {.seed = 1, .runs = 1, .seconds = 300, .faults = UINT32_MAX, .folder = TEST_TREE "/tests/sim/worlds"};
     for (int option; (option = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
         char *end = NULL;
         uint64_t *const number = option == 's'   ? &o.seed
@@ -661,7 +659,7 @@ int main(int argc, char **argv)
         }
         switch (option) {
         case 'w': o.world = optarg; break;
-        case 'f': o.faults = optarg; break;
+        case 'f': o.faults = faults_of(optarg); break;
         case '2': o.twice = true; break;
         case 'k': o.shrinks = true; break;
         case 'l': o.prints_log = true; break;

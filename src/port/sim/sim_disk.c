@@ -98,12 +98,9 @@ static void keep(ls_sim_inode *f, uint64_t number)
     if (f->log_first == f->log_end) f->log_first = f->log_end = 0;
 }
 
-static int note(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t len)
+int ls_sim_disk_write(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t len)
 {
-    if (at + len > LS_SIM_FILE_BYTES) {
-        errno = EFBIG;
-        return -1;
-    }
+    if (at + len > LS_SIM_FILE_BYTES) return ls_sim_failed(EFBIG);
     if (f->log_end + sizeof(change) + len + 8 > LS_SIM_LOG_BYTES) keep(f, disk->changes); /* as the system does, too */
     change *const c = change_at(f, f->log_end);
     *c = (change){.at = at, .len = len, .number = ++disk->changes, .truncates = bytes == NULL};
@@ -116,15 +113,10 @@ static int note(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t len)
     return 0;
 }
 
-int ls_sim_disk_write(ls_sim_inode *f, const void *bytes, uint64_t at, uint64_t len)
-{
-    return len == 0 ? 0 : note(f, bytes, at, len);
-}
-
 int ls_sim_disk_truncate(ls_sim_inode *f, uint64_t size)
 {
     if (size < f->mapped_size) memset(f->mapped + size, 0, f->mapped_size - size);
-    return note(f, NULL, size, 0);
+    return ls_sim_disk_write(f, NULL, size, 0);
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------ */
@@ -143,10 +135,17 @@ static void keep_names(uint64_t number)
     disk->first_moment = number;
 }
 
-static void set(names *in, const char *path, ls_sim_inode *f)
+/* The row of the path; the count: there is none. */
+static unsigned row_of(const names *in, const char *path)
 {
     unsigned n = 0;
     while (n < in->count && strcmp(in->rows[n].path, path) != 0) n++;
+    return n;
+}
+
+static void set(names *in, const char *path, ls_sim_inode *f)
+{
+    const unsigned n = row_of(in, path);
     if (f == NULL) {
         if (n < in->count) in->rows[n] = in->rows[--in->count];
         return;
@@ -180,10 +179,8 @@ void ls_sim_disk_rename(const char *from, const char *to)
 
 ls_sim_inode *ls_sim_disk_find(const char *path)
 {
-    const names *const in = seen();
-    for (unsigned n = 0; n < in->count; n++)
-        if (strcmp(in->rows[n].path, path) == 0) return in->rows[n].of;
-    return NULL;
+    const unsigned n = row_of(seen(), path);
+    return n < seen()->count ? seen()->rows[n].of : NULL;
 }
 
 static bool is_named(const names *in, const ls_sim_inode *f)
