@@ -523,9 +523,13 @@ static bool run_one(const options *o, result *out)
                 WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? ": no end in sight" : "");
     fprintf(stderr, "FAILED: sim --world %s --seed %llu --seconds %llu", o->world, (unsigned long long)o->seed,
             (unsigned long long)o->seconds);
-    if (o->faults != UINT32_MAX) fprintf(stderr, " --faults none");
-    for (int i = 0; i < FAULTS && o->faults != UINT32_MAX; i++)
-        if (o->faults & 1u << i) fprintf(stderr, ",%s", faults[i].name);
+    const char *before = " --faults ";
+    if (o->faults == 0) fprintf(stderr, "%snone", before);
+    for (int i = 0; i < FAULTS && o->faults != UINT32_MAX; i++) {
+        if (!(o->faults & 1u << i)) continue;
+        fprintf(stderr, "%s%s", before, faults[i].name);
+        before = ",";
+    }
     fputc('\n', stderr);
     return false;
 }

@@ -10,9 +10,7 @@ if sim.side == "server" then
   local r = ls.redis("redis://127.0.0.1:6379", { timeout = 3, connect_timeout = 3 })
   local last = 0 -- of this state
   r:subscribe("news", function(message)
-    local n, text = message:match "^(%d+) (.*)$"
-    n = math.tointeger(tonumber(n))
-    if text ~= world.text("news." .. n, n % 700 + 10) then sim.fail("a message is not whole: " .. message:sub(1, 80)) end
+    local n = math.tointeger(world.key_of(message))
     if n <= last then sim.fail(("message %d came after %d"):format(n, last)) end
     last = n
     sim.count "messages"
@@ -106,7 +104,7 @@ end)
 
 local publisher = ls.every(0.1, function()
   published = published + 1
-  local text = published .. " " .. world.text("news." .. published, published % 700 + 10)
+  local text = world.message(published, 700)
   for sock in pairs(subscribers) do
     if sock.queued < 50000 and not send(sock, "*3\r\n$7\r\nmessage\r\n" .. bulk "news" .. bulk(text)) then subscribers[sock] = nil end
   end

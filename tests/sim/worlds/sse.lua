@@ -49,8 +49,7 @@ local function event(id, text)
   if said[id] ~= text then sim.fail("event " .. id .. " is another one than before") end
   if posted[id] and posted[id] ~= text then sim.fail("event " .. id .. " is not the message that was acknowledged") end
   if id_of[text] and id_of[text] ~= id then sim.fail(("a message is event %d and event %d"):format(id_of[text], id)) end
-  local key, bytes = text:match "^(%S+) (%d+) "
-  if text ~= ("%s %s %s"):format(key, bytes, world.text(key, math.tointeger(bytes))) then sim.fail("event " .. id .. " is not whole") end
+  world.key_of(text)
   id_of[text] = id
 end
 
@@ -90,8 +89,7 @@ local function follow(...)
 end
 
 local function say(key)
-  local bytes = sim.random(sim.random(3000))
-  local text = ("%s %d %s"):format(key, bytes, world.text(key, bytes))
+  local text = world.message(key, 3000)
   local answer = world.fetch("/say", { method = "POST", body = text, timeout = 8 })
   if not answer then return end
   local id = math.tointeger(tonumber(answer))

@@ -6,9 +6,9 @@ local world = require "lib.world"
 
 if sim.side == "server" then
   ls.udp("127.0.0.1:7000", world.handler(function(data, peer, info)
-    local id, bytes, how = data:match "^(%S+) (%d+) (%a+) "
-    local is_whole = bytes and data == ("%s %s %s %s"):format(id, bytes, how, world.text(id, math.tointeger(bytes)))
-    world.fail_if(info or not is_whole, "a datagram is not whole: %s", data:sub(1, 80))
+    local id = world.key_of(data)
+    local how = id:match "%a+$"
+    world.fail_if(info, "a datagram is cut off: %s", id)
     if sim.count("handled " .. id) > 2 then sim.fail("the datagram " .. id .. " was handled three times") end
     if how == "nothing" then return end
     if how == "later" then
@@ -30,8 +30,9 @@ local function talk(name, count)
   if not c then return 0, 0, {} end
   local asked, answers, wanted, got = {}, {}, 0, 0
   for i = 1, count do
-    local id, bytes, how = name .. "." .. i, sim.random(sim.random(1800)), hows[sim.random(#hows)]
-    asked[id] = ("%s %d %s %s"):format(id, bytes, how, world.text(id, bytes))
+    local how = hows[sim.random(#hows)]
+    local id = name .. "." .. i .. how
+    asked[id] = world.message(id, 1800)
     if how ~= "nothing" then wanted = wanted + 1 end
     local ok, why, refused = c:send(asked[id])
     if not ok and refused ~= "EREFUSED" then sim.fail("send: " .. why) end

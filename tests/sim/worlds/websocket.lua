@@ -36,8 +36,8 @@ local function check(seen, data)
     seen.id = id
     return
   end
-  local publisher, n, key, bytes, text = data:match "^(%d+) (%d+) (%S+) (%d+) (.*)$"
-  if not n or text ~= world.text(key, math.tointeger(bytes)) then sim.fail("a message is not whole: " .. data:sub(1, 80)) end
+  local publisher, n, message = data:match "^(%d+) (%d+) (.*)$"
+  world.key_of(message or data)
   local before = seen[publisher] or (publisher == seen.id and 0) or n - 1
   if n - 1 ~= before then sim.fail(("message %s of %s came after %d"):format(n, publisher, before)) end
   seen[publisher] = n - 0
@@ -74,17 +74,12 @@ local function open(topic)
   return ws, { topic = topic, count = 0 }
 end
 
-local function send(ws, key)
-  local bytes = sim.random(sim.random(1500))
-  return ws:send(("%s %d %s"):format(key, bytes, world.text(key, bytes)))
-end
-
 world.run(6, function(client, number)
   local ws <close>, seen = open("topic" .. sim.random(2))
   if not ws then return ls.sleep(0.5) end
   for i = 1, sim.random(8) do
     for k = 1, sim.random(3) do
-      if not send(ws, ("%d.%d.%d.%d"):format(client, number, i, k)) then break end
+      if not ws:send(world.message(("%d.%d.%d.%d"):format(client, number, i, k), 1500)) then break end
     end
     if world.chance(8) then
       seen.is_silent = true
@@ -107,7 +102,7 @@ end, function()
     c.ws:close()
   end)
   for i = 1, messages do
-    send(connections[1].ws, "end." .. i)
+    connections[1].ws:send(world.message("end." .. i, 1500))
     ls.sleep(0.5)
   end
   job:wait()

@@ -12,6 +12,19 @@ local ROUNDS_UNTIL = sim.random(sim.random(20)) -- the simulated second at which
 local pending = {}         -- the calls of M.within that have not returned
 local ended = false
 
+-- A message that says what it is: key, number of bytes, text.
+function M.message(key, most)
+  local bytes = sim.random(sim.random(most))
+  return ("%s %d %s"):format(key, bytes, M.text(key, bytes))
+end
+
+-- The key of a message, which must be whole.
+function M.key_of(message)
+  local key, bytes, text = message:match "^(%S+) (%d+) (.*)$"
+  M.fail_if(not key or text ~= M.text(key, math.tointeger(bytes)), "a message is not whole: %s", message:sub(1, 80))
+  return key
+end
+
 -- The world fails if this is so; the format has the arguments.
 function M.fail_if(is_so, format, ...)
   if is_so then sim.fail(format:format(...)) end
