@@ -24,12 +24,13 @@
 #ifndef LS_PORT_SIM_SIM_H
 #define LS_PORT_SIM_SIM_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
 
 /* ---- the world -------------------------------------------------------------------------------------------------- */
 
@@ -68,9 +69,6 @@ extern ls_sim_figures ls_sim_total;
 /* A step of the history: part of its hash, and with `names` a word, a line of the trace (LUASERVE_SIM_TRACE). */
 void ls_sim_step(const char *name, int64_t a, int64_t b);
 
-/* The steps that came last, oldest first, to the standard error. */
-void ls_sim_print_last(void);
-
 /* The world has come to an end that it must not have: prints the reason, the seed and the last steps, and ends the
  * process with status 3. */
 _Noreturn void ls_sim_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -95,9 +93,8 @@ void ls_sim_wake_all(const void *object);
 /* The calling thread computes for a time, while others run. */
 void ls_sim_compute(uint64_t ns);
 
-unsigned ls_sim_thread_number(void); /* of the calling thread, from 1 */
-unsigned ls_sim_number_of(pthread_t thread);
-uint64_t ls_sim_cpu_ns(unsigned number); /* that this thread has computed */
+unsigned ls_sim_thread_number(void);     /* of the calling thread, from 1 */
+uint64_t ls_sim_cpu_ns(clockid_t clock); /* that its thread has computed; of a clock of no thread, UINT64_MAX */
 void ls_sim_threads_open(void);
 
 void ls_sim_memory_begin(void);
@@ -108,10 +105,9 @@ enum { LS_SIM_FD_FIRST = 2000, LS_SIM_FDS_MAX = 60000 }; /* lower ones are the s
 
 typedef struct ls_sim_file ls_sim_file;
 
-typedef struct ls_sim_kind { /* of a descriptor; NULL: EINVAL, and nothing to close */
+typedef struct ls_sim_kind {             /* of a descriptor; NULL: EINVAL, and nothing to close */
     unsigned (*poll)(ls_sim_file *file); /* EPOLL* that hold now */
-    ssize_t (*read)(ls_sim_file *file, void *to, size_t len);
-    ssize_t (*write)(ls_sim_file *file, const void *from, size_t len);
+    ssize_t (*transfer)(ls_sim_file *file, const struct iovec *bytes, bool writes);
     void (*close)(ls_sim_file *file); /* the last descriptor was closed */
     void (*stat)(ls_sim_file *file, struct stat *out);
 } ls_sim_kind;
@@ -133,9 +129,6 @@ bool ls_sim_fd_is(int fd);
 void ls_sim_changed(ls_sim_file *file, unsigned events);
 
 /* ---- what others answer ----------------------------------------------------------------------------------------- */
-
-bool ls_sim_path_is(const char *path); /* below /sim */
-int ls_sim_disk_open(const char *path, int flags, unsigned mode);
 
 /* The image of the disk: `memory` that the processes of all lives have at this address, zeros in life 1, of which few
  * pages are used. In a further life the files are as a crash has left them, drawn from the seed. Without this call the

@@ -135,7 +135,7 @@ static void keep_names(uint64_t number)
     disk->first_moment = number;
 }
 
-/* The row of the path; the count: there is none. */
+/* The row of the path; if it has no row, the count. */
 static unsigned row_of(const names *in, const char *path)
 {
     unsigned n = 0;

@@ -52,12 +52,13 @@ static opened *opened_of(ls_sim_file *file)
     return (opened *)(void *)file;
 }
 
-static ssize_t disk_write(ls_sim_file *file, const void *from, size_t len)
+static ssize_t disk_transfer(ls_sim_file *file, const struct iovec *bytes, bool writes)
 {
     opened *const o = opened_of(file);
+    if (!writes) return ls_sim_failed(EINVAL);
     ls_sim_disk_call(true);
     if (o->appends) o->at = o->of->size;
-    const ssize_t n = write_at(o->of, from, len, o->at);
+    const ssize_t n = write_at(o->of, bytes->iov_base, bytes->iov_len, o->at);
     if (n > 0) o->at += (uint64_t)n;
     return n;
 }
@@ -86,15 +87,15 @@ static void disk_stat(ls_sim_file *file, struct stat *out)
     fill(opened_of(file)->of, out);
 }
 
-static const ls_sim_kind disk_kind = {.write = disk_write, .close = disk_close, .stat = disk_stat};
+static const ls_sim_kind disk_kind = {.transfer = disk_transfer, .close = disk_close, .stat = disk_stat};
 
-static ssize_t random_read(ls_sim_file *file, void *to, size_t len)
+static ssize_t random_transfer(ls_sim_file *file, const struct iovec *bytes, bool writes)
 {
     (void)file;
-    return getrandom(to, len, 0);
+    return writes ? ls_sim_failed(EINVAL) : getrandom(bytes->iov_base, bytes->iov_len, 0);
 }
 
-static const ls_sim_kind random_kind = {.read = random_read};
+static const ls_sim_kind random_kind = {.transfer = random_transfer};
 
 /* The inode of a descriptor below /sim; NULL: not one. */
 static inode *inode_of(int fd)
@@ -166,7 +167,7 @@ int munmap(void *at, size_t bytes)
 
 /* ---- paths ------------------------------------------------------------------------------------------------------ */
 
-bool ls_sim_path_is(const char *path)
+static bool is_simulated(const char *path)
 {
     return strncmp(path, "/sim", 4) == 0 && (path[4] == '/' || path[4] == '\0');
 }
@@ -206,7 +207,7 @@ static inode *find(const char *path, bool changes, char out[LS_SIM_PATH_BYTES])
     return f;
 }
 
-int ls_sim_disk_open(const char *path, int flags, unsigned mode)
+static int open_simulated(const char *path, int flags, unsigned mode)
 {
     char at[LS_SIM_PATH_BYTES];
     inode *f;
@@ -238,7 +239,7 @@ int open(const char *path, int flags, ...)
     va_start(args, flags);
     const unsigned mode = flags & O_CREAT ? va_arg(args, unsigned) : 0;
     va_end(args);
-    if (ls_sim_path_is(path)) return ls_sim_disk_open(path, flags, mode);
+    if (is_simulated(path)) return open_simulated(path, flags, mode);
     if (strcmp(path, "/dev/urandom") != 0)
         return (int)ls_sim_result(ls_sim_syscall(SYS_openat, AT_FDCWD, (long)path, flags, mode, 0, 0));
     static ls_sim_file random;
@@ -248,7 +249,7 @@ int open(const char *path, int flags, ...)
 static int stat_of(const char *path, struct stat *out, int flags)
 {
     char at[LS_SIM_PATH_BYTES];
-    if (!ls_sim_path_is(path))
+    if (!is_simulated(path))
         return (int)ls_sim_result(ls_sim_syscall(SYS_newfstatat, AT_FDCWD, (long)path, (long)out, flags, 0, 0));
     const inode *const f = find(path, false, at);
     if (f != NULL) fill(f, out);
@@ -268,7 +269,7 @@ int lstat(const char *restrict path, struct stat *restrict out)
 char *realpath(const char *restrict path, char *restrict out)
 {
     char at[LS_SIM_PATH_BYTES];
-    if (!ls_sim_path_is(path)) return LS_SIM_REAL(realpath)(path, out);
+    if (!is_simulated(path)) return LS_SIM_REAL(realpath)(path, out);
     if (find(path, false, at) == NULL) return NULL;
     return out != NULL ? strcpy(out, at) : strdup(at);
 }
@@ -276,8 +277,7 @@ char *realpath(const char *restrict path, char *restrict out)
 int unlink(const char *path)
 {
     char at[LS_SIM_PATH_BYTES];
-    if (!ls_sim_path_is(path))
-        return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
+    if (!is_simulated(path)) return (int)ls_sim_result(ls_sim_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0));
     const inode *const f = find(path, true, at);
     if (f == NULL) return -1;
     ls_sim_step("disk remove", ls_sim_disk_number(f), 0);
@@ -289,9 +289,9 @@ int rename(const char *from, const char *to)
 {
     char at[LS_SIM_PATH_BYTES], new_at[LS_SIM_PATH_BYTES];
     inode *old;
-    if (!ls_sim_path_is(from) && !ls_sim_path_is(to))
+    if (!is_simulated(from) && !is_simulated(to))
         return (int)ls_sim_result(ls_sim_syscall(SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to, 0, 0));
-    if (!ls_sim_path_is(from) || !ls_sim_path_is(to)) return ls_sim_failed(EXDEV);
+    if (!is_simulated(from) || !is_simulated(to)) return ls_sim_failed(EXDEV);
     const inode *const f = find(from, true, at);
     if (f == NULL || look_up(to, new_at, &old) < 0) return -1;
     ls_sim_step("disk rename", ls_sim_disk_number(f), 0);
@@ -303,7 +303,7 @@ FILE *fopen(const char *restrict path, const char *restrict mode)
 {
     errno = ENOENT; /* the times of processors are those of another world */
     if (strncmp(path, "/proc/", 6) == 0) return NULL;
-    if (ls_sim_path_is(path)) ls_sim_fail("fopen of %s: streams are not simulated", path);
+    if (is_simulated(path)) ls_sim_fail("fopen of %s: streams are not simulated", path);
     return LS_SIM_REAL(fopen)(path, mode);
 }
 

@@ -570,21 +570,13 @@ int recvmmsg(int fd, struct mmsghdr *m, unsigned count, int flags, struct timesp
     return transfer_many(fd, m, count, flags, false);
 }
 
-static ssize_t sock_read(ls_sim_file *file, void *to, size_t len)
+static ssize_t sock_transfer(ls_sim_file *file, const struct iovec *bytes, bool writes)
 {
     sock *const s = (sock *)(void *)file;
-    struct iovec vector = {to, len};
-    return ls_sim_stream_receive(s, &vector, 1, false);
+    return writes ? ls_sim_stream_send(s, bytes, 1) : ls_sim_stream_receive(s, bytes, 1, false);
 }
 
-static ssize_t sock_write(ls_sim_file *file, const void *from, size_t len)
-{
-    sock *const s = (sock *)(void *)file;
-    struct iovec vector = {(void *)from, len};
-    return ls_sim_stream_send(s, &vector, 1);
-}
-
-static const ls_sim_kind sock_kind = {.poll = sock_poll, .read = sock_read, .write = sock_write, .close = sock_close};
+static const ls_sim_kind sock_kind = {.poll = sock_poll, .transfer = sock_transfer, .close = sock_close};
 
 ssize_t sendfile(int to, int from, off_t *offset, size_t count)
 {

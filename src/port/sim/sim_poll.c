@@ -224,12 +224,12 @@ static unsigned counter_poll(ls_sim_file *file)
     return (((counter *)(void *)file)->value > 0 ? EPOLLIN : 0) | EPOLLOUT;
 }
 
-static ssize_t counter_write(ls_sim_file *file, const void *from, size_t len)
+static ssize_t counter_transfer(ls_sim_file *file, const struct iovec *bytes, bool writes)
 {
     counter *const c = (counter *)(void *)file;
     uint64_t add;
-    if (len < sizeof add) return -1;
-    memcpy(&add, from, sizeof add);
+    if (!writes || bytes->iov_len < sizeof add) return ls_sim_failed(EINVAL);
+    memcpy(&add, bytes->iov_base, sizeof add);
     c->value += add;
     ls_sim_changed(file, EPOLLIN);
     return sizeof add;
@@ -242,7 +242,7 @@ static void counter_close(ls_sim_file *file)
     if (--c->refs == 0) free(c);
 }
 
-static const ls_sim_kind counter_kind = {.poll = counter_poll, .write = counter_write, .close = counter_close};
+static const ls_sim_kind counter_kind = {.poll = counter_poll, .transfer = counter_transfer, .close = counter_close};
 
 int eventfd(unsigned value, int flags)
 {
@@ -292,38 +292,33 @@ static const ls_sim_kind system_kind = {};
 
 /* ---- calls of all files ----------------------------------------------------------------------------------------- */
 
-ssize_t read(int fd, void *to, size_t len)
+/* A call that waits writes all. */
+static ssize_t transfer(int fd, void *at, size_t len, bool writes)
 {
-    if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_read, fd, (long)to, (long)len, 0, 0, 0));
+    size_t sum = 0;
     ls_sim_call();
     ls_sim_file *const file = ls_sim_file_of(fd, NULL);
     if (file == NULL) return -1;
-    if (file->kind->read == NULL) return ls_sim_failed(EINVAL);
-    ssize_t n;
-    while ((n = file->kind->read(file, to, len)) < 0 && errno == EAGAIN && file->waits)
-        (void)ls_sim_wait(file, UINT64_MAX);
-    return n;
+    if (file->kind->transfer == NULL) return ls_sim_failed(EINVAL);
+    for (;;) {
+        const ssize_t n = file->kind->transfer(file, &(struct iovec){(char *)at + sum, len - sum}, writes);
+        if (n < 0 && (errno != EAGAIN || !file->waits)) return sum > 0 ? (ssize_t)sum : -1;
+        if (n >= 0) sum += (size_t)n;
+        if (n >= 0 && (!writes || !file->waits || sum == len)) return (ssize_t)sum;
+        if (n < 0) (void)ls_sim_wait(file, UINT64_MAX);
+    }
+}
+
+ssize_t read(int fd, void *to, size_t len)
+{
+    if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_read, fd, (long)to, (long)len, 0, 0, 0));
+    return transfer(fd, to, len, false);
 }
 
 ssize_t write(int fd, const void *from, size_t len)
 {
     if (!ls_sim_fd_is(fd)) return ls_sim_result(ls_sim_syscall(SYS_write, fd, (long)from, (long)len, 0, 0, 0));
-    ls_sim_call();
-    ls_sim_file *const file = ls_sim_file_of(fd, NULL);
-    if (file == NULL) return -1;
-    if (file->kind->write == NULL) return ls_sim_failed(EINVAL);
-    size_t sum = 0;
-    for (ssize_t n; sum < len || len == 0;) { /* a call that waits writes all */
-        if ((n = file->kind->write(file, (const char *)from + sum, len - sum)) >= 0) {
-            sum += (size_t)n;
-            if (!file->waits || len == 0) break;
-        } else if (errno != EAGAIN || !file->waits) {
-            return sum > 0 ? (ssize_t)sum : -1;
-        } else {
-            (void)ls_sim_wait(file, UINT64_MAX);
-        }
-    }
-    return (ssize_t)sum;
+    return transfer(fd, (void *)from, len, true);
 }
 
 ssize_t writev(int fd, const struct iovec *vector, int count)

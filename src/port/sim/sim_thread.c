@@ -30,6 +30,7 @@
 
 enum { THREADS_MAX = 256, FIRST_PREEMPT = 2000, CALL_NS_MAX = 400, FUNCTIONS_PER_TURN = 1000000, WAITS_MAX = 1024 };
 enum { LENT_BYTES = 4096, HAS_WRFSBASE = 2 /* AT_HWCAP2 */ };
+enum { CPU_CLOCK_FIRST = 1 << 20 }; /* the clock of the thread n is this + n */
 
 typedef struct sim_thread {
     enum { FREE, RUNS, WAITS, ENDED } state; /* RUNS: has the turn, or can get it */
@@ -294,13 +295,16 @@ static sim_thread *thread_of(pthread_t real)
     ls_sim_fail("a thread that was joined already");
 }
 
-unsigned ls_sim_number_of(pthread_t real)
+int pthread_getcpuclockid(pthread_t thread, clockid_t *out)
 {
-    return thread_of(real)->number;
+    *out = CPU_CLOCK_FIRST + (clockid_t)thread_of(thread)->number;
+    return 0;
 }
 
-uint64_t ls_sim_cpu_ns(unsigned number)
+uint64_t ls_sim_cpu_ns(clockid_t clock)
 {
+    if (clock != CLOCK_THREAD_CPUTIME_ID && clock < CPU_CLOCK_FIRST) return UINT64_MAX;
+    const unsigned number = clock >= CPU_CLOCK_FIRST ? (unsigned)clock - CPU_CLOCK_FIRST : ls_sim_thread_number();
     for (const sim_thread *t = threads; t < threads + THREADS_MAX; t++)
         if (t->state != FREE && t->number == number) return t->cpu_ns;
     return 0;

@@ -17,7 +17,6 @@
 #include "port/sim/sim.h"
 
 enum { EVENTS_FIRST = 1024, LAST_STEPS = 60, TRACE_BYTES = 1 << 16 };
-enum { CPU_CLOCK_FIRST = 1 << 20 };                    /* the clock of the thread n is this + n */
 static const int64_t wall_first_us = 1767225600000000; /* 2026-01-01 */
 static const uint64_t start_ns = UINT64_C(1000000000); /* a monotonic clock of 0 means "never" in many programs */
 
@@ -109,18 +108,13 @@ void ls_sim_step(const char *name, int64_t a, int64_t b)
     if (world.trace != NULL) print_step(world.trace, &s);
 }
 
-void ls_sim_print_last(void)
-{
-    const uint64_t first = world.steps > LAST_STEPS ? world.steps - LAST_STEPS : 0;
-    for (uint64_t i = first; i < world.steps; i++) print_step(stderr, &world.last[i % LAST_STEPS]);
-}
-
 _Noreturn void ls_sim_fail(const char *format, ...)
 {
     va_list args;
     if (world.is_failing) _exit(3);
     world.is_failing = true;
-    ls_sim_print_last();
+    const uint64_t first = world.steps > LAST_STEPS ? world.steps - LAST_STEPS : 0;
+    for (uint64_t i = first; i < world.steps; i++) print_step(stderr, &world.last[i % LAST_STEPS]);
     fprintf(stderr, "seed %llu, at %.6f s: ", (unsigned long long)world.seed, (double)(world.now_ns - start_ns) / 1e9);
     va_start(args, format);
     vfprintf(stderr, format, args);
@@ -224,17 +218,8 @@ int clock_gettime(clockid_t clock, struct timespec *out)
     ls_sim_call();
     if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
         *out = timespec_of((uint64_t)wall_us() * 1000);
-    else if (clock == CLOCK_THREAD_CPUTIME_ID || clock >= CPU_CLOCK_FIRST)
-        *out = timespec_of(
-            ls_sim_cpu_ns(clock >= CPU_CLOCK_FIRST ? (unsigned)clock - CPU_CLOCK_FIRST : ls_sim_thread_number()));
     else
-        *out = timespec_of(world.now_ns);
-    return 0;
-}
-
-int pthread_getcpuclockid(pthread_t thread, clockid_t *out)
-{
-    *out = CPU_CLOCK_FIRST + (clockid_t)ls_sim_number_of(thread);
+        *out = timespec_of(ls_sim_cpu_ns(clock) != UINT64_MAX ? ls_sim_cpu_ns(clock) : world.now_ns);
     return 0;
 }
 
