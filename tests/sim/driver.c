@@ -32,6 +32,8 @@
 #include "script/core/runtime.h"
 #include "server/server_internal.h"
 
+#define FOLDER TEST_TREE "/tests/sim/worlds"
+
 enum {
     MESSAGE_BYTES = 512,
     BUCKETS = 1024,
@@ -48,7 +50,7 @@ static void *const kept_address = (void *)UINT64_C(0x180000000000);
 
 typedef struct options {
     uint64_t seed, runs, seconds, batch_seconds;
-    const char *world, *folder;
+    const char *world;
     uint32_t faults; /* to draw from: a bit for each row of `faults` */
     bool twice, shrinks, prints_log, is_quiet,
         quits; /* quits: a run whose time is over has ended well, without its end */
@@ -353,7 +355,7 @@ static int define_sim(lua_State *L, void *side)
 static void log_line(int level, const char *line, size_t bytes, void *side)
 {
     ls_sim_step("log", level, (int64_t)bytes);
-    if (now.options->prints_log || getenv("LUASERVE_SIM_LOG") != NULL)
+    if (now.options->prints_log)
         fprintf(stderr, "%10.6f %s %.*s\n", (double)ls_sim_now_ns() / 1e9 - 1, (const char *)side, (int)bytes, line);
     if (level < LEVEL_ERROR) return;
     for (unsigned i = 0; i < now.expected_count; i++) {
@@ -423,7 +425,7 @@ static void run(const options *o, result *out)
     const unsigned fds = ls_sim_total.fds, blocks = ls_sim_total.blocks;
     if (out->lives > 0) ls_sim_move_to(out->now_ns + RESTART_NS);
     ls_sim_disk_begin(now.kept->disk, out->lives + 1);
-    (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, o->world);
+    (void)snprintf(path, sizeof path, FOLDER "/%s.lua", o->world);
     out->faults_used |= draw_faults(o->faults);
     (void)CRYPTO_set_mem_functions(foreign_malloc, foreign_realloc, foreign_free);
     const unsigned threads = 1 + (unsigned)ls_sim_below(3);
@@ -570,9 +572,8 @@ static int run_all(const options *o)
     char path[MESSAGE_BYTES];
     glob_t
         worlds; /* all, also where only one runs: its memory is at the same addresses then, and its history the same */
-    (void)snprintf(path, sizeof path, "%s/*.lua", o->folder);
-    const bool is_read = glob(path, 0, NULL, &worlds) == 0;
-    if (o->world != NULL) (void)snprintf(path, sizeof path, "%s/%s.lua", o->folder, o->world);
+    const bool is_read = glob(FOLDER "/*.lua", 0, NULL, &worlds) == 0;
+    (void)snprintf(path, sizeof path, FOLDER "/%s.lua", o->world != NULL ? o->world : "*");
     if (!is_read || (o->world != NULL && access(path, R_OK) != 0)) {
         fprintf(stderr, "sim: there is no %s\n", path);
         return 2;
@@ -585,7 +586,7 @@ static int run_all(const options *o)
         options one = *o;
         one.seed += i;
         if (o->world == NULL) {
-            const char *const at = worlds.gl_pathv[one.seed % worlds.gl_pathc] + strlen(o->folder) + 1;
+            const char *const at = worlds.gl_pathv[one.seed % worlds.gl_pathc] + strlen(FOLDER "/");
             (void)snprintf(path, sizeof path, "%.*s", (int)(strlen(at) - strlen(".lua")), at);
             one.world = path;
         }
@@ -649,7 +650,7 @@ int main(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    options o = {.seed = 1, .runs = 1, .seconds = 300, .faults = UINT32_MAX, .folder = TEST_TREE "/tests/sim/worlds"};
+    options o = {.seed = 1, .runs = 1, .seconds = 300, .faults = UINT32_MAX};
     for (int option; (option = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
         char *end = NULL;
         uint64_t *const number = option == 's'   ? &o.seed

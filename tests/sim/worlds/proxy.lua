@@ -93,12 +93,9 @@ local function request(id, bytes_max)
   local path = ("/%s/%s/%d"):format(kind, id, bytes)
   local text = world.text(path, bytes)
   local begun = sim.now()
-  local answer, message = world.within(20, path, ls.fetch, "http://127.0.0.1:8080" .. path,
-    { method = kind == "post" and "POST" or "GET", body = kind == "post" and text or nil, timeout = 20 })
-  if not answer then return false, message end
-  world.fail_if(not ("200 502 503 504"):find(answer.status), "%s has the status %d", path, answer.status)
-  if answer.status ~= 200 then return false, path .. ": " .. answer.status end
-  local body = answer:body()
+  local o = { method = kind == "post" and "POST" or "GET", body = kind == "post" and text or nil }
+  local body, answer = world.fetch(path, o, true, "502 504")
+  if not body then return false, path .. ": " .. answer end
   if answer.headers["x-path"] ~= path then sim.fail("the response to " .. path .. " is that of " .. answer.headers["x-path"]) end
   if body ~= text then sim.fail(("the response to %s has %d of %d bytes, or others"):format(path, #body, #text)) end
   local age = begun - tonumber(answer.headers["x-made"]) -- the server may pause after it has written that

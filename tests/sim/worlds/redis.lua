@@ -116,8 +116,8 @@ local function request(id, bytes_max)
   local kind = ({ "echo", "once", "incr", "pipeline" })[sim.random(4)]
   local bytes = sim.random(sim.random(bytes_max))
   local path = ("/%s/%s%s"):format(kind, id, kind == "echo" and "/" .. bytes or "")
-  local result, why = world.fetch(path, { method = "POST" }, true, 502)
-  if not result then return false, why end
+  local result, status, why = world.fetch(path, { method = "POST" }, true, "502")
+  if not result then return false, why or status end
   if kind == "incr" then
     world.once("the value " .. result .. " of the counter")
   else

@@ -36,7 +36,7 @@ end
 -- The body and the answer; nil: there is no answer, or it is 503.
 local function request(v, method, path, token, cookie)
   local body, answer = world.fetch("/" .. v.kind .. path, { method = method, jar = not cookie and v.jar or nil,
-    headers = { ["X-CSRF-Token"] = token, Cookie = cookie } }, false, 403)
+    headers = { ["X-CSRF-Token"] = token, Cookie = cookie } }, false, "403")
   if answer == 403 then return 403 end
   if not body then v.unknown = v.unknown + 1 end
   return body, answer

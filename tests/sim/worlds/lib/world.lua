@@ -55,15 +55,15 @@ function M.within(seconds, what, fn, ...)
 end
 
 -- The body of what the server answers to a request (`o` is of ls.fetch), with the answer. nil: there is no answer, which without
--- faults is a failure unless it `may_fail`, or it is 503, or the status `also` (its number).
+-- faults is a failure unless it `may_fail`, or its status is 503 or in the text `also` (the status and the body).
 function M.fetch(path, o, may_fail, also)
   o.timeout = o.timeout or 20
   local answer, message = M.within(o.timeout, path, ls.fetch, "http://127.0.0.1:8080" .. path, o)
   M.fail_if(not answer and not sim.faulty and not may_fail, "%s has no answer: %s", path, message)
-  if not answer or answer.status == 503 then return nil, message or answer:body() end
-  if answer.status == also then return nil, also end
-  M.fail_if(answer.status ~= 200, "%s has the status %d", path, answer.status)
-  return answer:body(), answer
+  if not answer then return nil, message end
+  if answer.status == 200 then return answer:body(), answer end
+  M.fail_if(not ("503 " .. (also or "")):find(answer.status), "%s has the status %d", path, answer.status)
+  return nil, answer.status, answer:body()
 end
 
 -- Calls fn(1) to fn(count), at a time, and waits until all have ended.
