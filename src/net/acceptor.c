@@ -39,15 +39,9 @@ enum state { SILENT, WAITING, HOLDING, ENDING, STATES };
 
 struct ls_acceptor_service { /* constant, but for the count */
     _Atomic uint32_t handshakes;
-    ls_tls *tls;
-    ls_acceptor_protocol protocol;
-    ls_network *trusted, *allow, *deny;
-    size_t trusted_count, allow_count, deny_count;
-    uint32_t per_ip_max;
-    bool proxy_protocol;
-    int (*refuse_plain_http)(ls_thread_ctx *ctx, ls_stream *s, void *user, ls_text received);
+    ls_acceptor_service_options with;
     size_t user_bytes;
-    uint32_t handshakes_max, handshake_ms_max, handshake_ms_min;
+    ls_network networks[]; /* of the lists in `with` */
 };
 
 struct ls_acceptor {
@@ -275,7 +269,7 @@ static void begin_protocol(ls_thread_ctx *ctx, ls_stream *s)
     }
     ls_stream_recv_within(s, 0);
     ls_stream_send_within(s, 0);
-    service->protocol.start(ctx, s, service->protocol.user);
+    service->with.protocol.start(ctx, s, service->with.protocol.user);
     atomic_fetch_sub(&service->handshakes, 1); /* not earlier: until now nothing else counts the protocol's user */
 }
 
@@ -286,17 +280,17 @@ static int admit(ls_acceptor *a, const ls_acceptor_service *service, const ls_ad
 {
     ls_peers *const peers = ls_deadlines_peers(a->deadlines);
     const char *why = NULL;
-    if (service->deny_count > 0 && ls_networks_have(service->deny, service->deny_count, peer))
+    if (service->with.deny_count > 0 && ls_networks_have(service->with.deny, service->with.deny_count, peer))
         why = "the address is in deny";
-    else if (service->allow_count > 0 && !ls_networks_have(service->allow, service->allow_count, peer))
+    else if (service->with.allow_count > 0 && !ls_networks_have(service->with.allow, service->with.allow_count, peer))
         why = "the address is not in allow";
     if (why != NULL) {
         ls_refusals_add(&peers->denied, peer, why);
         return LS_EACCES;
     }
-    if (service->per_ip_max == 0) return LS_OK;
-    const int err = ls_peers_enter(peers, peer, LS_PEERS_CONNECTIONS, service->per_ip_max);
-    if (err == LS_ELIMIT) ls_refusals_add_peer(peers, peer, LS_PEERS_CONNECTIONS, service->per_ip_max);
+    if (service->with.per_ip_max == 0) return LS_OK;
+    const int err = ls_peers_enter(peers, peer, LS_PEERS_CONNECTIONS, service->with.per_ip_max);
+    if (err == LS_ELIMIT) ls_refusals_add_peer(peers, peer, LS_PEERS_CONNECTIONS, service->with.per_ip_max);
     return err;
 }
 
@@ -325,7 +319,7 @@ static int send_queued(ls_thread_ctx *ctx, ls_stream *s)
 /* The first bytes are those of a request of HTTP/1, whose method begins with a letter: no record does. */
 static bool is_plain_http(const handshake *h, const ls_slice *bytes)
 {
-    return h->session == NULL && h->service->refuse_plain_http != NULL && bytes->ptr[0] >= 'A' && bytes->ptr[0] <= 'Z';
+    return h->session == NULL && h->service->with.refuse_plain_http != NULL && bytes->ptr[0] >= 'A' && bytes->ptr[0] <= 'Z';
 }
 
 static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s, ls_text received)
@@ -333,7 +327,7 @@ static int refuse_plain_http(ls_thread_ctx *ctx, ls_stream *s, ls_text received)
     handshake *h = ls_stream_user(s);
     h->failed = true;
     log_failure(s, "the client speaks plain HTTP on a port for HTTPS");
-    const int err = h->service->refuse_plain_http(ctx, s, h->service->protocol.user, received);
+    const int err = h->service->with.refuse_plain_http(ctx, s, h->service->with.protocol.user, received);
     return err < 0 ? err : send_queued(ctx, s);
 }
 
@@ -358,7 +352,7 @@ static int continue_tls(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
         ls_slice_drop(&bytes);
         return err;
     }
-    if (h->session == NULL && (err = ls_tls_session(h->service->tls, NULL, &h->session)) < 0) {
+    if (h->session == NULL && (err = ls_tls_session(h->service->with.tls, NULL, &h->session)) < 0) {
         ls_slice_drop(&bytes);
         return err;
     }
@@ -410,7 +404,7 @@ static int take_header(ls_thread_ctx *ctx, ls_stream *s, ls_slice *bytes)
     h->failed = admitted < 0;
     if (admitted < 0) return admitted;
     ls_stream_set_peer(s, &header.source);
-    if (h->service->per_ip_max > 0) ls_stream_set_counted(s);
+    if (h->service->with.per_ip_max > 0) ls_stream_set_counted(s);
     return LS_OK;
 }
 
@@ -422,7 +416,7 @@ static int continue_with(ls_thread_ctx *ctx, ls_stream *s, ls_slice bytes)
         if (err < 0 || bytes.len == 0) ls_slice_drop(&bytes);
         if (err < 0) return err;
     }
-    if (h->service->tls != NULL) return bytes.len > 0 ? continue_tls(ctx, s, bytes) : LS_EAGAIN;
+    if (h->service->with.tls != NULL) return bytes.len > 0 ? continue_tls(ctx, s, bytes) : LS_EAGAIN;
     if (bytes.len > 0) ls_stream_unread(s, bytes);
     begin_protocol(ctx, s);
     return LS_OK;
@@ -451,7 +445,7 @@ static int take_slot(handshake *h)
 static int continue_after(ls_thread_ctx *ctx, ls_stream *s, int64_t result)
 {
     handshake *h = ls_stream_user(s);
-    if (result == LS_EAGAIN) ls_stream_recv_within(s, h->service->handshake_ms_max); /* it waited, and has its slot */
+    if (result == LS_EAGAIN) ls_stream_recv_within(s, h->service->with.handshake_ms_max); /* it waited, and has its slot */
     if (result < 0) return (int)result;
     if (!h->holds) return take_slot(h);
     if (result == 0) return LS_ECLOSED;
@@ -519,14 +513,14 @@ static void begin_handshake(ls_thread_ctx *ctx, ls_acceptor *a, ls_acceptor_serv
                             bool expects_proxy_header)
 {
     handshake *h = ls_stream_user(s);
-    if (service->tls != NULL) refresh_certificates(a, service->tls);
+    if (service->with.tls != NULL) refresh_certificates(a, service->with.tls);
     atomic_fetch_add(&service->handshakes, 1);
     h->acceptor = a;
     h->service = service;
     h->expects_proxy_header = expects_proxy_header;
     ls_node_init(&h->node);
-    ls_stream_recv_within(s, service->handshake_ms_max);
-    ls_stream_send_within(s, service->handshake_ms_max);
+    ls_stream_recv_within(s, service->with.handshake_ms_max);
+    ls_stream_send_within(s, service->with.handshake_ms_max);
     ls_mutex_lock(&a->mutex);
     move(h, SILENT);
     unlock(a);
@@ -541,15 +535,15 @@ static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr
     ls_addr peer;
     ls_addr_of(from, &peer);
     const bool trusted =
-        service->trusted_count > 0 && ls_networks_have(service->trusted, service->trusted_count, &peer);
-    const bool proxy = service->proxy_protocol && trusted;
-    const bool counted = service->per_ip_max > 0 && !trusted;
+        service->with.trusted_count > 0 && ls_networks_have(service->with.trusted, service->with.trusted_count, &peer);
+    const bool proxy = service->with.proxy_protocol && trusted;
+    const bool counted = service->with.per_ip_max > 0 && !trusted;
     if (!trusted && admit(a, service, &peer) < 0) {
         ls_sock_discard(fd);
         ls_conn_limit_leave(a->limit);
         return;
     }
-    const bool at_once = !proxy && service->tls == NULL;
+    const bool at_once = !proxy && service->with.tls == NULL;
     /* A handshake first waits for bytes, which needs the news from the system: "may have data" is not enough. */
     const int err = ls_stream_open(a->port, a->deadlines, fd, at_once, &peer, &handler, service->user_bytes, &s);
     if (counted && err < 0) ls_peers_leave(ls_deadlines_peers(a->deadlines), &peer, LS_PEERS_CONNECTIONS);
@@ -558,7 +552,7 @@ static void accepted(ls_thread_ctx *ctx, void *user, ls_fd fd, const ls_sockaddr
         ls_log(LS_LOG_WARN, "connection refused: %s", ls_err_text(err));
         ls_conn_limit_leave(a->limit);
     } else if (at_once) {
-        service->protocol.start(ctx, s, service->protocol.user);
+        service->with.protocol.start(ctx, s, service->with.protocol.user);
     } else {
         begin_handshake(ctx, a, service, s, proxy);
     }
@@ -572,46 +566,31 @@ static void listener_ended(void *acceptor)
 
 /* ---- the service -------------------------------------------------------------------------------------------- */
 
-static ls_network *copy_networks(const ls_network *networks, size_t count)
+/* Copy a list to *to, and move *to after it. */
+static const ls_network *keep_networks(const ls_network *list, size_t count, ls_network **to)
 {
-    ls_network *copy = malloc((count + 1) * sizeof *copy);
-    if (copy != NULL && count > 0) memcpy(copy, networks, count * sizeof *copy);
-    return copy;
-}
-
-static void free_service(ls_acceptor_service *service)
-{
-    free(service->trusted);
-    free(service->allow);
-    free(service->deny);
-    free(service);
+    ls_network *const at = *to;
+    if (count > 0) memcpy(at, list, count * sizeof *at);
+    *to += count;
+    return at;
 }
 
 int ls_acceptor_service_open(const ls_acceptor_service_options *options, ls_acceptor_service **out)
 {
-    ls_acceptor_service *service = calloc(1, sizeof *service);
+    const size_t networks = options->trusted_count + options->allow_count + options->deny_count;
+    ls_acceptor_service *service = calloc(1, sizeof *service + networks * sizeof service->networks[0]);
     if (service == NULL) return LS_ENOMEM;
-    service->trusted = copy_networks(options->trusted, options->trusted_count);
-    service->allow = copy_networks(options->allow, options->allow_count);
-    service->deny = copy_networks(options->deny, options->deny_count);
-    if (service->trusted == NULL || service->allow == NULL || service->deny == NULL) {
-        free_service(service);
-        return LS_ENOMEM;
-    }
-    service->allow_count = options->allow_count;
-    service->deny_count = options->deny_count;
-    service->per_ip_max = options->per_ip_max;
-    service->protocol = options->protocol;
-    service->trusted_count = options->trusted_count;
-    service->proxy_protocol = options->proxy_protocol;
-    service->refuse_plain_http = options->refuse_plain_http;
-    service->handshakes_max = options->handshakes_max;
-    service->handshake_ms_max = options->handshake_ms_max != 0 ? options->handshake_ms_max : HANDSHAKE_MS_MAX;
-    service->handshake_ms_min = options->handshake_ms_min != 0 ? options->handshake_ms_min : HANDSHAKE_MS_MIN;
-    service->user_bytes = service->protocol.user_bytes;
+    ls_network *to = service->networks;
+    service->with = *options;
+    service->with.trusted = keep_networks(options->trusted, options->trusted_count, &to);
+    service->with.allow = keep_networks(options->allow, options->allow_count, &to);
+    service->with.deny = keep_networks(options->deny, options->deny_count, &to);
+    if (options->handshake_ms_max == 0) service->with.handshake_ms_max = HANDSHAKE_MS_MAX;
+    if (options->handshake_ms_min == 0) service->with.handshake_ms_min = HANDSHAKE_MS_MIN;
+    service->user_bytes = options->protocol.user_bytes;
     if ((options->proxy_protocol || options->tls != NULL) && service->user_bytes < sizeof(handshake))
         service->user_bytes = sizeof(handshake);
-    if (options->tls != NULL) service->tls = ls_tls_hold(options->tls);
+    if (options->tls != NULL) (void)ls_tls_hold(options->tls);
     *out = service;
     return LS_OK;
 }
@@ -624,8 +603,8 @@ bool ls_acceptor_service_used(const ls_acceptor_service *service)
 void ls_acceptor_service_drop(ls_acceptor_service *service)
 {
     assert(!ls_acceptor_service_used(service));
-    if (service->tls != NULL) ls_tls_drop(service->tls);
-    free_service(service);
+    if (service->with.tls != NULL) ls_tls_drop(service->with.tls);
+    free(service);
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------------- */
@@ -634,10 +613,10 @@ void ls_acceptor_service_drop(ls_acceptor_service *service)
 static void use(ls_acceptor *a, ls_acceptor_service *service)
 {
     const uint32_t quarter = a->limit->max / 4;
-    a->handshakes_max = service->handshakes_max;
+    a->handshakes_max = service->with.handshakes_max;
     if (a->handshakes_max == 0) a->handshakes_max = quarter > HANDSHAKES_MIN ? quarter : HANDSHAKES_MIN;
-    if (service->handshakes_max == 0 && quarter > HANDSHAKES_MAX) a->handshakes_max = HANDSHAKES_MAX;
-    a->handshake_ms_min = service->handshake_ms_min;
+    if (service->with.handshakes_max == 0 && quarter > HANDSHAKES_MAX) a->handshakes_max = HANDSHAKES_MAX;
+    a->handshake_ms_min = service->with.handshake_ms_min;
 }
 
 int ls_acceptor_open(ls_port *port, const ls_addr *at, const ls_acceptor_options *options,
@@ -727,8 +706,7 @@ static void cancel_of(ls_acceptor *a, const ls_acceptor_service *service)
 static void abort_all(ls_acceptor *a)
 {
     ls_node *const ending = &a->handshakes[ENDING];
-    for (const ls_node *node = ending->next; node != ending; node = node->next)
-        ls_stream_cancel(ls_stream_of(LS_CONTAINER(node, handshake, node))); /* those that linger */
+    LS_LIST_EACH (handshake, h, ending, node) ls_stream_cancel(ls_stream_of(h)); /* those that linger */
     cancel_of(a, NULL);
 }
 

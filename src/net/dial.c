@@ -31,13 +31,7 @@ typedef struct dial_timer {
 } dial_timer;
 
 struct ls_dial {
-    ls_port *port;
-    ls_deadlines *deadlines;
-    ls_actor *actor;
-    const ls_stream_handler *handler;
-    size_t user_bytes;
-    _Atomic uint32_t *live;
-    ls_tls *tls;
+    ls_dial_options with; /* host and server_name: in `text` */
     ls_resolver *resolver;
     ls_dial_fn *done;
     void *user;
@@ -48,14 +42,12 @@ struct ls_dial {
     ls_stream *racing[LS_LOOKUP_ADDRS_MAX];
     ls_stream *stream; /* the winner, during the handshake */
     ls_handshake handshake;
-    bool begin_queued, over, public_only;
+    bool begin_queued, over;
     enum ls_dial_phase phase;
     int err; /* of the last failed attempt */
     unsigned addr_count, addr_next, racing_count;
-    uint16_t port_number;
     ls_addr addrs[LS_LOOKUP_ADDRS_MAX];
-    const char *server_name; /* in text, or NULL */
-    char text[];             /* the host, the server name */
+    char text[];
 };
 
 /* ---- end ---------------------------------------------------------------------------------------------------- */
@@ -72,7 +64,7 @@ static void live_sub(_Atomic uint32_t *live)
 
 static void free_if_over(ls_dial *d)
 {
-    _Atomic uint32_t *live = d->live;
+    _Atomic uint32_t *live = d->with.live;
     if (!d->over || d->begin_queued || d->gap.armed || d->limit.armed) return;
     free(d);
     live_sub(live);
@@ -80,7 +72,7 @@ static void free_if_over(ls_dial *d)
 
 static void timer_stop(ls_dial *d, dial_timer *timer)
 {
-    if (timer->armed && ls_timer_cancel(d->port, &timer->timer)) timer->armed = false;
+    if (timer->armed && ls_timer_cancel(d->with.port, &timer->timer)) timer->armed = false;
 }
 
 static void close_racing(ls_thread_ctx *ctx, ls_dial *d)
@@ -98,8 +90,8 @@ static void release(ls_thread_ctx *ctx, ls_dial *d)
     close_racing(ctx, d);
     if (d->stream != NULL) ls_stream_close(ctx, d->stream);
     d->stream = NULL;
-    if (d->tls != NULL) ls_tls_drop(d->tls);
-    d->tls = NULL;
+    if (d->with.tls != NULL) ls_tls_drop(d->with.tls);
+    d->with.tls = NULL;
 }
 
 static void finish(ls_thread_ctx *ctx, ls_dial *d, ls_stream *stream, int err)
@@ -126,16 +118,16 @@ void ls_dial_free(ls_dial *d)
     if (d->lookup != NULL) ls_lookup_drop(d->lookup);
     while (d->racing_count > 0) ls_stream_free(d->racing[--d->racing_count]);
     if (d->stream != NULL) ls_stream_free(d->stream);
-    if (d->tls != NULL) ls_tls_drop(d->tls);
+    if (d->with.tls != NULL) ls_tls_drop(d->with.tls);
     ls_handshake_close(&d->handshake);
     free(d);
 }
 
 static void succeed(ls_thread_ctx *ctx, ls_dial *d, ls_stream *s)
 {
-    memset(ls_stream_user(s), 0, d->user_bytes);
-    ls_stream_handover(s, d->handler);
-    live_sub(d->live); /* the dial itself still counts */
+    memset(ls_stream_user(s), 0, d->with.user_bytes);
+    ls_stream_handover(s, d->with.handler);
+    live_sub(d->with.live); /* the dial itself still counts */
     finish(ctx, d, s, LS_OK);
 }
 
@@ -197,14 +189,14 @@ static void connected(ls_thread_ctx *ctx, ls_dial *d, ls_stream *s)
 {
     close_racing(ctx, d);
     timer_stop(d, &d->gap);
-    if (d->tls == NULL) {
+    if (d->with.tls == NULL) {
         succeed(ctx, d, s);
         return;
     }
     d->phase = LS_DIAL_TLS;
     d->stream = s;
     ls_stream_handover(s, &handshake_handler);
-    const int err = ls_handshake_open(&d->handshake, d->tls, d->server_name);
+    const int err = ls_handshake_open(&d->handshake, d->with.tls, d->with.server_name);
     handshake_went(ctx, d, err < 0 ? err : ls_handshake_begin(ctx, s, &d->handshake));
 }
 
@@ -213,17 +205,17 @@ static const ls_stream_handler attempt_handler;
 /* Begin to connect to an address. LS_DONE: *out is connected; LS_PENDING; or an error. */
 static int attempt_start(ls_thread_ctx *ctx, ls_dial *d, const ls_addr *addr, ls_stream **out)
 {
-    const size_t bytes = d->user_bytes > sizeof(attempt) ? d->user_bytes : sizeof(attempt);
+    const size_t bytes = d->with.user_bytes > sizeof(attempt) ? d->with.user_bytes : sizeof(attempt);
     ls_stream *s;
-    if (d->public_only && !ls_addr_is_public(addr)) return LS_EACCES;
-    int err = ls_stream_open_unconnected(d->port, d->deadlines, addr->family, &attempt_handler, bytes, &s);
+    if (d->with.public_only && !ls_addr_is_public(addr)) return LS_EACCES;
+    int err = ls_stream_open_unconnected(d->with.port, d->with.deadlines, addr->family, &attempt_handler, bytes, &s);
     if (err < 0) return err;
     ls_stream_set_peer(s, addr);
-    ls_stream_set_actor(s, d->actor);
+    ls_stream_set_actor(s, d->with.actor);
     attempt *a = ls_stream_user(s);
     a->dial = d;
-    a->live = d->live;
-    live_add(d->live);
+    a->live = d->with.live;
+    live_add(d->with.live);
     ls_addr_to(addr, &a->to);
     err = ls_stream_connect(ctx, s, &a->to);
     if (err < 0) {
@@ -239,9 +231,9 @@ static bool gap_start(ls_dial *d)
 {
     d->gap_ns = ls_clock_ns() + GAP_NS;
     if (d->gap.armed)
-        (void)ls_timer_move(d->port, &d->gap.timer, d->gap_ns); /* else its packet looks at gap_ns */
+        (void)ls_timer_move(d->with.port, &d->gap.timer, d->gap_ns); /* else its packet looks at gap_ns */
     else
-        d->gap.armed = ls_timer_set(d->port, &d->gap.timer, d->gap_ns) == LS_OK;
+        d->gap.armed = ls_timer_set(d->with.port, &d->gap.timer, d->gap_ns) == LS_OK;
     return d->gap.armed;
 }
 
@@ -291,7 +283,7 @@ static void gap_passed(ls_thread_ctx *ctx, ls_op *op)
     else if (d->phase == LS_DIAL_CONNECT && ls_clock_ns() >= d->gap_ns)
         connect_next(ctx, d);
     else if (d->phase == LS_DIAL_CONNECT) /* an attempt began while the packet was under way */
-        d->gap.armed = ls_timer_set(d->port, &d->gap.timer, d->gap_ns) == LS_OK;
+        d->gap.armed = ls_timer_set(d->with.port, &d->gap.timer, d->gap_ns) == LS_OK;
 }
 
 /* ---- name --------------------------------------------------------------------------------------------------- */
@@ -336,7 +328,7 @@ static void begin(ls_thread_ctx *ctx, ls_op *op)
         connect_next(ctx, d);
         return;
     }
-    const int err = ls_resolver_lookup(ctx, d->resolver, d->text, d->port_number, looked_up, d, &d->lookup);
+    const int err = ls_resolver_lookup(ctx, d->resolver, d->with.host, d->with.port_number, looked_up, d, &d->lookup);
     if (err == LS_DONE)
         looked_up(ctx, d->lookup);
     else if (err < 0)
@@ -348,13 +340,14 @@ static void begin(ls_thread_ctx *ctx, ls_op *op)
 /* The name that the certificate must have: without the dot at the end that only a look-up knows. */
 static void copy_server_name(ls_dial *d, const ls_dial_options *o, char *to)
 {
+    d->with.server_name = NULL;
     const char *name = o->server_name != NULL ? o->server_name : o->host;
     size_t len = strlen(name);
     if (o->server_name == NULL && strncmp(name, "unix:", 5) == 0) return;
     if (len > 1 && name[len - 1] == '.') len--;
     memcpy(to, name, len);
     to[len] = '\0';
-    d->server_name = to;
+    d->with.server_name = to;
 }
 
 int ls_dial_start(ls_thread_ctx *ctx, const ls_dial_options *o, ls_resolver *resolver, ls_dial_fn *done, void *user,
@@ -369,38 +362,31 @@ int ls_dial_start(ls_thread_ctx *ctx, const ls_dial_options *o, ls_resolver *res
     if (!is_name && err < 0) return err;
     ls_dial *d = calloc(1, sizeof *d + host_bytes + name_bytes);
     if (d == NULL) return LS_ENOMEM;
-    d->port = o->port;
-    d->deadlines = o->deadlines;
-    d->actor = o->actor;
-    d->handler = o->handler;
-    d->user_bytes = o->user_bytes;
-    d->public_only = o->public_only;
-    d->live = o->live;
+    d->with = *o;
+    d->with.host = memcpy(d->text, o->host, host_bytes);
+    copy_server_name(d, o, d->text + host_bytes);
     d->resolver = resolver;
     d->done = done;
     d->user = user;
-    d->port_number = o->port_number;
     d->begin = (ls_op){.done = begin, .actor = o->actor};
     d->gap.timer.op = (ls_op){.done = gap_passed, .actor = o->actor};
     d->limit.timer.op = (ls_op){.done = limit_passed, .actor = o->actor};
-    memcpy(d->text, o->host, host_bytes);
-    copy_server_name(d, o, d->text + host_bytes);
     if (!is_name) {
         d->phase = LS_DIAL_CONNECT;
         d->addrs[d->addr_count++] = numeric;
     }
     if (o->ms_max != 0) {
         const uint64_t at_ns = ls_clock_ns() + (uint64_t)o->ms_max * 1000000u;
-        if ((err = ls_timer_set(d->port, &d->limit.timer, at_ns)) < 0) {
+        if ((err = ls_timer_set(d->with.port, &d->limit.timer, at_ns)) < 0) {
             free(d);
             return err;
         }
         d->limit.armed = true;
     }
-    if (o->tls != NULL) d->tls = ls_tls_hold(o->tls);
+    if (o->tls != NULL) (void)ls_tls_hold(o->tls);
     d->begin_queued = true;
-    live_add(d->live);
-    ls_actor_post(d->actor, ctx, &d->begin); /* inside the actor: it runs when this thread leaves it */
+    live_add(d->with.live);
+    ls_actor_post(d->with.actor, ctx, &d->begin); /* inside the actor: it runs when this thread leaves it */
     *out = d;
     return LS_OK;
 }

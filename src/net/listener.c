@@ -244,22 +244,19 @@ void ls_listener_stop(ls_thread_ctx *ctx, ls_listener *listener)
     /* Before the last accepts: from now on no client can connect, so none is lost when the socket closes. */
     if (!listener->kept) ls_sock_unlink(&listener->addr, &listener->path);
 
-    ls_node held;
-    ls_node_init(&held);
+    ls_node held = LS_LIST_INIT(held);
     ls_mutex_lock(&limit->mutex);
-    for (ls_node *node = limit->waiting.next, *next; node != &limit->waiting; node = next) {
-        next = node->next;
-        if (LS_CONTAINER(node, accept_slot, waiting)->listener != listener) continue;
-        ls_list_remove(node);
-        ls_list_push(&held, node);
+    LS_LIST_EACH_DROP (accept_slot, slot, &limit->waiting, waiting) {
+        if (slot->listener != listener) continue;
+        ls_list_remove(&slot->waiting);
+        ls_list_push(&held, &slot->waiting);
     }
     ls_mutex_unlock(&limit->mutex);
 
     uint32_t retired = 0;
-    for (; !ls_list_empty(&held); retired++) {
-        accept_slot *slot = LS_CONTAINER(held.next, accept_slot, waiting);
-        ls_list_remove(&slot->waiting);
+    LS_LIST_TAKE (accept_slot, slot, &held, waiting) {
         accept_last(ctx, listener, slot->fd, &slot->from);
+        retired++;
     }
     ls_fd fd;
     ls_sockaddr from;

@@ -170,10 +170,9 @@ void ls_stream_pool_drain(ls_thread_ctx *ctx, ls_stream_pool *pool)
 
 void ls_stream_pool_disconnect(ls_thread_ctx *ctx, ls_stream_pool *pool)
 {
-    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
-        ls_stream *s = LS_CONTAINER(node, pooled, age)->stream;
-        ls_stream_handover(s, &last_handler);
-        ls_stream_close(ctx, s);
+    LS_LIST_EACH (pooled, p, &pool->all, age) {
+        ls_stream_handover(p->stream, &last_handler);
+        ls_stream_close(ctx, p->stream);
     }
 }
 
