@@ -165,8 +165,7 @@ static int load_open(lua_State *L)
 /* Of a server that only checks: what the site defines is recorded. */
 static int load_check(lua_State *L)
 {
-    ls_push_module(L, "luaserve.description");
-    lua_getfield(L, -1, "begin");
+    ls_push_function(L, "luaserve.description", "begin");
     lua_call(L, 0, 0);
     return 0;
 }
@@ -174,8 +173,7 @@ static int load_check(lua_State *L)
 /* Add the control socket after the listeners of the site. */
 static int load_control(lua_State *L)
 {
-    ls_push_module(L, "luaserve.repl");
-    lua_getfield(L, -1, "listen");
+    ls_push_function(L, "luaserve.repl", "listen");
     lua_call(L, 0, 0);
     return 0;
 }
@@ -198,6 +196,14 @@ static void explain_exceeded(site_load *load)
                        load->state->ended_at, (double)cpu_ns_max / 1e9);
 }
 
+/* Call a step of the load, if it is due and those before have not failed. The message handler is at index 1. */
+static int run_step(lua_State *L, int status, bool due, lua_CFunction step)
+{
+    if (status != LUA_OK || !due) return status;
+    lua_pushcfunction(L, step);
+    return lua_pcall(L, 0, 0, 1);
+}
+
 static int load_main(lua_State *L)
 {
     site_load *load = lua_touserdata(L, 1);
@@ -215,16 +221,10 @@ static int load_main(lua_State *L)
     }
     lua_setglobal(L, "arg");
 
-    int status = LUA_OK;
-    if (ls_dev_of(ls_state_runtime(load->state)) != NULL) {
-        lua_pushcfunction(L, ls_dev_begin);
-        status = lua_pcall(L, 0, 0, 1);
-    }
+    const bool dev = ls_dev_of(ls_state_runtime(load->state)) != NULL;
     const ls_site_host *host = ls_state_runtime(load->state)->host;
-    if (status == LUA_OK && host != NULL && host->check && load->state->index == 0) {
-        lua_pushcfunction(L, load_check);
-        status = lua_pcall(L, 0, 0, 1);
-    }
+    int status = run_step(L, LUA_OK, dev, ls_dev_begin);
+    status = run_step(L, status, host != NULL && host->check && load->state->index == 0, load_check);
     if (status == LUA_OK && site->open != NULL) {
         lua_pushcfunction(L, load_open);
         lua_pushlightuserdata(L, (void *)(uintptr_t)site);
@@ -236,18 +236,9 @@ static int load_main(lua_State *L)
         for (int n = 0; n < site->argc; n++) lua_pushstring(L, site->argv[n]);
         status = lua_pcall(L, site->argc, 0, 1);
     }
-    if (status == LUA_OK) {
-        lua_pushcfunction(L, ls_hooks_loaded);
-        status = lua_pcall(L, 0, 0, 1);
-    }
-    if (status == LUA_OK && site->control) {
-        lua_pushcfunction(L, load_control);
-        status = lua_pcall(L, 0, 0, 1);
-    }
-    if (status == LUA_OK && ls_dev_of(ls_state_runtime(load->state)) != NULL) {
-        lua_pushcfunction(L, ls_dev_loaded);
-        status = lua_pcall(L, 0, 0, 1);
-    }
+    status = run_step(L, status, true, ls_hooks_loaded);
+    status = run_step(L, status, site->control, load_control);
+    status = run_step(L, status, dev, ls_dev_loaded);
     ls_mute_end(&quiet);
     if (status == LUA_OK) return 0;
     load->result = status == LUA_ERRFILE ? LS_ENOENT : status == LUA_ERRMEM ? LS_ENOMEM : LS_ESCRIPT;
@@ -405,8 +396,7 @@ typedef struct site_describe {
 static int describe_main(lua_State *L)
 {
     const site_describe *describe = lua_touserdata(L, 1);
-    ls_push_module(L, "luaserve.description");
-    lua_getfield(L, -1, "print");
+    ls_push_function(L, "luaserve.description", "print");
     lua_pushboolean(L, describe->as_json);
     lua_pushinteger(L, describe->threads);
     lua_pushinteger(L, describe->threads_max);
@@ -426,8 +416,7 @@ static int files_main(lua_State *L)
 {
     char **out = lua_touserdata(L, 1);
     size_t len;
-    ls_push_module(L, "luaserve.description");
-    lua_getfield(L, -1, "files");
+    ls_push_function(L, "luaserve.description", "files");
     lua_call(L, 0, 1);
     const char *text = lua_tolstring(L, -1, &len);
     if ((*out = malloc(len + 1)) != NULL) memcpy(*out, text, len + 1);
