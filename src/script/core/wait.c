@@ -50,6 +50,14 @@ ls_wait *ls_wait_get(lua_State *L, const ls_wait_kind *kind, void *object)
     return wait;
 }
 
+ls_wait *ls_wait_begin(lua_State *L, const ls_wait_kind *kind, void *object)
+{
+    ls_task_may_wait(L);
+    ls_wait *wait = ls_wait_get(L, kind, object);
+    if (wait == NULL) luaL_error(L, "not enough memory");
+    return wait;
+}
+
 void ls_wait_drop(ls_wait *wait)
 {
     assert(wait->waiter.result == LS_EAGAIN);

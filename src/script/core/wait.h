@@ -50,6 +50,8 @@ static inline int ls_wait_expect_end(ls_task *task)
 
 /* Get the wait of the current task, which can wait (ls_task_can_wait). NULL: out of memory. */
 ls_wait *ls_wait_get(lua_State *L, const ls_wait_kind *kind, void *object);
+/* The same; raises if the task cannot wait, and without memory. */
+ls_wait *ls_wait_begin(lua_State *L, const ls_wait_kind *kind, void *object);
 void ls_wait_drop(ls_wait *wait); /* its waiter was not queued */
 /* No task uses the wait any more. */
 void ls_wait_give_back(ls_wait *wait);

@@ -134,8 +134,8 @@ static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
         return ls_push_false_text(L, "another task waits for a statement of this transaction, or for these rows");
     if (job->lease == NULL && !job->more && holds_transaction(state, job->db)) { /* a read would get the old rows */
         lua_pushboolean(L, 0);
-        lua_pushliteral(
-            L, "this task is inside of db:transaction: use the argument of its function, such as tx:exec, or { tx = tx } of queue:push");
+        lua_pushliteral(L, "this task is inside of db:transaction: use the argument of its function, such as tx:exec, "
+                           "or { tx = tx } of queue:push");
         return 2;
     }
     if (ls_db_try(job)) return k(L, LUA_OK, 0);
@@ -143,9 +143,7 @@ static int run(lua_State *L, ls_db_job *job, lua_KFunction k)
         ls_db_block(job);
         return k(L, LUA_OK, 0);
     }
-    ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &statement, job);
-    if (wait == NULL) return luaL_error(L, "not enough memory");
+    ls_wait *wait = ls_wait_begin(L, &statement, job);
     owner->used = true;
     if (ls_db_queue(job, &wait->waiter, state->port) == LS_PENDING) return ls_wait_suspend(L, wait, -1, false, k);
     owner->used = false;

@@ -116,13 +116,6 @@ static void wait_give_back(void *lease, ls_waiter *waiter)
 
 static const ls_wait_kind statement = {ls_pg_cancel, wait_give_back, LS_WAIT_WRITE, NULL};
 
-static ls_wait *wait_get(lua_State *L, lease_object *lease)
-{
-    ls_wait *wait = ls_wait_get(L, &statement, &lease->lease);
-    if (wait == NULL) luaL_error(L, "not enough memory");
-    return wait;
-}
-
 static void wait_from_now(lease_object *lease)
 {
     lease->due_ns = ls_clock_ns() + (uint64_t)(ls_pg_timeout(lease->lease.pool) * 1e9);
@@ -133,8 +126,7 @@ static void wait_from_now(lease_object *lease)
  * it ready, do not prolong the wait. */
 static int wait_for_socket(lua_State *L, lease_object *lease, bool writes, lua_KFunction step)
 {
-    ls_task_may_wait(L);
-    ls_wait *wait = wait_get(L, lease);
+    ls_wait *wait = ls_wait_begin(L, &statement, &lease->lease);
     if (lease->moved) wait_from_now(lease);
     const uint64_t now_ns = ls_clock_ns();
     const int err = ls_pg_wait(&lease->lease, &wait->waiter, writes);
@@ -199,8 +191,8 @@ static int core_postgres_lease(lua_State *L)
     const pool_object *pool = ls_udata_check(L, TARGET, &pool_type, sizeof *pool, "pool");
     const ls_state *state = ls_state_of(L);
     if (in_transaction(state, pool->pool))
-        return ls_push_false_text(
-            L, "this task is inside of pg:transaction: use the argument of its function, such as tx:exec, or { tx = tx } of queue:push");
+        return ls_push_false_text(L, "this task is inside of pg:transaction: use the argument of its function, such "
+                                     "as tx:exec, or { tx = tx } of queue:push");
     lease_object *lease = ls_object_push(L, sizeof *lease, 0, &lease_type);
     lease->lease.pool = pool->pool;
     lease->transaction = lua_toboolean(L, 2);
@@ -208,8 +200,7 @@ static int core_postgres_lease(lua_State *L)
         ls_pg_take_blocking(&lease->lease);
         return take_step(L, LUA_OK, 0);
     }
-    ls_task_may_wait(L);
-    ls_wait *wait = wait_get(L, lease);
+    ls_wait *wait = ls_wait_begin(L, &statement, &lease->lease);
     if (ls_pg_take(&lease->lease, &wait->waiter, state->port) == LS_PENDING)
         return ls_wait_suspend(L, wait, ls_pg_timeout(pool->pool), false, take_step);
     ls_wait_drop(wait);

@@ -438,8 +438,7 @@ static int cache_claim(lua_State *L)
     ls_task_may_wait(L);
     lua_settop(L, 7);
     fill_call *call = push_fill(L);
-    ls_wait *wait = wait_s >= 0 ? ls_wait_get(L, &wait_kind, cache) : NULL;
-    if (wait_s >= 0 && wait == NULL) return luaL_error(L, "not enough memory");
+    ls_wait *wait = wait_s >= 0 ? ls_wait_begin(L, &wait_kind, cache) : NULL;
     if (ls_response_cache_claim(cache, text, body_bytes_max, wait != NULL ? &wait->waiter : NULL, &fill) ==
         LS_CACHE_WAITS)
         return ls_wait_suspend(L, wait, wait_s, false, waited);
@@ -759,9 +758,7 @@ static int cache_await(lua_State *L)
 {
     const fill_call *call = check_unended(L, 1);
     luaL_argcheck(L, call->removes, 1, "removal expected");
-    ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &wait_kind, call->fill->cache);
-    if (wait == NULL) return luaL_error(L, "not enough memory");
+    ls_wait *wait = ls_wait_begin(L, &wait_kind, call->fill->cache);
     if (ls_removal_wait(call->fill, &wait->waiter) == LS_CACHE_WAITS)
         return ls_wait_suspend(L, wait, -1, false, waited);
     ls_wait_drop(wait);

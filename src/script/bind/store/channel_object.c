@@ -155,9 +155,7 @@ static int receive(lua_State *L, ls_channel *channel, double timeout)
     }
     int result = ls_channel_receive(channel, NULL, &message);
     if (result != LS_EAGAIN || timeout == 0) return receive_result(L, channel, result, message);
-    ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, kind, channel);
-    if (wait == NULL) return luaL_error(L, "not enough memory");
+    ls_wait *wait = ls_wait_begin(L, kind, channel);
     result = ls_channel_receive(channel, &wait->waiter, &message);
     if (result == LS_CHANNEL_WAITS) return ls_wait_suspend(L, wait, timeout, true, receive_decided);
     ls_wait_drop(wait);

@@ -146,9 +146,7 @@ static int acquire(lua_State *L, ls_semaphore *semaphore, double timeout, lua_KF
     *result = ls_semaphore_acquire(semaphore, NULL);
     if (*result != LS_EAGAIN || timeout == 0) return -1;
     if (timeout < 0) check_own(L, semaphore);
-    ls_task_may_wait(L);
-    ls_wait *wait = ls_wait_get(L, &acquire_kind, semaphore);
-    if (wait == NULL) return luaL_error(L, "not enough memory");
+    ls_wait *wait = ls_wait_begin(L, &acquire_kind, semaphore);
     *result = ls_semaphore_acquire(semaphore, &wait->waiter);
     if (*result == LS_SEMAPHORE_WAITS) return ls_wait_suspend(L, wait, timeout, false, k);
     ls_wait_drop(wait);
