@@ -415,8 +415,8 @@ int ls_removal_wait(ls_fill *removal, ls_waiter *waiter)
     ls_response_cache *cache = removal->cache;
     int result = LS_OK;
     ls_mutex_lock(&cache->lock);
-    for (ls_node *node = cache->fills.next; node != &removal->node && result == LS_OK; node = node->next) {
-        ls_fill *fill = LS_CONTAINER(node, ls_fill, node);
+    LS_LIST_EACH (ls_fill, fill, &cache->fills, node) {
+        if (fill == removal || result != LS_OK) break;
         if (!is_copy(fill) || !begins(fill->key, removal->key)) continue;
         ls_list_push(&fill->waiters, &waiter->node);
         result = LS_CACHE_WAITS;

@@ -648,9 +648,7 @@ void ls_db_block(ls_db_job *job)
 
 static void database_free(ls_db *db)
 {
-    while (!ls_list_empty(&db->all)) {
-        ls_db_conn *conn = LS_CONTAINER(db->all.next, ls_db_conn, all);
-        ls_list_remove(&conn->all);
+    LS_LIST_TAKE (ls_db_conn, conn, &db->all, all) {
         if (conn->next_job != NULL) ls_db_job_drop(conn->next_job);
         conn_close(conn);
     }
@@ -728,8 +726,12 @@ static void database_look(ls_shared_object *object, uint64_t figures[LS_FIGURES_
     ls_mutex_unlock(&db->lock);
 }
 
-const ls_shared_kind ls_db_kind = {.name = "database", .open = database_open, .close = database_close, .redefine = database_redefine,
-                                   .look = database_look, .figures = {"running"}};
+const ls_shared_kind ls_db_kind = {.name = "database",
+                                   .open = database_open,
+                                   .close = database_close,
+                                   .redefine = database_redefine,
+                                   .look = database_look,
+                                   .figures = {"running"}};
 
 const char *ls_db_library(void)
 {

@@ -217,9 +217,9 @@ static bool prepare(ls_pg_conn *conn, const char *sql)
 
 /* What a connection begins with, whatever the role has set: how values are read. The last setting is of PostgreSQL
  * 14. */
-static const char settings[] =
-    "set bytea_output = hex; set datestyle = iso; set extra_float_digits = 3; select set_config('client_connection_check_interval', '500', false) "
-    "where current_setting('server_version_num')::int >= 140000";
+static const char settings[] = "set bytea_output = hex; set datestyle = iso; set extra_float_digits = 3; select "
+                               "set_config('client_connection_check_interval', '500', false) "
+                               "where current_setting('server_version_num')::int >= 140000";
 
 /* Of an idle connection: neither closed nor about to be. */
 static bool is_usable(ls_pg_conn *conn)
@@ -315,12 +315,10 @@ static void step_done(ls_thread_ctx *ctx, ls_op *op)
 /* A connection that is closed; NULL: out of memory. */
 static ls_pg_conn *conn_new(ls_pg *pool)
 {
-    ls_pg_conn *conn;
-    for (ls_node *node = pool->all.next; node != &pool->all; node = node->next) {
-        conn = LS_CONTAINER(node, ls_pg_conn, all);
-        if (conn->state == LS_PG_CLOSED && !conn->listens) return conn;
-    }
-    if ((conn = calloc(1, sizeof *conn)) == NULL) return NULL;
+    LS_LIST_EACH (ls_pg_conn, closed, &pool->all, all)
+        if (closed->state == LS_PG_CLOSED && !closed->listens) return closed;
+    ls_pg_conn *conn = calloc(1, sizeof *conn);
+    if (conn == NULL) return NULL;
     conn->handler.handle = packet_taken;
     conn->pool = pool;
     conn->pq = &pool->pq;
@@ -355,9 +353,7 @@ static void open_listener(ls_pg *pool, ls_node *woken)
 
 static ls_pg_conn *pop_idle(ls_pg *pool)
 {
-    while (!ls_list_empty(&pool->idle)) {
-        ls_pg_conn *conn = LS_CONTAINER(pool->idle.next, ls_pg_conn, node);
-        ls_list_remove(&conn->node);
+    LS_LIST_TAKE (ls_pg_conn, conn, &pool->idle, node) {
         if (is_usable(conn)) {
             set_state(conn, LS_PG_LEASED);
             return conn;
@@ -476,7 +472,8 @@ static void drive(ls_pg_conn *conn)
     ls_mutex_lock(&pool->lock);
     conn->driven = false;
     if (failed)
-        refused(conn, copies ? "the server begins a COPY that was not asked for" : pq->PQerrorMessage(conn->pg), &woken);
+        refused(conn, copies ? "the server begins a COPY that was not asked for" : pq->PQerrorMessage(conn->pg),
+                &woken);
     else if (idle)
         ready(conn, &woken);
     else if (arm(conn, events) < 0)
@@ -749,7 +746,8 @@ static bool pool_redefine(ls_shared_object *object, const void *given, bool relo
     return same;
 }
 
-const ls_shared_kind ls_pg_kind = {.name = "postgres", .open = pool_open, .close = pool_close, .redefine = pool_redefine};
+const ls_shared_kind ls_pg_kind = {
+    .name = "postgres", .open = pool_open, .close = pool_close, .redefine = pool_redefine};
 
 const char *ls_pg_where(const ls_pg *pool)
 {

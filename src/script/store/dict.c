@@ -262,9 +262,7 @@ static void shards_close(ls_dict *dict, unsigned count)
 {
     for (unsigned n = 0; n < count; n++) {
         ls_node *changed = &dict->shards[n].changed; /* of a store that could not write them */
-        while (!ls_list_empty(changed)) {
-            ls_dict_entry *entry = LS_CONTAINER(changed->next, ls_dict_entry, changed);
-            ls_list_remove(&entry->changed);
+        LS_LIST_TAKE (ls_dict_entry, entry, changed, changed) {
             ls_dict_value_drop(&entry->value);
             free(entry);
         }

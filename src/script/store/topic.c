@@ -356,13 +356,12 @@ static int64_t reserve(const ls_topic *topic, ls_topic_entry *entries, uint64_t 
 {
     uint64_t lost = 0;
     unsigned n = 0;
-    for (ls_node *node = topic->members.next; node != &topic->members; node = node->next, n++) {
-        ls_topic_member *member = LS_CONTAINER(node, ls_topic_member, of_topic);
+    LS_LIST_EACH (ls_topic_member, member, &topic->members, of_topic) {
         const bool reserved = ls_topic_inbox_reserve(member->inbox, bytes);
-        entries[n].member = reserved ? member : NULL;
+        entries[n++].member = reserved ? member : NULL;
         if (reserved) continue;
         if (member->inbox == own) {
-            release(entries, n, bytes);
+            release(entries, n - 1, bytes);
             return LS_ELIMIT;
         }
         lost += member->live;

@@ -393,8 +393,8 @@ static void request_define(lua_State *L, ls_state *state)
 /* A live task whose request has a transport that has not been aborted; NULL: none. */
 static ls_request *request_in_progress(const ls_state *state)
 {
-    for (ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next) {
-        ls_request *r = LS_CONTAINER(node, ls_task, node)->client;
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) {
+        ls_request *r = task->client;
         if (r != NULL && r->x != NULL && !r->aborted) return r;
     }
     return NULL;

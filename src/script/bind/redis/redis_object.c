@@ -106,11 +106,7 @@ static void call_end(redis_call *call, int err, ls_node *done)
 /* The tasks hold their connections; they may close any, and call again. */
 static void wake_all(ls_thread_ctx *ctx, ls_node *done)
 {
-    while (!ls_list_empty(done)) {
-        const redis_call *call = LS_CONTAINER(done->next, redis_call, node);
-        ls_list_remove(done->next);
-        ls_task_wake(ctx, call->task, LS_OK);
-    }
+    LS_LIST_TAKE (redis_call, call, done, node) ls_task_wake(ctx, call->task, LS_OK);
 }
 
 static void task_left_call(ls_task_end *end)

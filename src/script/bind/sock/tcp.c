@@ -41,6 +41,7 @@ static ls_tcp *adopt(ls_state *state, ls_stream *s, const ls_tcp_config *config,
     ls_tcp_set_timeouts(tcp, config->receive_ms_max, config->send_ms_max);
     ls_node_init(&tcp->senders);
     ls_node_init(&tcp->node);
+    ls_node_init(&tcp->unflushed);
     ls_list_push(&ls_tcps_of(state)->open, &tcp->node);
     atomic_fetch_add_explicit(&ls_tcps_of(state)->count, 1, memory_order_relaxed);
     atomic_fetch_add(&ls_tcps_of(state)->live, 1);
@@ -121,15 +122,6 @@ static void close_stream(ls_thread_ctx *ctx, ls_tcp *tcp)
         ls_stream_close(ctx, s);
 }
 
-static void unlist_unflushed(ls_tcp *tcp)
-{
-    ls_tcp **at = &ls_tcps_of(tcp->state)->unflushed;
-    if (!tcp->unflushed) return;
-    while (*at != tcp) at = &(*at)->unflushed_next;
-    *at = tcp->unflushed_next;
-    tcp->unflushed = false;
-}
-
 ls_stream *ls_tcp_detach(ls_tcp *tcp)
 {
     ls_stream *s = ls_tcp_stream(tcp);
@@ -138,7 +130,7 @@ ls_stream *ls_tcp_detach(ls_tcp *tcp)
         return NULL;
     if (tcp->object != NULL) tcp->object->tcp = NULL;
     if (tcp->owner != NULL) *tcp->owner = NULL;
-    unlist_unflushed(tcp);
+    ls_list_remove(&tcp->unflushed);
     ls_list_remove(&tcp->node);
     ls_tcps *tcps = ls_tcps_of(tcp->state);
     atomic_fetch_sub_explicit(&tcps->count, 1, memory_order_relaxed);
@@ -190,7 +182,7 @@ void ls_tcp_finish(ls_thread_ctx *ctx, ls_tcp *tcp)
         if (object != NULL) object->lost = (int8_t)lost;
         drop_queue(tcp);
     }
-    unlist_unflushed(tcp);
+    ls_list_remove(&tcp->unflushed);
     if (!ls_stream_sending(ls_tcp_stream(tcp))) ls_stream_cork_fin(ls_tcp_stream(tcp));
     if (ls_tcp_flush(ctx, tcp) != LS_PENDING) close_stream(ctx, tcp); /* else `sent` closes it and wakes the senders */
     if (receiver != NULL) ls_task_wake(ctx, receiver, LS_OK);
@@ -410,20 +402,15 @@ int ls_tcp_flush(ls_thread_ctx *ctx, ls_tcp *tcp)
 void ls_tcp_flush_later(ls_tcp *tcp)
 {
     ls_tcps *tcps = ls_tcps_of(tcp->state);
-    if (tcp->unflushed) return;
-    tcp->unflushed = true;
-    tcp->unflushed_next = tcps->unflushed;
-    tcps->unflushed = tcp;
+    if (!ls_list_empty(&tcp->unflushed)) return;
+    ls_list_push(&tcps->unflushed, &tcp->unflushed);
     ls_state_flush_later(tcp->state, &tcps->flush);
 }
 
 static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_tcps *tcps = LS_CONTAINER(flush, ls_tcps, flush);
-    while (tcps->unflushed != NULL) {
-        ls_tcp *tcp = tcps->unflushed;
-        tcps->unflushed = tcp->unflushed_next;
-        tcp->unflushed = false;
+    LS_LIST_TAKE (ls_tcp, tcp, &tcps->unflushed, unflushed) {
         const int err = ls_tcp_flush(ctx, tcp);
         if (err < 0) queue_lost(ctx, tcp, err);
     }
@@ -663,6 +650,7 @@ static void tcp_define(lua_State *L, ls_state *state)
 {
     ls_tcps *tcps = ls_tcps_of(state);
     ls_node_init(&tcps->open);
+    ls_node_init(&tcps->unflushed);
     tcps->flush.run = flush_all;
 }
 

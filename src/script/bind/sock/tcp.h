@@ -41,12 +41,12 @@ typedef struct ls_tcp_more {
 struct ls_tcp {   /* the user data of a stream */
     ls_node node; /* in the list of the state until it closes */
     ls_state *state;
-    ls_tcp_object *object;     /* NULL: closed by Lua */
-    ls_conn_limit *conn_limit; /* in which it has a place; NULL: none */
-    void **owner;              /* where the task that serves the connection refers to it; NULL: no task does */
-    ls_task *receiver;         /* waits for bytes */
-    ls_node senders;           /* tasks that wait until the queue has been sent */
-    ls_tcp *unflushed_next;
+    ls_tcp_object *object;        /* NULL: closed by Lua */
+    ls_conn_limit *conn_limit;    /* in which it has a place; NULL: none */
+    void **owner;                 /* where the task that serves the connection refers to it; NULL: no task does */
+    ls_task *receiver;            /* waits for bytes */
+    ls_node senders;              /* tasks that wait until the queue has been sent */
+    ls_node unflushed;            /* in the list of the state while it has output of the running task */
     ls_starttls *starttls;        /* while a task, the receiver, waits in sock:starttls; else NULL */
     struct ls_tcp_topics *topics; /* sock_topic.c; NULL: it has never subscribed */
 
@@ -59,7 +59,6 @@ struct ls_tcp {   /* the user data of a stream */
     uint32_t receive_ms_max, send_ms_max; /* from the config or sock:settimeouts */
     int8_t receive_end;                   /* LS_E*: why receiving has ended; 0: it has not */
     int8_t send_end;                      /* LS_E*: why sending has ended; 0: it has not */
-    bool unflushed;                       /* in the list of the state */
     bool finishing, shut, large;          /* shut: sock:shutdown; large: next block is LS_BLOCK_LARGE */
     bool client;                          /* of ls.connect */
     bool served;                          /* by a task of ls.tcp, whose `owner` it is */
@@ -161,7 +160,7 @@ typedef struct ls_tcps {        /* of a state */
     _Atomic unsigned count;     /* their number; any thread reads it to choose a state */
     _Atomic uint32_t live;      /* sockets and dials that still wait for packets, those that linger included */
     _Atomic uint32_t finishing; /* of those: Lua has closed them, and a stop waits for their last bytes */
-    ls_tcp *unflushed;          /* connections with output of the running task */
+    ls_node unflushed;          /* connections with output of the running task */
     ls_flush flush;             /* flushes them */
     bool returned_logged;       /* a handler returned text */
     bool silent_logged;         /* a client that sent nothing was closed */

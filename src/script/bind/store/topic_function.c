@@ -173,9 +173,7 @@ static void begin_ready(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bo
 {
     ls_topic_data *data = LS_CONTAINER(flush, ls_topic_data, flush);
     if (!data->begun) return;
-    while (!ls_list_empty(&data->ready)) {
-        topic_function *f = LS_CONTAINER(data->ready.next, topic_function, ready);
-        ls_list_remove(&f->ready);
+    LS_LIST_TAKE (topic_function, f, &data->ready, ready) {
         lua_rawgeti(state->L, LUA_REGISTRYINDEX, f->self_ref); /* the function may remove its subscription */
         do begin(ctx, f);
         while (data->starting && f->task == NULL && f->count > 0);
@@ -391,8 +389,7 @@ static void warn_of_connections(const ls_state *state)
 {
     ls_generation *generation = state->generation;
     unsigned connections = atomic_load(&state->long_lived);
-    for (const ls_node *node = state->tasks_live.next; node != &state->tasks_live; node = node->next)
-        connections += LS_CONTAINER(node, ls_task, node)->scope == LS_SCOPE_CONNECTION;
+    LS_LIST_EACH (const ls_task, task, &state->tasks_live, node) connections += task->scope == LS_SCOPE_CONNECTION;
     bool first = true;
     if (ls_generation_is_ending(generation, LS_END_STOP) || connections == 0 || ls_dev_of(generation->runtime) != NULL)
         return;
@@ -420,10 +417,7 @@ void ls_topic_functions_retire(ls_state *state)
 void ls_topic_functions_end(ls_state *state)
 {
     ls_topic_data *data = ls_topic_data_of(state);
-    for (ls_node *node = data->functions.next, *next; node != &data->functions; node = next) {
-        next = node->next;
-        end(LS_CONTAINER(node, topic_function, node), true);
-    }
+    LS_LIST_EACH_DROP (topic_function, f, &data->functions, node) end(f, true);
 }
 
 void ls_topic_functions_abandon(ls_state *state)

@@ -205,15 +205,6 @@ static bool run_next(ls_thread_ctx *ctx, ls_ws_object *o)
     return o->route->close_ref != LUA_NOREF && run(ctx, o, close_main);
 }
 
-static void unlist_unflushed(ls_ws_object *o)
-{
-    ls_ws_object **at = &ls_wss_of(o->state)->unflushed;
-    if (!o->unflushed) return;
-    while (*at != o) at = &(*at)->unflushed_next;
-    *at = o->unflushed_next;
-    o->unflushed = false;
-}
-
 /* Separate the object from its connection. */
 static void detach(ls_ws_object *o)
 {
@@ -221,7 +212,7 @@ static void detach(ls_ws_object *o)
     o->ws = NULL;
     ls_subscriber_end(&o->subscriber);
     ls_task_ends_run(&o->ends, NULL);
-    unlist_unflushed(o);
+    ls_list_remove(&o->unflushed);
     drop_stash(o);
 }
 
@@ -475,6 +466,7 @@ ls_ws_object *ls_ws_push(lua_State *L)
     o->state = state;
     o->self_ref = LUA_NOREF;
     ls_node_init(&o->senders);
+    ls_node_init(&o->unflushed);
     ls_subscriber_init(&o->subscriber, ls_topic_inbox_of(state), &ls_ws_subscriber);
     return o;
 }
@@ -515,10 +507,8 @@ void ls_ws_object_deliver_waiting(ls_thread_ctx *ctx, ls_ws_object *o)
 void ls_ws_flush_later(ls_ws_object *o)
 {
     ls_wss *wss = ls_wss_of(o->state);
-    if (o->unflushed) return;
-    o->unflushed = true;
-    o->unflushed_next = wss->unflushed;
-    wss->unflushed = o;
+    if (!ls_list_empty(&o->unflushed)) return;
+    ls_list_push(&wss->unflushed, &o->unflushed);
     ls_state_flush_later(o->state, &wss->flush);
 }
 
@@ -526,10 +516,7 @@ void ls_ws_flush_later(ls_ws_object *o)
 static void flush_all(ls_thread_ctx *ctx, ls_state *state, ls_flush *flush, bool suspended)
 {
     ls_wss *wss = LS_CONTAINER(flush, ls_wss, flush);
-    while (wss->unflushed != NULL) {
-        ls_ws_object *o = wss->unflushed;
-        wss->unflushed = o->unflushed_next;
-        o->unflushed = false;
+    LS_LIST_TAKE (ls_ws_object, o, &wss->unflushed, unflushed) {
         if (o->ws == NULL || (!o->begun && (!suspended || o->task != NULL))) continue;
         ls_ws_object_resume(ctx, o);
         (void)ls_ws_flush(ctx, o->ws);
@@ -580,6 +567,7 @@ static void ws_define(lua_State *L, ls_state *state)
 {
     ls_wss *wss = ls_wss_of(state);
     ls_node_init(&wss->open);
+    ls_node_init(&wss->unflushed);
     wss->flush.run = flush_all;
     lua_pushliteral(L, "text");
     wss->text_ref = luaL_ref(L, LUA_REGISTRYINDEX);

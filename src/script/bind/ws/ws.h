@@ -61,11 +61,11 @@ struct ls_ws_object { /* the userdata `ws` */
     ls_state *state;
     const ls_ws_route *route; /* NULL: a client */
     const ls_ws_config *config;
-    ls_task *task;     /* the task of the handler that runs, or NULL */
-    ls_task *receiver; /* waits for a message */
-    ls_node senders;   /* tasks that wait until the queue is sent */
-    ls_task_end *ends; /* what its handlers have begun, and ends with it */
-    ls_ws_object *unflushed_next;
+    ls_task *task;             /* the task of the handler that runs, or NULL */
+    ls_task *receiver;         /* waits for a message */
+    ls_node senders;           /* tasks that wait until the queue is sent */
+    ls_task_end *ends;         /* what its handlers have begun, and ends with it */
+    ls_node unflushed;         /* in the list of the state while it has output of the running task */
     struct ls_ws_stash *stash; /* a message that waits after the end of the connection, or NULL */
     char *name;   /* of the request, for the log, while the first function runs without it; or NULL. Heap */
     char *reason; /* of the peer's Close frame; NULL: none. Heap */
@@ -81,7 +81,7 @@ struct ls_ws_object { /* the userdata `ws` */
     bool ended;     /* no message follows but one that waits */
     bool canceled;  /* its request was, or it was lost before its handler began: no handler runs */
     bool present;   /* has subscribed with a name: ../lua/luaserve/presence.lua */
-    bool close_ran, advancing, unflushed;
+    bool close_ran, advancing;
 };
 
 typedef struct ls_ws_link { /* user data of an ls_ws */
@@ -97,7 +97,7 @@ typedef struct ls_wss {         /* of a state */
     ls_node open;               /* connections that are not freed */
     _Atomic uint32_t live;      /* connections that are not freed */
     _Atomic uint32_t finishing; /* of those: Lua has closed them, and a stop waits for their last bytes */
-    ls_ws_object *unflushed;    /* with output of the running task */
+    ls_node unflushed;          /* objects with output of the running task */
     ls_flush flush;
     unsigned ended;           /* that have ended since the last collection for them */
     int text_ref, binary_ref; /* the strings "text" and "binary" */

@@ -27,11 +27,7 @@ void ls_alloc_open(ls_alloc *alloc)
 
 static void free_all(ls_node *list)
 {
-    while (!ls_list_empty(list)) {
-        ls_node *node = list->next;
-        ls_list_remove(node);
-        ls_memory_aligned_free(LS_CONTAINER(node, ls_alloc_chunk, node));
-    }
+    LS_LIST_TAKE (ls_alloc_chunk, chunk, list, node) ls_memory_aligned_free(chunk);
 }
 
 void ls_alloc_close(ls_alloc *alloc)
