@@ -3,7 +3,6 @@
 #include "port/common_internal.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "port/datagram.h"

@@ -1,5 +1,4 @@
 /* port_base.c - what a back end opens and closes with its port: see common_internal.h. */
-#include <stdlib.h>
 
 #include "port/common_internal.h"
 

@@ -7,7 +7,6 @@
 #include "port/winsock_win32.h"
 /* http.h needs the types of winsock_win32.h. */
 #include <http.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct ls_httpsys_api {

@@ -3,7 +3,6 @@
 #define LS_NET_ADDR_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"

@@ -3,7 +3,6 @@
 #include "net/sock/inherited.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

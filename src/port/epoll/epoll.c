@@ -3,10 +3,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/compiler.h"

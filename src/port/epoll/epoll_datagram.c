@@ -16,7 +16,6 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "port/datagram_internal.h"
 #include "port/epoll/epoll_internal.h"

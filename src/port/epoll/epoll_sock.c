@@ -2,11 +2,8 @@
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
-#include <sys/epoll.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/compiler.h"
 #include "base/os/signals.h"

@@ -16,7 +16,6 @@
 #ifndef LS_SCRIPT_SCOPE_H
 #define LS_SCRIPT_SCOPE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum ls_scope {

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/io/log.h"
 #include "port/port.h"

@@ -16,7 +16,6 @@
 
 #include "codec/http1/http1_parse.h"
 #include "codec/http_chars.h"
-#include "stress/load/transport.h"
 #include "stress/load/worker.h"
 
 enum { WINDOW = 1 << 30, QUEUED_MAX = 128 << 10, CHUNK_SIZE_BYTES = 24 };

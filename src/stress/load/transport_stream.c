@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stress/load/transport.h"
 #include "stress/load/worker.h"
 
 /* Output longer than a block, in memory of its own. */

@@ -7,7 +7,6 @@
 #include "net/sock/sock.h"
 #include "net/udp/udp.h"
 #include "port/datagram.h"
-#include "stress/load/transport.h"
 #include "stress/load/worker.h"
 
 enum { DATAGRAMS_AT_ONCE = 4 };

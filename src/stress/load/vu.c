@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "stress/load/arrivals.h"
-#include "stress/load/transport.h"
 #include "stress/load/worker.h"
 
 /* ---- sending ---------------------------------------------------------------------------------------------------- */

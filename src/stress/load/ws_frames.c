@@ -9,7 +9,6 @@
 #include "base/utf8.h"
 #include "stress/load/bytes.h"
 #include "stress/load/deflate.h"
-#include "stress/load/transport.h"
 #include "stress/load/worker.h"
 
 enum { LINE_SHOWN_MAX = 80 /* bytes of a line of a response in a message */ };

@@ -1,7 +1,6 @@
 /* fanout.c - see fanout.h. fanout_ws.c and fanout_sse.c have the protocols. */
 #include "stress/protocols/fanout.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
  * The call belongs to the task that makes it: when that task ends first, by an error, its time limit or the loss of
  * its client, the connection is closed at once and not when the garbage is collected. Every wait of a call ends when
  * the client of the task leaves. Thread: the one that holds the state's actor. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

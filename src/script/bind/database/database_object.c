@@ -13,7 +13,6 @@
 #include "script/bind/modules.h"
 #include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
-#include "script/core/runtime.h"
 #include "script/core/wait.h"
 #include "script/database/database.h"
 #include "script/store/dict_store.h"

@@ -19,7 +19,6 @@
 #include "script/bind/store/publish.h"
 #include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
-#include "script/core/runtime.h"
 #include "script/core/wait.h"
 #include "script/database/postgres_libpq.h"
 #include "script/store/marshal.h"

@@ -15,7 +15,6 @@
 #include "script/bind/bind_aux.h"
 #include "script/bind/files/file_serve.h"
 #include "script/bind/http/respond.h"
-#include "script/bind/modules.h"
 #include "script/bind/option.h"
 #include "script/core/lua/udata.h"
 

@@ -10,8 +10,6 @@
 #include "net/sock/addr.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
-#include "script/bind/http/request.h"
-#include "script/bind/modules.h"
 
 enum {
     INJECT_NESTED_MAX = 16, /* while the site loads: nested requests share the C stack */

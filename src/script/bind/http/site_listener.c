@@ -1,7 +1,6 @@
 /* site_listener.c - ls.listen and ls.tcp: the listeners of a site, and the functions that each state has for them. */
 #include "script/bind/http/site_listener.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "script/bind/bind_aux.h"

@@ -6,7 +6,6 @@
  * ended. Thread: the one that holds the state's actor. */
 #include "script/bind/proxy/proxy_object.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,5 +1,4 @@
 /* redis_object_none.c - the core of ls.redis, and redis_reader.h, without hiredis: there are no connections. */
-#include "script/bind/modules.h"
 #include "script/bind/redis/redis_reader.h"
 #include "script/bind/redis/redis_stats.h"
 

@@ -8,9 +8,6 @@
 
 #include "base/err.h"
 #include "net/dial.h"
-#include "script/bind/bind_aux.h"
-#include "script/bind/modules.h"
-#include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
 #include "script/bind/tls/option_tls.h"

@@ -3,8 +3,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "script/bind/bind_aux.h"
-#include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/tls/tls_object.h"
 #include "script/core/lua/udata.h"

@@ -11,12 +11,9 @@
  * receive from it. So after an allocation has_bytes checks the tcp again. */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/io/log.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/dev_mode.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/bind/value/buffer.h"
 
 enum { TCP_STRING_MAX = LS_BLOCK_SMALL }; /* this many bytes and more become a buffer */
 

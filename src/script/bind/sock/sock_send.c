@@ -4,10 +4,7 @@
  * the queue. The queue is sent with one gather send when the task waits or ends, or when FLUSH_BYTES are queued. */
 #include <string.h>
 
-#include "base/err.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/sock/sock_object.h"
-#include "script/bind/value/buffer.h"
 #include "script/store/copy.h"
 
 enum {

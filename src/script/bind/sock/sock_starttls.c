@@ -2,8 +2,6 @@
 #include <lauxlib.h>
 
 #include "base/err.h"
-#include "script/bind/bind_aux.h"
-#include "script/bind/option.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/tls/option_tls.h"
 #include "script/bind/tls/tls_contexts.h"

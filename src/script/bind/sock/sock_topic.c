@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
 #include "base/io/log.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/store/publish_internal.h"
 

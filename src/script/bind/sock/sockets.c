@@ -1,7 +1,6 @@
 /* sockets.c - see sockets.h. */
 #include "script/bind/sock/sockets.h"
 
-#include "base/err.h"
 
 enum { COLLECT_MIN = 256 };
 

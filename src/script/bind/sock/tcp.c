@@ -6,11 +6,9 @@
 #include <string.h>
 
 #include "base/io/log.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/sock/listeners.h"
 #include "script/bind/sock/sock_object.h"
 #include "script/bind/sock/sockets.h"
-#include "script/bind/value/buffer.h"
 
 static void received(ls_thread_ctx *ctx, ls_stream *s, int64_t result);
 static void sent(ls_thread_ctx *ctx, ls_stream *s, int err);

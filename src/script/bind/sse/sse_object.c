@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "codec/sse_event.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/sse/sse_response.h"
 #include "script/bind/value/buffer.h"
 #include "script/bind/value/json.h"

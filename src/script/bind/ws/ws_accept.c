@@ -12,10 +12,8 @@
 #include "base/io/log.h"
 #include "codec/http_text.h"
 #include "http/exchange_run.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/http/http_task.h"
 #include "script/bind/http/req.h"
-#include "script/bind/option.h"
 #include "script/bind/ws/ws.h"
 
 static const ls_object_type route_type;

@@ -5,7 +5,6 @@
  *
  * lua/luaserve/ws_client.lua has this order; the connection and its response are those of ls.fetch (client_call.c). */
 
-#include "base/err.h"
 #include "codec/http1/http1_reader.h"
 #include "script/bind/bind_aux.h"
 #include "script/bind/sock/sock_object.h"

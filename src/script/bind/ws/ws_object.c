@@ -1,9 +1,7 @@
 /* ws_object.c - the object `ws`: its methods and fields. */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/utf8.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/http/respond.h"
 #include "script/bind/tls/tls_object.h"
 #include "script/bind/ws/ws.h"

@@ -1,10 +1,8 @@
 /* ws_topic.c - a WebSocket as a subscriber of topics: a publication becomes one frame, which all connections send. */
 #include <string.h>
 
-#include "base/err.h"
 #include "base/io/log.h"
 #include "base/slices.h"
-#include "script/bind/bind_aux.h"
 #include "script/bind/store/publish.h"
 #include "script/bind/ws/ws.h"
 
