@@ -16,7 +16,7 @@
 #include "base/os/signals.h"
 #include "base/os/thread.h"
 #include "port/port.h"
-#include "script/core/lua/fields.h"
+#include "script/bind/option.h"
 #include "script/core/lua/lua_modules.h"
 #include "script/core/lua/push.h"
 #include "stress/engine.h"
@@ -200,14 +200,14 @@ static int engine_load(lua_State *L)
 
 static int engine_tls(lua_State *L)
 {
-    static const ls_field cert_fields[] = {LS_FIELD(TEXT, ls_tls_cert, cert), LS_FIELD(TEXT, ls_tls_cert, key), {0}};
-    static const ls_field fields[] = {
-        LS_FIELD(TEXT, ls_tls_options, ca), LS_FIELD(BOOL, ls_tls_options, insecure), {0}};
+    static const ls_option of_cert[] = {LS_OPTION(ls_tls_cert, cert), LS_OPTION(ls_tls_cert, key), LS_OPTIONS_END};
+    static const ls_option tls[] = {LS_OPTION(ls_tls_options, ca), LS_OPTION(ls_tls_options, insecure),
+                                    LS_OPTIONS_END};
     char why[WHY_BYTES] = "";
     ls_tls_cert cert = {0};
     ls_tls_options options = {.certs = &cert, .alpn = "http/1.1"};
-    ls_fields_read(L, 1, cert_fields, &cert);
-    ls_fields_read(L, 1, fields, &options);
+    ls_options_read(L, 1, of_cert, &cert);
+    ls_options_read(L, 1, tls, &options);
     lua_getfield(L, 1, "tls_resume");
     options.no_resumption = !lua_toboolean(L, -1);
     lua_getfield(L, 1, "http2");

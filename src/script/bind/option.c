@@ -6,8 +6,18 @@
 #include <lauxlib.h>
 
 #include "script/bind/bind_aux.h"
-#include "script/core/lua/fields.h"
 #include "script/store/copy.h"
+
+/* Set an unsigned integer of 1, 2, 4 or 8 bytes. */
+static void set_number(void *to, size_t bytes, uint64_t value)
+{
+    switch (bytes) {
+    case 1: *(uint8_t *)to = (uint8_t)value; break;
+    case 2: *(uint16_t *)to = (uint16_t)value; break;
+    case 4: *(uint32_t *)to = (uint32_t)value; break;
+    default: *(uint64_t *)to = value; break;
+    }
+}
 
 /* The value is on top of the stack; `to` is the field, `call` begins messages. */
 static void read_number(lua_State *L, const char *call, const ls_option *o, void *to)
@@ -18,7 +28,7 @@ static void read_number(lua_State *L, const char *call, const ls_option *o, void
     if (!whole || value > most)
         luaL_error(L, "%s%s must be a whole number from 0 to %I; got %s", call, o->name, (lua_Integer)most,
                    luaL_tolstring(L, -1, NULL));
-    ls_field_set_number(to, o->bytes, value);
+    set_number(to, o->bytes, value);
 }
 
 static double read_float(lua_State *L, const char *call, const ls_option *o)
@@ -49,7 +59,7 @@ static void read_text(lua_State *L, const char *call, const ls_option *o, char *
 static const char *read_string(lua_State *L, const char *call, const ls_option *o)
 {
     if (lua_type(L, -1) == LUA_TNUMBER) luaL_error(L, "%s%s must be a string; got a number", call, o->name);
-    return check_text(L, call, o);
+    return o->kind == LS_OPTION_BYTES ? lua_tostring(L, -1) : check_text(L, call, o);
 }
 
 /* `index`: the table, absolute. */
@@ -72,7 +82,8 @@ static void read_all(lua_State *L, const char *call, int index, const ls_option 
             case LS_OPTION_FLOAT: *(double *)to = read_float(L, call, o); break;
             case LS_OPTION_FLAG: *(bool *)to = lua_toboolean(L, -1); break;
             case LS_OPTION_TEXT: read_text(L, call, o, to); break;
-            case LS_OPTION_STRING: *(const char **)to = read_string(L, call, o); break;
+            case LS_OPTION_STRING:
+            case LS_OPTION_BYTES: *(const char **)to = read_string(L, call, o); break;
             case LS_OPTION_PATH: *(const char **)to = read_path(L, call, index, o); break;
             }
         lua_pop(L, 1);

@@ -20,7 +20,8 @@ enum ls_option_kind {
     LS_OPTION_FLAG,   /* bool */
     LS_OPTION_TEXT,   /* char[]: a string without NUL, with its terminator */
     LS_OPTION_STRING, /* const char *: the string without NUL that the table holds */
-    LS_OPTION_PATH    /* the same; a relative path begins at the folder of the site, and the table receives it */
+    LS_OPTION_BYTES,  /* the same, which may have NUL */
+    LS_OPTION_PATH    /* as STRING; a relative path begins at the folder of the site, and the table receives it */
 };
 
 typedef struct ls_option {

@@ -6,69 +6,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "script/core/lua/fields.h"
+#include "script/bind/option.h"
 
-#define FIELD(type, member) LS_FIELD(type, ls_stress_plan, member)
+#define OPTION(member) LS_OPTION(ls_stress_plan, member)
+#define BYTES(member)  LS_OPTION_FIELD(#member, ls_stress_plan, member, LS_OPTION_BYTES, 0)
 
-static const ls_field fields[] = {FIELD(TEXT, target),
-                                  FIELD(TEXT, host),
-                                  FIELD(NUMBER, port),
-                                  FIELD(TEXT, path),
+static const ls_option options[] = {OPTION(target),
+                                    OPTION(host),
+                                    OPTION(port),
+                                    OPTION(path),
 
-                                  FIELD(NUMBER, threads),
-                                  FIELD(NUMBER, connections),
-                                  FIELD(NUMBER, duration_ns),
-                                  FIELD(NUMBER, requests),
-                                  FIELD(NUMBER, sends),
-                                  FIELD(REAL, rate),
-                                  FIELD(BOOL, open_loop),
-                                  FIELD(BOOL, http2),
-                                  FIELD(NUMBER, streams),
-                                  FIELD(NUMBER, pipeline),
-                                  FIELD(NUMBER, timeout_ns),
-                                  FIELD(BOOL, keepalive),
-                                  FIELD(TEXT, script),
-                                  FIELD(BOOL, native),
-                                  FIELD(TEXT, base),
-                                  FIELD(TEXT, request),
-                                  FIELD(NUMBER, request_len),
-                                  FIELD(BOOL, is_head),
-                                  FIELD(NUMBER, body_bytes_max),
-                                  FIELD(NUMBER, status_from),
-                                  FIELD(NUMBER, status_to),
-                                  FIELD(BOOL, has_length),
-                                  FIELD(BOOL, has_crc),
-                                  FIELD(NUMBER, length),
-                                  FIELD(NUMBER, crc),
-                                  FIELD(TEXT, expected_body),
-                                  FIELD(NUMBER, expected_body_len),
-                                  FIELD(TEXT, message),
-                                  FIELD(NUMBER, message_len),
-                                  FIELD(BOOL, numbered),
-                                  FIELD(BOOL, show),
-                                  FIELD(BOOL, sse),
-                                  FIELD(NUMBER, publishers),
-                                  FIELD(NUMBER, topics),
-                                  FIELD(NUMBER, stalled),
-                                  FIELD(TEXT, publish_path),
-                                  FIELD(TEXT, post),
-                                  FIELD(TEXT, subscribe),
-                                  FIELD(BOOL, websocket),
-                                  FIELD(BOOL, binary),
-                                  FIELD(BOOL, compress),
-                                  FIELD(TEXT, packed),
-                                  FIELD(NUMBER, packed_len),
-                                  {0}};
+                                    OPTION(threads),
+                                    OPTION(connections),
+                                    OPTION(duration_ns),
+                                    OPTION(requests),
+                                    OPTION(sends),
+                                    OPTION(rate),
+                                    OPTION(open_loop),
+                                    OPTION(http2),
+                                    OPTION(streams),
+                                    OPTION(pipeline),
+                                    OPTION(timeout_ns),
+                                    OPTION(keepalive),
+                                    OPTION(script),
+                                    OPTION(native),
+                                    OPTION(base),
+                                    BYTES(request),
+                                    OPTION(request_len),
+                                    OPTION(is_head),
+                                    OPTION(body_bytes_max),
+                                    OPTION(status_from),
+                                    OPTION(status_to),
+                                    OPTION(has_length),
+                                    OPTION(has_crc),
+                                    OPTION(length),
+                                    OPTION(crc),
+                                    BYTES(expected_body),
+                                    OPTION(expected_body_len),
+                                    BYTES(message),
+                                    OPTION(message_len),
+                                    OPTION(numbered),
+                                    OPTION(show),
+                                    OPTION(sse),
+                                    OPTION(publishers),
+                                    OPTION(topics),
+                                    OPTION(stalled),
+                                    OPTION(publish_path),
+                                    BYTES(post),
+                                    BYTES(subscribe),
+                                    OPTION(websocket),
+                                    OPTION(binary),
+                                    OPTION(compress),
+                                    BYTES(packed),
+                                    OPTION(packed_len),
+                                    LS_OPTIONS_END};
 
-static const ls_field request_fields[] = {LS_FIELD(TEXT, ls_ws_request, host),
-                                          LS_FIELD(TEXT, ls_ws_request, target),
-                                          LS_FIELD(TEXT, ls_ws_request, fields),
-                                          {0}};
+static const ls_option request_fields[] = {LS_OPTION(ls_ws_request, host), LS_OPTION(ls_ws_request, target),
+                                           LS_OPTION(ls_ws_request, fields), LS_OPTIONS_END};
 
-static const ls_field stage_fields[] = {LS_FIELD(NUMBER, ls_stress_stage, duration_ns),
-                                        LS_FIELD(REAL, ls_stress_stage, rate),
-                                        LS_FIELD(NUMBER, ls_stress_stage, connections),
-                                        {0}};
+static const ls_option stage_fields[] = {LS_OPTION(ls_stress_stage, duration_ns), LS_OPTION(ls_stress_stage, rate),
+                                         LS_OPTION(ls_stress_stage, connections), LS_OPTIONS_END};
 
 /* The number in a field whose value is a word of the list; the first one if the field is nil. */
 static int word(lua_State *L, int index, const char *name, const char *const words[])
@@ -90,7 +87,7 @@ static void read_schedule(lua_State *L, int index, ls_stress_plan *plan)
     for (; lua_istable(L, -1) && count < LS_STRESS_STAGES_MAX &&
            lua_rawgeti(L, -1, (lua_Integer)count + 1) == LUA_TTABLE;
          count++) {
-        ls_fields_read(L, -1, stage_fields, &stages[count]);
+        ls_options_read(L, -1, stage_fields, &stages[count]);
         lua_pop(L, 1);
     }
     lua_settop(L, top);
@@ -107,11 +104,11 @@ void ls_stress_plan_read(lua_State *L, int index, ls_stress_plan *plan)
     static const char *const kinds[] = {"http", "tcp", "udp", "ws", NULL};
     const int top = lua_gettop(L);
     index = lua_absindex(L, index);
-    ls_fields_read(L, index, fields, plan);
+    ls_options_read(L, index, options, plan);
     plan->mode = (ls_stress_plan_mode)word(L, index, "mode", modes);
     plan->kind = (ls_stress_target_kind)word(L, index, "kind", kinds);
     read_schedule(L, index, plan);
-    if (lua_getfield(L, index, "ws_request") == LUA_TTABLE) ls_fields_read(L, -1, request_fields, &plan->ws_request);
+    if (lua_getfield(L, index, "ws_request") == LUA_TTABLE) ls_options_read(L, -1, request_fields, &plan->ws_request);
     lua_getfield(L, index, "protocols");
     for (unsigned i = 0;
          lua_istable(L, -1) && i < LS_STRESS_PROTOCOLS_MAX && lua_rawgeti(L, -1, (lua_Integer)i + 1) == LUA_TSTRING;
