@@ -59,13 +59,13 @@ static ls_stress_vu *begin(unsigned options)
     w.checks = (ls_stress_checks){0};
     w.first_failure[0] = '\0';
     w.cached_len = 0;
-    w.open_first = NULL;
-    w.open_last = &w.open_first;
+    ls_node_init(&w.to_open);
+    ls_node_init(&u->to_open);
     w.unclosed = 1;
     w.retries = 0;
     w.outstanding = u->outstanding = PIPELINE;
     u->first = u->retries = 0;
-    u->in_open_list = u->reconnect_later = u->used = false;
+    u->reconnect_later = u->used = false;
     u->http.phase = LS_STRESS_HTTP_START;
     u->http.buf.len = 0;
     u->state = LS_STRESS_VU_OPEN;

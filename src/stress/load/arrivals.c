@@ -7,8 +7,6 @@
  * dispatched <= due_count; dispatched < due_count only while no idle virtual user can send */
 #include "stress/load/arrivals.h"
 
-#include "base/list.h"
-
 static uint64_t due_ns(const ls_stress_worker *w, uint64_t turn)
 {
     const uint64_t number = (turn * w->senders + w->index) * w->batch;
@@ -18,11 +16,7 @@ static uint64_t due_ns(const ls_stress_worker *w, uint64_t turn)
 
 static void push_idle(ls_stress_worker *w, ls_stress_vu *u)
 {
-    if (u->in_idle_list) return;
-    u->in_idle_list = true;
-    u->idle_next = NULL;
-    *w->idle_last = u;
-    w->idle_last = &u->idle_next;
+    if (ls_list_empty(&u->idle)) ls_list_push(&w->idle, &u->idle);
 }
 
 /* True if the pipeline has room for one more turn after `more` requests that are about to be sent. */
@@ -40,12 +34,8 @@ static bool can_send(const ls_stress_worker *w, const ls_stress_vu *u)
 /* The first idle virtual user that can send, or NULL. */
 static ls_stress_vu *pop_idle(ls_stress_worker *w)
 {
-    while (w->idle_first != NULL) {
-        ls_stress_vu *u = w->idle_first;
-        if ((w->idle_first = u->idle_next) == NULL) w->idle_last = &w->idle_first;
-        u->in_idle_list = false;
+    LS_LIST_TAKE (ls_stress_vu, u, &w->idle, idle)
         if (can_send(w, u)) return u;
-    }
     return NULL;
 }
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "net/sock/sock.h"
 #include "net/udp/udp.h"
 #include "port/datagram.h"

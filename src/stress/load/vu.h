@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "codec/http1/http1_reader.h"
 #include "net/handshake.h"
 #include "port/timer.h"
@@ -81,20 +82,18 @@ struct ls_stress_vu {
     uint32_t number, topic; /* fan-out: of this publisher or subscriber, from 0; its topic */
     struct ls_stress_subscriber *subscriber;
     bool rx_pending, tx_pending;
-    bool in_idle_list;
     bool inactive;        /* not in use: a stage has fewer connections, or all its messages are sent */
     bool delayed;         /* waits for the delay() of its wrk script */
     bool prepared;        /* its first connect has succeeded or failed */
     bool used;            /* a response was received on this connection */
     bool reconnect_later; /* connect again at the next housekeeping, not at once */
-    bool in_open_list;
     uint32_t recv_room;          /* size of the next receive: LS_BLOCK_SMALL or LS_BLOCK_LARGE */
     uint32_t outstanding, first; /* requests[(first + i) % pipeline], i < outstanding, are outstanding */
     uint32_t retries;            /* requests to send again on a new connection: the server closed this one in order */
     uint64_t connect_start_ns;
     uint64_t left;                       /* requests still to make; UINT64_MAX: no limit */
     ls_stress_request *requests;         /* `pipeline` entries, owned by the worker */
-    ls_stress_vu *idle_next, *open_next; /* links of the worker's two lists */
+    ls_node idle, to_open;               /* in the worker's two lists */
     ls_stress_timer *timer;              /* of a script's delays; else NULL */
     bool timer_pending;                  /* a scenario's sleep is armed or its packet is pending; blocks CLOSED */
 

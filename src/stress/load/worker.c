@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/list.h"
 #include "net/stream/deadline.h"
 #include "stress/load/arrivals.h"
 #include "stress/load/deflate.h"
@@ -182,14 +181,12 @@ static void on_housekeeping(ls_thread_ctx *ctx, ls_op *op)
 static void open_queued(ls_stress_worker *w)
 {
     /* A connect may fail at once and list its virtual user again; the next round opens it. */
-    ls_stress_vu **const end = w->open_last;
-    while (w->open_first != NULL && w->connecting < CONNECTING_MAX) {
-        ls_stress_vu *u = w->open_first;
-        const bool is_last = &u->open_next == end;
-        if ((w->open_first = u->open_next) == NULL) w->open_last = &w->open_first;
-        u->in_open_list = false;
+    const ls_node *const last = w->to_open.prev;
+    for (bool is_last = false; !is_last && !ls_list_empty(&w->to_open) && w->connecting < CONNECTING_MAX;) {
+        ls_stress_vu *u = LS_CONTAINER(w->to_open.next, ls_stress_vu, to_open);
+        is_last = &u->to_open == last;
+        ls_list_remove(&u->to_open);
         if (u->state == LS_STRESS_VU_CLOSED && !w->ending && !u->inactive) (void)ls_stress_vu_open(u);
-        if (is_last) return;
     }
 }
 
@@ -236,7 +233,7 @@ static void worker_main(void *arg)
             ls_stress_worker_vu_closed(w, &w->vus[i]);
     }
     while (!w->done) {
-        const bool more = w->open_first != NULL && w->connecting < CONNECTING_MAX;
+        const bool more = !ls_list_empty(&w->to_open) && w->connecting < CONNECTING_MAX;
         int n = ls_port_wait(w->port, &w->ctx, packets, LS_WAIT_PACKETS, more ? 0 : -1);
         if (n < 0) break; /* only incorrect arguments make the wait fail */
         w->now_ns = w->clock_ns = ls_clock_ns();
@@ -244,7 +241,7 @@ static void worker_main(void *arg)
         for (int i = 0; i < n; i++) packets[i].op->done(&w->ctx, packets[i].op);
         /* The end of the duration is here, after all responses that have arrived, not in the housekeeping. */
         if (w->running && w->now_ns >= w->end_ns) end_run(w, false);
-        if (w->open_first != NULL) open_queued(w);
+        open_queued(w);
         if (w->stop_requested) stop(w);
         if (w->end_requested && w->fanout != NULL) {
             w->end_requested = false;
@@ -288,6 +285,8 @@ static int make_vus(ls_stress_worker *w)
         ls_stress_vu *u = &w->vus[i];
         u->worker = w;
         u->proto = w->proto;
+        ls_node_init(&u->idle);
+        ls_node_init(&u->to_open);
         u->role = plan->mode == LS_STRESS_PLAN_HOLD ? LS_STRESS_ROLE_LISTENER : LS_STRESS_ROLE_CLIENT;
         u->index = w->first_vu + i;
         u->requests = &w->requests[(size_t)i * w->pipeline];
@@ -309,8 +308,8 @@ int ls_stress_worker_open(ls_stress_worker *w)
     w->open_loop = plan->open_loop;
     w->next_due_ns = w->grace_ns = UINT64_MAX;
     w->end_ns = UINT64_MAX;
-    w->idle_last = &w->idle_first;
-    w->open_last = &w->open_first;
+    ls_node_init(&w->idle);
+    ls_node_init(&w->to_open);
     w->arrival_timer.op.done = ls_stress_arrivals_on_timer;
     w->housekeeping.op.done = on_housekeeping;
     w->active = active_at(w, 0);

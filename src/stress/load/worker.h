@@ -78,8 +78,8 @@ struct ls_stress_worker {
     ls_stress_vu *vus;
     ls_stress_request *requests;
     uint32_t pipeline; /* outstanding requests per virtual user: the plan's, or `batch` if that is more */
-    ls_stress_vu *idle_first, **idle_last; /* open loop: connected and idle */
-    ls_stress_vu *open_first, **open_last; /* to connect after this batch, at most CONNECTING_MAX at a time */
+    ls_node idle;      /* open loop: virtual users that are connected and idle */
+    ls_node to_open;   /* those to connect after this batch, at most CONNECTING_MAX at a time */
     uint32_t connecting, prepared_vus;
     uint32_t active; /* virtual users 0 .. active-1 are in use: stages of connections */
 

@@ -95,9 +95,5 @@ void ls_stress_worker_vu_closed(ls_stress_worker *w, ls_stress_vu *u)
         return;
     }
     if (u->reconnect_later) w->any_reconnect = true;
-    if (u->inactive || u->reconnect_later || u->in_open_list) return;
-    u->in_open_list = true;
-    u->open_next = NULL;
-    *w->open_last = u;
-    w->open_last = &u->open_next;
+    if (!u->inactive && !u->reconnect_later && ls_list_empty(&u->to_open)) ls_list_push(&w->to_open, &u->to_open);
 }

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/crypto/random.h"
-#include "base/list.h"
 #include "stress/load/arrivals.h"
 
 #define PREPARE_NS_MAX UINT64_C(10000000000) /* without --timeout */

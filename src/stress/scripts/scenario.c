@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "stress/load/arrivals.h"
 #include "stress/load/ws_frames.h"
 #include "stress/scripts/scenario.h"

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "script/core/lua/push.h"
 #include "stress/scripts/scenario.h"
 #include "stress/scripts/script_internal.h"

@@ -48,8 +48,9 @@ TEST(due_requests_follow_a_pending_send)
                            .pipeline = 1,
                            .left = REQUESTS,
                            .end_ns = UINT64_MAX,
-                           .clock_ns = UINT64_MAX / 2,
-                           .idle_last = &w.idle_first};
+                           .clock_ns = UINT64_MAX / 2};
+    ls_node_init(&w.idle);
+    ls_node_init(&u.idle);
     assert_int_equal(ls_stress_counters_open(&w.count, true, false, false), LS_OK);
     ls_stress_arrivals_vu_ready(&w, &u);
     transport.result = LS_PENDING;
