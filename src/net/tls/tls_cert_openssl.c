@@ -8,6 +8,7 @@
 #include <openssl/x509v3.h>
 
 #include "base/err.h"
+#include "codec/http_chars.h"
 #include "net/tls/tls_internal_openssl.h"
 
 enum { SELF_SIGNED_DAYS = 365, NAMES_MAX = 10000 };
@@ -264,11 +265,6 @@ int ls_tls_pair_make(const char *common_name, const char *names, const uint8_t *
 
 /* ---- names -------------------------------------------------------------------------------------------------- */
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 static int add_name(ls_tls_names *names, const ASN1_STRING *text)
 {
     const char *bytes = (const char *)ASN1_STRING_get0_data(text);
@@ -279,7 +275,7 @@ static int add_name(ls_tls_names *names, const ASN1_STRING *text)
     names->names = grown;
     char *name = OPENSSL_strndup(bytes, (size_t)len);
     if (name == NULL) return LS_ENOMEM;
-    for (char *p = name; *p != '\0'; p++) *p = lower(*p);
+    for (char *p = name; *p != '\0'; p++) *p = ls_char_lower(*p);
     names->names[names->count++] = name;
     return LS_OK;
 }
@@ -325,7 +321,7 @@ bool ls_tls_names_equal(const ls_tls_names *a, const ls_tls_names *b)
 /* host: in any case, without a final dot. */
 static bool equal(const char *name, const char *host)
 {
-    for (; *name != '\0' && *name == lower(*host); name++, host++) {
+    for (; *name != '\0' && *name == ls_char_lower(*host); name++, host++) {
         /* the same so far */
     }
     return *name == '\0' && *host == '\0';

@@ -18,6 +18,9 @@ void ls_request_push_lists(lua_State *L, const char *bytes, size_t len);
 
 /* Push the value of the field; several of one name are joined. nil: the request has no such field. */
 void ls_request_push_header(lua_State *L, const ls_exchange *x, const char *name, size_t len);
+/* The media type that the string at `index` names: itself, or that of an extension of file names. `call` begins the
+ * message. */
+const char *ls_request_check_type(lua_State *L, int index, const char *call);
 /* Push the table of this slot, as the client has sent it. */
 void ls_request_push_sent(lua_State *L, const ls_exchange *x, int slot);
 static inline void ls_request_push_span(lua_State *L, const ls_exchange *x, ls_span span)

@@ -98,23 +98,32 @@ void ls_request_push_lists(lua_State *L, const char *bytes, size_t len)
     lua_setmetatable(L, -2);
 }
 
+/* The next pair of the fields Cookie: of field *n, from *at on, or of a later one. Both begin with 0. */
+static bool next_cookie(const ls_exchange *x, uint32_t *n, size_t *at, ls_pair *pair)
+{
+    for (; *n < x->head.field_count; ++*n, *at = 0) {
+        const ls_http_field *field = &x->head.fields[*n];
+        if (ls_text_same(x->bytes + field->name.at, field->name.len, "cookie", 6) &&
+            ls_cookie_next(x->bytes + field->value.at, field->value.len, at, pair))
+            return true;
+    }
+    return false;
+}
+
 static void push_cookies(lua_State *L, const ls_exchange *x)
 {
+    uint32_t n = 0;
+    ls_pair pair;
     lua_newtable(L);
-    for (uint32_t n = 0; n < x->head.field_count; n++) {
-        const ls_http_field *field = &x->head.fields[n];
-        ls_pair pair;
-        if (!ls_text_same(x->bytes + field->name.at, field->name.len, "cookie", 6)) continue;
-        for (size_t at = 0; ls_cookie_next(x->bytes + field->value.at, field->value.len, &at, &pair);) {
-            lua_pushlstring(L, pair.name, pair.name_len);
-            lua_pushvalue(L, -1);
-            if (lua_rawget(L, -3) == LUA_TNIL) {
-                lua_pop(L, 1);
-                lua_pushlstring(L, pair.value, pair.value_len);
-                lua_rawset(L, -3);
-            } else {
-                lua_pop(L, 2);
-            }
+    for (size_t at = 0; next_cookie(x, &n, &at, &pair);) {
+        lua_pushlstring(L, pair.name, pair.name_len);
+        lua_pushvalue(L, -1);
+        if (lua_rawget(L, -3) == LUA_TNIL) {
+            lua_pop(L, 1);
+            lua_pushlstring(L, pair.value, pair.value_len);
+            lua_rawset(L, -3);
+        } else {
+            lua_pop(L, 2);
         }
     }
 }
@@ -127,17 +136,14 @@ static int core_cookie(lua_State *L)
     size_t len;
     const char *name = luaL_checklstring(L, 2, &len);
     const size_t tail = (size_t)luaL_checkinteger(L, 3);
-    for (uint32_t n = 0; n < x->head.field_count; n++) {
-        const ls_http_field *field = &x->head.fields[n];
-        ls_pair pair;
-        if (!ls_text_same(x->bytes + field->name.at, field->name.len, "cookie", 6)) continue;
-        for (size_t at = 0; ls_cookie_next(x->bytes + field->value.at, field->value.len, &at, &pair);) {
-            if (pair.name_len != len || memcmp(pair.name, name, len) != 0) continue;
-            const size_t from = pair.value_len > tail ? pair.value_len - tail : 0;
-            lua_pushlstring(L, pair.value, pair.value_len);
-            lua_pushlstring(L, pair.value + from, pair.value_len - from);
-            return 2;
-        }
+    uint32_t n = 0;
+    ls_pair pair;
+    for (size_t at = 0; next_cookie(x, &n, &at, &pair);) {
+        if (pair.name_len != len || memcmp(pair.name, name, len) != 0) continue;
+        const size_t from = pair.value_len > tail ? pair.value_len - tail : 0;
+        lua_pushlstring(L, pair.value, pair.value_len);
+        lua_pushlstring(L, pair.value + from, pair.value_len - from);
+        return 2;
     }
     return 0;
 }
@@ -244,18 +250,17 @@ static int req_header(lua_State *L)
     return 1;
 }
 
-/* Push the media type that the string at `index` names: itself, or that of an extension of file names. */
-static const char *push_type(lua_State *L, int index)
+const char *ls_request_check_type(lua_State *L, int index, const char *call)
 {
     const char *name = luaL_checkstring(L, index);
-    if (strchr(name, '/') != NULL) return lua_pushstring(L, name);
+    if (strchr(name, '/') != NULL) return name;
     const char *type = ls_http_type_of_extension(strcmp(name, "text") == 0 ? "txt" : name + (*name == '.'));
     if (type == NULL)
         luaL_error(L,
-                   "req:accepts: unknown type '%s'; write a media type, such as \"text/plain\", or the extension of a "
-                   "file name, such as \"html\"",
-                   name);
-    return lua_pushlstring(L, type, strcspn(type, "; "));
+                   "%s: unknown type '%s'; write a media type, such as \"text/plain\", or the extension of a file "
+                   "name, such as \"html\"",
+                   call, name);
+    return type;
 }
 
 /* req:accepts(type: string, ...: string) -> type: string | nil
@@ -270,9 +275,9 @@ static int req_accepts(lua_State *L)
     (void)luaL_checkstring(L, 2);
     for (int n = 2; n <= count; n++) {
         bool named;
-        const char *type = push_type(L, n);
-        const int weight = ls_accept_weight(&r->x->head, r->x->bytes, type, strlen(type), &named);
-        lua_pop(L, 1);
+        const char *type = ls_request_check_type(L, n, "req:accepts");
+        const size_t len = type == lua_tostring(L, n) ? strlen(type) : strcspn(type, "; ");
+        const int weight = ls_accept_weight(&r->x->head, r->x->bytes, type, len, &named);
         if (weight <= best_weight) continue;
         best = n;
         best_weight = weight;

@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "codec/http_text.h"
-#include "codec/http_type.h"
 #include "script/bind/bind_aux.h"
+#include "script/bind/http/req.h"
 #include "script/bind/http/respond.h"
 #include "script/bind/value/buffer.h"
 #include "script/core/lua/udata.h"
@@ -217,20 +217,11 @@ static int res_trailer(lua_State *L)
 static int res_type(lua_State *L)
 {
     ls_request *r = ls_res_check_open(L);
-    const char *name = luaL_checkstring(L, 2);
-    if (strchr(name, '/') == NULL) {
-        const char *known = ls_http_type_of_extension(strcmp(name, "text") == 0 ? "txt" : name + (*name == '.'));
-        if (known == NULL)
-            return luaL_error(L,
-                              "res:type: unknown type '%s'; write a media type, such as \"text/plain\", or the "
-                              "extension of a file name, such as \"html\"",
-                              name);
-        lua_pushstring(L, known);
-        lua_replace(L, 2);
-    }
     lua_settop(L, 2);
+    const char *type = ls_request_check_type(L, 2, "res:type");
+    if (type != lua_tostring(L, 2)) lua_pushstring(L, type);
     lua_pushliteral(L, "Content-Type");
-    header_line(L, r, 3, 2, true);
+    header_line(L, r, lua_gettop(L), lua_gettop(L) - 1, true);
     lua_settop(L, 1);
     return 1;
 }

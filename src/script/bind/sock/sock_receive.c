@@ -193,14 +193,20 @@ static int try_line(lua_State *L, ls_tcp *tcp)
     }
 }
 
-static int receive_line(lua_State *L, int status, lua_KContext context)
+enum { AS_RESULT, IN_LOOP }; /* how the value is used */
+
+static int iteration_ends(lua_State *L, ls_tcp *tcp, int err);
+
+static int receive_line(lua_State *L, int status, lua_KContext use)
 {
     int err;
     ls_tcp *tcp = receive_resume(L, status, &err);
-    if (tcp == NULL) return push_failed_partial(L, NULL, err);
-    if (status == LUA_OK || err == LS_OK) err = try_line(L, tcp);
+    if (tcp != NULL && (status == LUA_OK || err == LS_OK)) err = try_line(L, tcp);
     if (err == LS_DONE) return 1;
-    if (err == LS_PENDING) return wait_for_more(L, tcp, context, receive_line);
+    if (err == LS_PENDING) return wait_for_more(L, tcp, use, receive_line);
+    if (use == IN_LOOP && tcp != NULL && err == LS_ECLOSED && has_bytes(L, tcp, 1))
+        err = LS_ETRUNCATED; /* the last line lacks its end: it may be cut off */
+    if (use == IN_LOOP) return iteration_ends(L, tcp, err);
     return err == LS_EMSGSIZE ? push_failed(L, err) : push_failed_partial(L, tcp, err); /* too long: the bytes stay */
 }
 
@@ -237,7 +243,7 @@ int ls_sock_receive(lua_State *L)
     luaL_argcheck(L, what != NULL && (what[0] == 'l' || what[0] == 'a') && what[1] == '\0', 2,
                   "number of bytes, \"*l\" (a line) or \"*a\" (all until the end) expected");
     lua_settop(L, 1);
-    return what[0] == 'l' ? receive_line(L, LUA_OK, 0) : receive_all(L, LUA_OK, 0);
+    return what[0] == 'l' ? receive_line(L, LUA_OK, AS_RESULT) : receive_all(L, LUA_OK, 0);
 }
 
 /* ---- receiveany, chunks, lines ---------------------------------------------------------------------------------- */
@@ -290,20 +296,19 @@ static int iteration_ends(lua_State *L, ls_tcp *tcp, int err)
     return ls_push_nil(L);
 }
 
-enum { IN_LOOP = 0 };
-
-/* `max`: IN_LOOP, or the most bytes of the result. */
+/* `max`: the most bytes of the result; 0: in a loop. */
 static int receive_any(lua_State *L, int status, lua_KContext max)
 {
+    const bool in_loop = max == 0;
     int err;
     ls_tcp *tcp = receive_resume(L, status, &err);
     while (tcp != NULL && tcp->received == 0) {
         if (status == LUA_OK || err == LS_OK) err = receive_more(L, tcp);
         if (err == LS_PENDING) return wait_for_more(L, tcp, max, receive_any);
-        if (err != LS_DONE) return max == IN_LOOP ? iteration_ends(L, tcp, err) : push_failed(L, err);
+        if (err != LS_DONE) return in_loop ? iteration_ends(L, tcp, err) : push_failed(L, err);
     }
-    if (tcp != NULL && push_some(L, tcp, max == IN_LOOP ? LS_BLOCK_LARGE : (size_t)max, max == IN_LOOP)) return 1;
-    return max == IN_LOOP ? iteration_ends(L, tcp, LS_ECLOSED) : push_failed(L, LS_ECLOSED);
+    if (tcp != NULL && push_some(L, tcp, in_loop ? LS_BLOCK_LARGE : (size_t)max, in_loop)) return 1;
+    return in_loop ? iteration_ends(L, tcp, LS_ECLOSED) : push_failed(L, LS_ECLOSED);
 }
 
 /* sock:receiveany([max]) -> data: string|Buffer | nil, message, code
@@ -331,7 +336,7 @@ static int chunks_next(lua_State *L)
 {
     if (lua_type(L, 2) == LUA_TUSERDATA) ls_buffer_take_back(L, 2);
     lua_settop(L, 1);
-    return receive_any(L, LUA_OK, IN_LOOP);
+    return receive_any(L, LUA_OK, 0);
 }
 
 /* sock:chunks() -> iterator: fun(): (string|Buffer)?
@@ -343,23 +348,10 @@ int ls_sock_chunks(lua_State *L)
     return iterate(L, chunks_next);
 }
 
-static int lines_continue(lua_State *L, int status, lua_KContext context)
-{
-    int err;
-    ls_tcp *tcp = receive_resume(L, status, &err);
-    if (tcp == NULL) return iteration_ends(L, NULL, err);
-    if (status == LUA_OK || err == LS_OK) err = try_line(L, tcp);
-    if (err == LS_DONE) return 1;
-    if (err == LS_PENDING) return wait_for_more(L, tcp, context, lines_continue);
-    if (err == LS_ECLOSED && has_bytes(L, tcp, 1))
-        err = LS_ETRUNCATED; /* the last line lacks its end: it may be cut off */
-    return iteration_ends(L, tcp, err);
-}
-
 static int lines_next(lua_State *L)
 {
     lua_settop(L, 1);
-    return lines_continue(L, LUA_OK, 0);
+    return receive_line(L, LUA_OK, IN_LOOP);
 }
 
 /* sock:lines() -> iterator: fun(): string?
