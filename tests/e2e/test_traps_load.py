@@ -160,6 +160,8 @@ PUT /a
 PATCH /b
   db:exec("update t set n = 2 where id = 9") -- WARN PATCH /b has changed no row, and its status is 200
   return { n = 2 }
+POST /done/:id
+  db:update("t", { n = 2 }, { id = 9 }) -- WARN POST /done/:id has changed no row
 PUT /right
   db:exec("update t set n = 2 where id = 1")
   if db:update("t", { n = 2 }, { id = 9 }) == 0 then return 404 end

@@ -122,7 +122,8 @@ local function watch_lists(handler, body)
         warn(place, "%s has the field %q, which the client can read: select the columns, or copy the fields, that it may have", name, key)
       end
     end
-    if getmetatable_of(value) and value == content then return end
+    local of_dict = value ~= content
+    if getmetatable_of(value) and not of_dict then return end
     value = content
     local is = next(value) == nil and "empty" or value[1] ~= nil and "list"
     local key = place .. name
@@ -132,7 +133,7 @@ local function watch_lists(handler, body)
     end
     if is then lists:set(key, is) end
     local first = math.type(next(value))
-    if first == "integer" and value[1] == nil or value[1] ~= nil and value[#value + 2] ~= nil then
+    if first == "integer" and (#value == 0 or of_dict and value[1] == nil) or value[1] ~= nil and value[#value + 2] ~= nil then
       warn(place, name .. " has integers with gaps as keys, which is no list for a client: use tostring(id), or rows with an id")
     end
   end

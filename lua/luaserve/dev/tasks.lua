@@ -239,7 +239,7 @@ function tasks.end_request(req, res, status)
   local entries = reads[running()] or {}
   local one = not entries.changed and entries.unchanged
   status = math.type(status) == "integer" and status or res and not res.sent and res:status() or 200
-  if one and status < 300 and ("PUT PATCH POST"):find(req.method, 1, true) then
+  if one and status < 300 and (req.method == "PUT" or req.method == "PATCH" or req.method == "POST" and next(req.params)) then
     warn(one.place, "%s %s has changed no row, and its status is %d: look at the result, as in if %s == 0 then return 404 end", req.method,
       req.path, status, one.call .. (one.call:find(":exec") and "(...).changes" or "(...)"))
   end
