@@ -830,7 +830,7 @@ GET /list/right
   while d:lpop("q3") do end
   return first
 GET /set
-  d.n = d.n + 1 -- WARN reads and then sets an entry of the dict "d": another request may write it in between: use incr, update or add
+  d.n = d.n + 1 -- WARN reads and then sets an entry of the dict "d": another request may write it in between: use incr, add, or update, whose function decides
 GET /scan/name
   for _, one in pairs(users) do if one == "ada" then return 204 end end
   users:set(tostring(ls.now()), "x") -- WARN reads and then adds an entry to the dict "users" because a loop over it has found none

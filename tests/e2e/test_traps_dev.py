@@ -167,7 +167,7 @@ end)""")
             self.assertEqual(server.get(path).status, 200)
         for line, name in ((5, "n"), (10, "seen events"), (15, "n")):
             server.wait_log(r'warn \S*site\.lua:%d: reads and then sets an entry of the dict "%s": another request may write '
-                            r"it in between: use incr, update or add$" % (line, name))
+                            r"it in between: use incr, add, or update, whose function decides$" % (line, name))
         self.assertEqual(len(server.logged("warn .* reads and then sets")), 3)
 
     def test_a_history_that_is_sent_before_the_subscription(self):
@@ -658,6 +658,36 @@ app:get("/right", function(req, res)
   res:header("Content-Type", "text/event-stream")
   return { set = set, text = text, list = { 1, 2 }, number = math.random(10) }
 end)""", ["/wrong", "/gap", "/user", "/users", "/right"])
+
+    def test_a_state_that_decides_and_is_then_updated(self):
+        self.check_lines("""
+local orders = ls.dict("orders")
+ls.init(function() for i = 1, 9 do orders:add(i, { state = "open" }) end end)
+local n = ls.dict("n")
+app:post("/wrong", function()
+  local id = n:incr("wrong")
+  local order = orders:get(id)
+  if not order or order.state ~= "open" then return 409, "no" end
+  orders:update(id, function(v) v.state = "refunded" return v end) -- WARN updates an entry of the dict "orders" that it has read
+  return 204
+end)
+app:post("/right", function()
+  local id = 4 + n:incr("right")
+  local order = orders:get(id)
+  if order.state ~= "open" then return 409, "no" end
+  local done = orders:update(id, function(v)
+    if v.state ~= "open" then return nil end
+    v.state = "refunded"
+    return v
+  end)
+  return done and 204 or 409
+end)
+app:post("/none", function()
+  local id = 7
+  local order = orders:get(id)
+  orders:update(id, function(v) v.count = 1 return v end)
+  return { order.state == "open" }
+end)""", ["POST /wrong", "POST /right", "POST /none"])
 
     def test_rows_that_are_there_already(self):
         self.check_lines(r"""

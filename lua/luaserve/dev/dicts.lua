@@ -69,7 +69,7 @@ rules.set = {
   { function(c) return not c.read or c.read.call == "llen" or c.read.call == "pairs" and not c.counted end },
   { function(c) return (c.ttl == nil or c.value == true or c.value == 1 or c.read.value and math.type(c.value) and c.value ~= c.read.value)
       and (c.read.call ~= "members" or c.key == c.read.key or site.names(c.read)) and c.read end,
-    "sets an entry of the dict %q: another request may write it in between: use incr, update or add" }, -- n - 1 also with a ttl
+    "sets an entry of the dict %q: another request may write it in between: use incr, add, or update, whose function decides" }, -- n - 1 also with a ttl
   { function(c) return (c.entries.effects or 0) > c.read.effects and caller_line():find(":%l*set%l*%s*%(") and site.returns(c.read) and c.read end,
     "keeps the result in the dict %q after the effects of the request: a second one with the same key has them as well in between. Let "
       .. 'the first one win: use d:add(key, "pending", ttl) before them, and answer 409 where it returns nil' },
@@ -89,7 +89,7 @@ rules.grow = {
       .. "if r:sadd(key, member) == 0 then return 409 end" },
 }
 rules.update = {
-  { function(c) return c.read and blind and (c.read.call == "pairs" or c.read.call ~= "llen" and site.decides(c.read)) and c.read end,
+  { function(c) return c.read and blind and (c.read.call == "pairs" or c.read.call ~= "llen" and (site.decides(c.read) or site.compares(c.read))) and c.read end,
     "updates an entry of the dict %q that it has read: another task may have done so in between. Let the function of update look at the value that it gets" },
 }
 local function drops(c) return c.call ~= "delete" or statement_of(is_delete) end
@@ -200,7 +200,7 @@ local function watch_call(entries, name, call, dict, key, value, ttl)
     if found then
       if text and not observers[dict] then
         text = text:gsub("an entry of the dict %%q", "a key of Redis"):gsub("the dict %%q", "Redis"):gsub("d:add(%(key, [^,]*), ttl", 'd:set%1, "NX", "EX", 60'):gsub("d:", "r:")
-          :gsub("use incr, update or add", 'use incr, set with "NX", or r:transaction(key, fn)')
+          :gsub("use incr, add, or update, whose function decides", 'use incr, set with "NX", or r:transaction(key, fn)')
       end
       if text and tasks.may_race(found.run, not entries.each_state and entries.origin, noted) then here("reads and then " .. text, name) end
       break

@@ -110,6 +110,17 @@ function site.names(read)
   return name and #lines > 1 and lines[#lines]:find("%f[%w_]" .. name .. "%f[^%w_]") ~= nil or #lines == 1
 end
 
+-- site.compares(read) -> whether a line since then compares a field of what was read with a value, and returns.
+function site.compares(read)
+  local lines = site.stripped(read)
+  local name = (lines[1] or ""):match("([%a_][%w_]*)%s*=%f[^=]")
+  local field = name and "%f[%w_]" .. name .. "%.[%a_][%w_]*%s*[=~]="
+  for i = 2, field and #lines or 0 do
+    if lines[i]:find(field) and concat(lines, "\n", i):find("%f[%w_]return%f[^%w_]") then return true end
+  end
+  return false
+end
+
 -- site.returns(read) -> whether a line from there to that of the site that calls now returns.
 function site.returns(read)
   local _, text = site.since(read)
