@@ -22,7 +22,7 @@ local usage = require "luaserve.usage"
 
 local require, pcall, ipairs, pairs = require, pcall, ipairs, pairs -- a site may replace the globals
 local open, find, match, sub = io.open, string.find, string.match, string.sub
-local math_type = math.type
+local math_type, utf8_len = math.type, utf8.len
 
 local status = {}
 
@@ -34,6 +34,17 @@ local status_options = {
   auth = true, -- Middleware|false - lets those pass who may see the page; false: other middleware of the app does
 }
 status.calls = { ["app:status"] = { status_options, optional = true, listed = true } } -- StatusOptions
+
+-- readable(rows) -> rows, whose texts are valid UTF-8, as JSON needs: paths and topics may have other bytes, shown as \xNN.
+local function shown(c) return ("\\x%02x"):format(c:byte()) end
+local function readable(rows)
+  for _, row in ipairs(rows) do
+    for key, value in pairs(row) do
+      if type(value) == "string" and not utf8_len(value) then row[key] = value:gsub("[\x80-\xff]", shown) end
+    end
+  end
+  return rows
+end
 
 -- The fields of Linux for the number and the memory of this process; nil on other systems.
 local function process()
@@ -76,7 +87,7 @@ local function listed(t, key, value)
   for name, one in pairs(t) do list[#list + 1] = { [key] = name, [value] = one } end
   table.sort(list, function(a, b) return a[value] > b[value] end)
   for i = #list, LISTED_MAX + 1, -1 do list[i] = nil end
-  return json.array(list)
+  return json.array(readable(list))
 end
 
 local function dicts()
@@ -86,7 +97,7 @@ local function dicts()
       list[#list + 1] = { dict = one.name, entries = one.entries, bytes = one.bytes }
     end
   end
-  return json.array(list)
+  return json.array(readable(list))
 end
 
 local shared -- the dict with the last snapshot, the number of the last error, the JSON of the last errors, and the answers
@@ -98,7 +109,7 @@ end
 
 -- answer(id, tasks): what the tasks of a state wait for. core.look() has each state call it.
 function status.answer(id, tasks)
-  if tasks[1] then open_shared():set(id, tasks) else open_shared():delete(id) end
+  if tasks[1] then open_shared():set(id, readable(tasks)) else open_shared():delete(id) end
 end
 
 -- The last answers of the states that are open.
@@ -121,7 +132,7 @@ function status.snapshot()
   local tasks = waiting(look.states)
   local all = {
     version = core.version, site = arg[0], pid = pid, resident_bytes = resident, now = core.now(), stats = stats(),
-    first_us = latency.FIRST_US, routes = routes(), threads = json.array(look.threads), states = json.array(look.states),
+    first_us = latency.FIRST_US, routes = routes(), threads = json.array(readable(look.threads)), states = json.array(look.states),
     topics = listed(core.topics(), "topic", "subscribers"), dicts = dicts(), waiting = tasks,
   }
   return json.encode(all)

@@ -28,6 +28,13 @@ app:get("/busy", function()
 end)
 app:get("/stop", function() flags.stop = true ls.channel("news"):send("x") return 204 end)
 ls.subscribe("weather", print)
+app:get("/hold/:name", function(req)
+  local subscription = ls.subscribe(req.params.name, print)
+  ls.channel("hold"):receive(600)
+  subscription:remove()
+  error(req.params.name)
+end)
+app:get("/free", function() ls.channel("hold"):send("x") return 204 end)
 ls.listen("127.0.0.1:0", app)
 """
 
@@ -61,6 +68,25 @@ class Events:
             else:
                 if holds(event):
                     return event
+
+
+class Bytes(E2E):
+    SITE = SITE
+
+    def test_bytes_that_are_no_text(self):
+        """In a path, the name of a topic and the text of an error; and a character that a long path has at its cut."""
+        with self.server.connect() as raw, self.server.connect() as long:
+            raw.send(b"GET /hold/\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            long.send(b"GET /hold/" + b"\xc3\xa9" * 100 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            events = Events(self.server)
+            event = events.until(lambda e: sum("/hold" in w.get("what", "") for w in e["waiting"]) == 2 and len(e["topics"]) == 3)
+            self.assertIn("GET /hold/\\xff", [re.sub("^request [0-9a-f]+ ", "", w["what"]) for w in event["waiting"] if "what" in w])
+            self.assertIn({"topic": "\\xff", "subscribers": 1}, event["topics"])
+            for conn in (raw, long):
+                self.get("/free")
+            self.assertEqual({conn.response().status for conn in (raw, long)}, {500})
+            event = events.until(lambda e: "errors" in e and sum("/hold" in one["text"] for one in e["errors"]) == 2)
+            self.assertTrue(any("GET /hold/\\xff: " in one["text"] for one in event["errors"]), event["errors"])
 
 
 class Status(E2E):

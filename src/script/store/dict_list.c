@@ -211,8 +211,10 @@ char *ls_dict_list_code(const ls_dict_list *list, size_t before, size_t *len)
         (void)bytes_of(value_at(list, n), &bytes);
         *len += 1 + sizeof bytes + bytes;
     }
-    char *code = malloc(*len), *to = code + before;
-    for (size_t n = 0; code != NULL && n < list->count; n++) {
+    char *code = malloc(*len);
+    if (code == NULL) return NULL;
+    char *to = code + before;
+    for (size_t n = 0; n < list->count; n++) {
         const char *from = bytes_of(value_at(list, n), &bytes);
         *to++ = (char)value_at(list, n)->type;
         to = (char *)memcpy(to, &bytes, sizeof bytes) + sizeof bytes;
