@@ -28,15 +28,12 @@ import contextlib
 import datetime
 import json
 import os
-import random
 import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 import urllib.request
@@ -45,7 +42,7 @@ import docs_proxies
 from docs_pages import DocError, blocks_of, scopes_of
 from docs_values import Values, recorder, same_text
 from harness.postgres import MISSING, Postgres
-from harness import (LUASERVE, ROOT, SANITIZER, WAIT, Closed, Conn, Server, in_parallel, read_text, request, write_text)
+from harness import (LUASERVE, ROOT, SANITIZER, WAIT, Closed, Conn, Server, free_port, in_parallel, read_text, request, write_text)
 
 BUILD = os.path.dirname(LUASERVE)
 DEFAULT_SITE = """local ls = require "luaserve"
@@ -68,33 +65,15 @@ class Ports:
         r"(?m)^\s*listen\s+(?:[\w.*\[\]:]+:)?(\d{2,5})\b", r"(?m)^\s*bind\s+\S*:(\d{2,5})\b",
         r"\b(?:nc|socat)\s[^\n|]*?[\w.]+\s(\d{4,5})\b",
     )]
-    taken = set()
-    lock = threading.Lock()
 
     def __init__(self, folder):
         self.free_of, self.folder = {}, folder
-
-    @classmethod
-    def free(cls, digits):
-        """A port below those that the system hands out, free for TCP and UDP."""
-        least, most = (2000, 9999) if digits < 5 else (10000, 32000)
-        with cls.lock:
-            while True:
-                port = random.randint(least, most)
-                if port in cls.taken:
-                    continue
-                with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagram, \
-                        contextlib.suppress(OSError):
-                    stream.bind(("0.0.0.0", port))
-                    datagram.bind(("0.0.0.0", port))
-                    cls.taken.add(port)
-                    return port
 
     def learn(self, text):
         for pattern in self.NAMED:
             for port in pattern.findall(text):
                 if port not in self.free_of:
-                    self.free_of[port] = str(self.free(len(port)))
+                    self.free_of[port] = str(free_port(*((2000, 9999) if len(port) < 5 else ())))
         for folder in re.findall(r"(?<![\w.])/run/([\w./-]+)/", text):
             os.makedirs(os.path.join(self.folder, "run", folder), exist_ok=True)
         return self

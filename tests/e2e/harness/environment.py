@@ -60,15 +60,22 @@ def not_on_windows(reason):
     return unittest.skipIf(WINDOWS, OTHER_SYSTEM + reason)
 
 
-def free_port():
-    """A port without a listener a moment ago, for programs that cannot choose one themselves. The tests that run beside
-    this one take theirs from the system, which gives from 32768 up (ip(7), ip_local_port_range), so this one is lower."""
+_kept = []  # sockets whose names are those of ports, in the abstract namespace (unix(7)), which ends with the process
+
+
+def free_port(least=10240, most=32767):
+    """A port without a listener of TCP or UDP a moment ago, for programs that cannot choose one themselves. The tests that run
+    beside this one take theirs from the system, which gives from 32768 up (ip(7), ip_local_port_range), or from this function,
+    which gives none that another process of the tests has."""
     while True:
-        port = random.randrange(10240, 32768)
-        with socket.socket() as probe:
-            with contextlib.suppress(OSError):  # taken
-                probe.bind(("0.0.0.0", port))
-                return port
+        port = random.randint(least, most)
+        with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagram, contextlib.suppress(OSError):  # taken
+            stream.bind(("0.0.0.0", port))
+            datagram.bind(("0.0.0.0", port))
+            if hasattr(socket, "AF_UNIX") and os.path.exists("/proc/net/unix"):
+                _kept.append(socket.socket(socket.AF_UNIX))
+                _kept[-1].bind("\0luaserve port %d" % port)
+            return port
 
 
 def has_ipv6():
