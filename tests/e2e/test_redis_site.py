@@ -535,6 +535,6 @@ class Topics(Case):
         while "d 1" not in got:
             got.append(subscribers[1].receive())
         arrived = [text for text in got if text.startswith("b ")]
-        self.assertEqual(self.stat(sites[1], "topic_lost"), 10 - len(arrived))
+        self.assertEqual(self.stat(sites[1], "topic_lost"), 10 - len(arrived), sites[1].log())
         self.assertEqual(self.stat(sites[1], "topic_reconnects"), 1)
         self.stop(sites, subscribers)
