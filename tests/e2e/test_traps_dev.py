@@ -557,14 +557,16 @@ GET /right
 
     def test_wrong_calls_have_the_messages_that_they_have_without_dev(self):
         site = """
+local top = { select(2, pcall(function() return (os.getenv()) end)), (select(2, pcall(function() return (os.getenv({})) end))) }
 app:get("/", function()
-  local said = {}
+  local said = { table.unpack(top) }
   for _, fn in ipairs { function() ls.every("x", print) end, function() ls.after(-1, print) end, function() ls.spawn() end,
     function() ls.subscribe("x") end, function() ls.every(1) end } do said[#said + 1] = select(2, pcall(fn)) end
   return table.concat(said, "\\n")
 end)"""
         said = [re.sub(r"\S*site\.lua", "site.lua", self.serve(HEAD + site + LISTEN, program=program).get("/").text) for program in ((LUASERVE,), DEV)]
-        self.assertRegex(said[0], r"^site.lua:6: bad argument #1 to 'every' \(number expected")
+        self.assertRegex(said[0], r"(?m)^site.lua:4: bad argument #1 to 'getenv' \(string expected, got no value")
+        self.assertRegex(said[0], r"(?m)^site.lua:7: bad argument #1 to 'every' \(number expected")
         self.assertEqual(*said)
 
     def test_an_answer_whose_status_nothing_looks_at(self):

@@ -81,10 +81,12 @@ function open_file(path, mode, ...)
   return file
 end
 
--- top.getenv(name): os.getenv of the site while it loads. A variable that is not there, and that no line asks for, is nil, as a header
+-- top.getenv(...): os.getenv of the site while it loads. A variable that is not there, and that no line asks for, is nil, as a header
 -- field that a client does not send.
-function top.getenv(name)
-  local value = getenv(name)
+function top.getenv(...)
+  local ok, value = pcall(getenv, ...)
+  if not ok then usage.error("%s", (value:gsub("to '[^']*'", "to 'getenv'"))) end
+  local name = ...
   local variable = value == nil and site.caller_line():gsub("%-%-.*", ""):match("^%s*local%s+([%a_][%w_]*)%s*=%s*os%.getenv[%s(]*[\"'][%w_]+[\"'][%s)]*$")
   local asked = not variable
   for _, line in ipairs(asked and {} or site.lines_of(site.site_info(), 1, math.huge)) do
